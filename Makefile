@@ -1,0 +1,64 @@
+# Everything runs in .venv, made here from Python and make alone. `make help` lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle
+PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml
+
+# Frameworks whose tests must run: a missing one is an error, never a skip.
+export PADIFF_REQUIRE ?= torch,paddle
+# Nothing here may load from a hub.
+export HF_HUB_OFFLINE := 1
+export TRANSFORMERS_OFFLINE := 1
+export HF_DATASETS_OFFLINE := 1
+
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+
+demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing what that needs
+	$(BIN)/python examples/demo.py
+
+test: lint  ## lint, then the whole test suite
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/test.stamp  ## the figures that the README quotes
+	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/cost.py
+
+clean:  ## remove caches and build outputs, keep .venv
+	rm -rf build dist padiff_*/build padiff_*/dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find padiff_* tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp says that an install is complete, so that a second run starts at once.
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo "padiff's pinned versions install on Python 3.11 or 3.12, and $(PYTHON) is `$(PYTHON) -V 2>&1`." >&2; \
+	  echo "Hint: install Python 3.11 and name it: make PYTHON=path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/demo.stamp: $(PYPROJECTS) constraints.txt requirements/demo.txt requirements/demo-nodeps.txt | $(VENV)/bin/python
+	@echo "Installing both frameworks and padiff into $(VENV): a minute or more."
+	$(PIP) -r requirements/demo.txt $(PACKAGES)
+	$(PIP) --no-deps -r requirements/demo-nodeps.txt
+	@touch $@
+
+$(VENV)/test.stamp: $(VENV)/demo.stamp requirements/test.txt requirements/test-nodeps.txt requirements/dev.txt
+	@echo "Installing the test libraries and tools into $(VENV): a minute or more."
+	$(PIP) -r requirements/test.txt -r requirements/dev.txt
+	$(PIP) --no-deps -r requirements/test-nodeps.txt
+	@touch $@

@@ -1,0 +1,98 @@
+"""Answer one question: do these two models compute the same thing, and if not, where and why do they part?
+
+Names are loaded on first use: ``import padiff`` imports no framework, and neither numpy nor attrs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from padiff.adapter import API_VERSION, Adapter, AdapterInfo, Hook, Listener, Model, Module, Parameter, Tensor
+    from padiff.engine import diff
+    from padiff.errors import (
+        AdapterError,
+        ForwardError,
+        InputError,
+        LiftError,
+        MappingError,
+        MissingFramework,
+        PadiffError,
+        UnknownModel,
+        UnusableReference,
+        UnwatchableModel,
+    )
+    from padiff.hookspecs import hookimpl
+    from padiff.layers import CATALOGUE, Kind, Part, Rule, Setting, Unit
+    from padiff.mapping import LayerMap
+    from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
+
+_HOMES = {
+    "adapter": "API_VERSION Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
+    "engine": "diff",
+    "errors": "AdapterError ForwardError InputError LiftError MappingError MissingFramework PadiffError UnknownModel "
+    "UnusableReference UnwatchableModel",
+    "hookspecs": "hookimpl",
+    "layers": "CATALOGUE Kind Part Rule Setting Unit",
+    "mapping": "LayerMap",
+    "report": "Figures Finding Note Phase Place Report Transfer Verdict",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__version__ = "0.4.0"
+
+__all__ = [
+    "API_VERSION",
+    "CATALOGUE",
+    "Adapter",
+    "AdapterError",
+    "AdapterInfo",
+    "Figures",
+    "Finding",
+    "ForwardError",
+    "Hook",
+    "InputError",
+    "Kind",
+    "LayerMap",
+    "LiftError",
+    "Listener",
+    "MappingError",
+    "MissingFramework",
+    "Model",
+    "Module",
+    "Note",
+    "PadiffError",
+    "Parameter",
+    "Part",
+    "Phase",
+    "Place",
+    "Report",
+    "Rule",
+    "Setting",
+    "Tensor",
+    "Transfer",
+    "Unit",
+    "UnknownModel",
+    "UnusableReference",
+    "UnwatchableModel",
+    "Verdict",
+    "diff",
+    "hookimpl",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home on first use."""
+    home = _HOME.get(name)
+    if home is None:
+        msg = f"module 'padiff' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"padiff.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,340 @@
+"""Define all that an adapter implements: Adapter, Model, Module, Parameter, Tensor, Hook.
+
+The core speaks to a framework through these classes alone. Values cross as numpy arrays in the framework's own
+precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths, ``""`` for the root.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.layers import Rule
+
+__all__ = ["API_VERSION", "Adapter", "AdapterInfo", "Hook", "Listener", "Model", "Module", "Parameter", "Tensor"]
+
+API_VERSION = 1
+"""The version of this interface; an adapter states the one that it was written for."""
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class AdapterInfo:
+    """Say which adapter knows which framework, before that framework is imported.
+
+    ``roots`` are the top-level packages whose classes it understands; ``factory`` is ``"package.module:callable"``,
+    imported on first use; ``load_before`` names frameworks that must not be imported earlier than this one.
+    """
+
+    name: str
+    roots: frozenset[str] = attrs.field(converter=frozenset)
+    factory: str
+    load_before: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    api: int = API_VERSION
+
+
+class Hook:
+    """Remove what was registered when closed; closing twice is harmless."""
+
+    def __init__(self, *removers: Callable[[], Any]) -> None:
+        self._removers = list(removers)
+
+    def add(self, remover: Callable[[], Any]) -> None:
+        """Take one more thing to undo."""
+        self._removers.append(remover)
+
+    def close(self) -> None:
+        """Undo everything, last first."""
+        while self._removers:
+            self._removers.pop()()
+
+    def __enter__(self) -> Hook:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Tensor(ABC):
+    """Wrap one native tensor; cheap to make, holds nothing but the native object."""
+
+    __slots__ = ("native",)
+
+    def __init__(self, native: Any) -> None:
+        self.native = native
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Return the dtype's numpy or ml_dtypes name: float32, bfloat16, int64, bool, complex64, float8_e4m3fn."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Return a number that grows with every in-place change."""
+
+    @property
+    @abstractmethod
+    def differentiable(self) -> bool:
+        """Return whether a gradient can reach it (and `on_gradient` can be called)."""
+
+    @abstractmethod
+    def numpy(self) -> Array:
+        """Return a snapshot that later in-place changes do not touch: one copy, in the tensor's own dtype."""
+
+    @abstractmethod
+    def view(self) -> Array:
+        """Return the values without a copy where possible; read at once, never write or keep."""
+
+    @abstractmethod
+    def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
+        """Call back with the tensor's complete gradient in the backward pass; a native return value replaces it."""
+
+    @abstractmethod
+    def swapped(self, array: Array) -> Any:
+        """Return a native tensor with exactly the array's bits, through which gradients pass to this one unchanged.
+
+        ``array`` has this tensor's shape; it is converted to this tensor's dtype and device, and copied, so that an
+        in-place change by the model never reaches it. Where this tensor is not differentiable, neither is the result.
+        """
+
+
+class Listener(ABC):
+    """Hear about every call of every module, in execution order."""
+
+    @abstractmethod
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Hear that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
+
+    @abstractmethod
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        """Hear that a call ended; a return value that is not None is what the caller gets instead."""
+
+
+class Parameter(ABC):
+    """Wrap one parameter or buffer of a model."""
+
+    def __init__(self, path: str, native: Any, *, buffer: bool, paths: tuple[str, ...] = ()) -> None:
+        self.path = path
+        self.native = native
+        self.buffer = buffer
+        self.paths = paths or (path,)
+        """Every path under which the same native object hangs: more than one where weights are tied."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Return the dtype's name, as `Tensor.dtype`."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Return the native shape."""
+
+    @property
+    @abstractmethod
+    def trainable(self) -> bool:
+        """Return whether it gets a gradient."""
+
+    @abstractmethod
+    def view(self) -> Array:
+        """Return the values, native layout, without a copy where possible; never write to it or keep it."""
+
+    @abstractmethod
+    def assign(self, array: Array) -> None:
+        """Overwrite the values in place: same shape, converted to the parameter's dtype, seen by optimizers too."""
+
+    @abstractmethod
+    def gradient(self) -> Array | None:
+        """Return the gradient (no copy where possible), dense, or None where there is none."""
+
+    @abstractmethod
+    def set_gradient(self, array: Array | None) -> None:
+        """Set the gradient that the next optimizer step reads, or remove it."""
+
+
+class Module(ABC):
+    """Wrap one node of a model's tree."""
+
+    def __init__(self, path: str, native: Any, rule: Rule | None) -> None:
+        self.path = path
+        self.native = native
+        self.rule = rule
+
+    @property
+    def kind(self) -> str | None:
+        """Return the kind's name, or None outside the catalogue."""
+        return self.rule.kind if self.rule else None
+
+    @property
+    def class_name(self) -> str:
+        """Return the native class's qualified name."""
+        return f"{type(self.native).__module__}.{type(self.native).__qualname__}"
+
+    @property
+    @abstractmethod
+    def training(self) -> bool:
+        """Return whether the module is in training mode."""
+
+    @property
+    @abstractmethod
+    def forward(self) -> Callable[..., Any]:
+        """Return the bound method that users override (forward, construct, ...)."""
+
+    @property
+    def definition(self) -> tuple[str, int] | None:
+        """Return file and line where the module's forward is defined."""
+        function = inspect.unwrap(self.forward)
+        code = getattr(getattr(function, "__func__", function), "__code__", None)
+        return (code.co_filename, code.co_firstlineno) if code else None
+
+
+class Model(ABC):
+    """Wrap one model: its tree, its parameters, and how it runs."""
+
+    def __init__(self, native: Any, adapter: Adapter) -> None:
+        self.native = native
+        self.adapter = adapter
+
+    @abstractmethod
+    def modules(self) -> Mapping[str, Module]:
+        """Return every module once, by its first path, parents first, the root under ``""``."""
+
+    @abstractmethod
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return every parameter and buffer once, by its first path; tied ones name all their paths."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Return where the parameters lie; ``cpu`` where there are none. Several at once: joined with commas."""
+
+    @abstractmethod
+    def attach(self, listener: Listener) -> Hook:
+        """Report every module's calls to the listener until the hook is closed.
+
+        Calls that the framework repeats on its own in the backward pass (recomputation) are not reported.
+        """
+
+    @abstractmethod
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
+    ) -> Any:
+        """Call the model, and run backward from what ``differentiate(output)`` returns; return the output.
+
+        That is a list of (native tensor, native gradient); a gradient of None stands for 1 (a scalar loss).
+        Without it no gradient is computed, though the forward pass is the one of training code (grad mode on).
+        Gradients of parameters are then at `Parameter.gradient`, those of inputs reach hooks on the inputs.
+        Old parameter gradients are dropped first, so nothing accumulates over runs.
+        """
+
+    @abstractmethod
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put back, on leaving and also after an exception, what a run changes.
+
+        That is: gradients (the very same objects), requires_grad, the mode of every module, and the values of
+        buffers, bit for bit. Parameter values are left alone: only an asked-for transfer or step changes them.
+        """
+
+    @abstractmethod
+    def lifted(self, dtype: str) -> AbstractContextManager[None]:
+        """Hold all floating parameters and buffers in ``dtype`` within the context; put the old objects back after.
+
+        Old values come back bit for bit, as the same storage. Raises `LiftError` where a move is impossible.
+        """
+
+
+class Adapter(ABC):
+    """Know one framework.
+
+    Subclasses fill the class attributes and the abstract methods. ``table`` maps a class's qualified name
+    (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``machinery`` are path
+    prefixes of files that only pass a call on (the module's ``__call__``, hooks, Sequential); ``library`` the prefixes
+    of the framework's own files: neither is where a user's line is, if there is another.
+    """
+
+    name: ClassVar[str]
+    table: Mapping[str, Rule]
+    machinery: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
+
+    @abstractmethod
+    def wrap(self, model: Any) -> Model:
+        """Wrap a native model.
+
+        Raises `UnwatchableModel` where hooks on it would be ignored: say what to pass instead.
+        """
+
+    @abstractmethod
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether the value is one of this framework's tensors."""
+
+    @abstractmethod
+    def tensor(self, native: Any) -> Tensor:
+        """Wrap a native tensor."""
+
+    @abstractmethod
+    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
+        """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
+
+    @abstractmethod
+    def seeded(self, seed: int) -> AbstractContextManager[None]:
+        """Seed every random generator of the framework, and put their state back on leaving."""
+
+    @abstractmethod
+    def environment(self) -> Mapping[str, str]:
+        """Return what a reader of a report needs: the framework's version, devices, threads."""
+
+    @abstractmethod
+    def step(self, optimizer: Any) -> None:
+        """Let a native optimizer take one step and clear its gradients. A plain callable is simply called."""
+
+    @abstractmethod
+    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
+        """Return an optimizer's hyper-parameters under common names.
+
+        ``class`` (lower-case family: sgd, adam, adamw, ...), ``lr``, ``weight_decay``, ``momentum``, ``nesterov``,
+        ``beta1``, ``beta2``, ``eps``, as plain Python values; what the class does not have is left out. Empty for a
+        plain callable.
+        """
+
+    def rule(self, module: Any) -> Rule | None:
+        """Return the first rule along the MRO of a native module's class."""
+        for cls in type(module).__mro__:
+            rule = self.table.get(f"{cls.__module__}.{cls.__qualname__}")
+            if rule is not None:
+                return rule
+        return None
+
+    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
+        """Return a leaf of the inputs as this framework's tensor where it is array-like, else as it is."""
+        if isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(value)
+            return self.from_numpy(array, device=device, differentiable=differentiable)
+        return value
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep the framework's own chatter (logs, warnings about padiff's hooks) down within the context."""
+        yield

@@ -1,0 +1,122 @@
+"""Detect which adapter knows a model or a tensor.
+
+The MRO decides: the first class whose top-level package an adapter claims. Not `sys.modules`, where a proxy
+of another framework may stand, and not the class's own module: a user's class is the user's, and one of the
+framework's may name any module as its home.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from padiff.adapter import Adapter, AdapterInfo
+from padiff.errors import AdapterError, UnknownModel
+from padiff.plugins._framework import FRAMEWORKS, principal
+from padiff.plugins._load import load
+from padiff.plugins._registry import Row, conflict, registry
+
+__all__ = ["adapter_for", "adapter_of_tensor"]
+
+
+def adapter_for(model: Any) -> Adapter:
+    """Return the adapter that knows a model.
+
+    Raises `UnknownModel` where none does, `AdapterError` where two do, or where the one is broken.
+    """
+    info = None if isinstance(model, type) else _claimant(model)
+    if info is None:
+        raise UnknownModel(_unknown(model))
+    return load(info)
+
+
+def adapter_of_tensor(value: Any) -> Adapter | None:
+    """Return the adapter whose tensor a value is, or None; imports no framework."""
+    info = None if isinstance(value, type) else _claimant(value)
+    if info is None or principal(info) not in sys.modules:
+        return None
+    adapter = load(info)
+    return adapter if adapter.is_tensor(value) else None
+
+
+def _roots_of(value: Any) -> Iterator[str]:
+    """Yield the top-level package of each class along the MRO."""
+    for cls in type(value).__mro__:
+        module = getattr(cls, "__module__", None)
+        if isinstance(module, str):
+            yield module.partition(".")[0]
+
+
+def _claimant(value: Any) -> AdapterInfo | None:
+    found = registry()
+    for root in _roots_of(value):
+        rows = found.usable(root)
+        if len(rows) > 1:
+            raise AdapterError(conflict(root, rows))
+        if rows:
+            return rows[0].info
+        broken = next((row for row in found.rows if root in row.roots), None)
+        if broken is not None:
+            msg = (
+                f"the adapter {broken.label} claims {root!r} and cannot be used: {broken.broken}.\n"
+                f"Hint: pip install --upgrade padiff-core {broken.distribution}."
+            )
+            raise AdapterError(msg)
+    return None
+
+
+def _unknown(model: Any) -> str:
+    rows = registry().rows
+    known = [f"{'/'.join(row.roots)} ({row.distribution})" for row in rows if not row.broken]
+    broken = [row for row in rows if row.broken]
+    lines = [_seen(model), f"Adapters installed: {', '.join(known) or 'none'}."]
+    lines += [f"Left out: the adapter {row.label}: {row.broken}." for row in broken]
+    return "\n".join([*lines, f"Hint: {_hint(model, broken)}"])
+
+
+def _seen(model: Any) -> str:
+    if model is None:
+        return "got None where a model was expected."
+    if isinstance(model, type):
+        name = f"{model.__module__}.{model.__qualname__}"
+        return f"got the class {name} where a model, an instance, was expected."
+    if isinstance(model, types.FunctionType | types.MethodType | functools.partial):
+        name = getattr(model, "__qualname__", None) or repr(model)
+        return f"got the {type(model).__name__} {name} where a model was expected."
+    cls = type(model)
+    packages = ", ".join(dict.fromkeys(root for root in _roots_of(model) if root != "builtins"))
+    return (
+        f"no adapter knows a model of class {cls.__module__}.{cls.__qualname__}; "
+        f"it and its base classes come from: {packages or 'builtins'}."
+    )
+
+
+def _hint(model: Any, broken: list[Row]) -> str:
+    if isinstance(model, types.MethodType) and not isinstance(model.__self__, type):
+        return f"pass the model itself: the {type(model.__self__).__qualname__} that this is a method of."
+    for kind, hint in _HINTS:
+        if isinstance(model, kind):
+            return hint
+    name = next((root for root in _roots_of(model) if root in FRAMEWORKS), None)
+    if name is None:
+        return "a model is an instance of a framework's module class (torch.nn.Module, paddle.nn.Layer, ...)."
+    adapter = FRAMEWORKS[name].adapter
+    if adapter is None:
+        return f"padiff has no adapter of its own for {name}; is there a third party's to install?"
+    if any(row.distribution == adapter for row in broken):
+        return f"pip install --upgrade --force-reinstall {adapter}."
+    return f"pip install {adapter}."
+
+
+_HINTS: tuple[tuple[Any, str], ...] = (
+    (type(None), "does the function that builds the model return it?"),
+    (type, "call it to build an instance: Model(...)."),
+    (
+        types.FunctionType | types.MethodType | functools.partial,
+        "call it, if it builds the model; a model is an instance of its framework's module class.",
+    ),
+    (list | tuple | dict, "pass one model, not a container of them."),
+)

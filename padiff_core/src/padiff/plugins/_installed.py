@@ -1,0 +1,72 @@
+"""Describe how each installed adapter stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+from padiff.plugins._framework import findable, principal, version_of
+from padiff.plugins._registry import Registry, Row, registry
+
+__all__ = ["Installed", "State", "installed"]
+
+
+class State(StrEnum):
+    """Say how an adapter stands."""
+
+    AVAILABLE = "available"
+    """Usable, not imported yet."""
+    LOADED = "loaded"
+    """In use in this process."""
+    MISSING = "framework missing"
+    """The adapter is there, its framework is not, or does not import."""
+    BROKEN = "broken"
+    """The plugin or the adapter raised, or was written for another interface."""
+    CONFLICT = "conflict"
+    """Another adapter claims the same package."""
+
+
+@attrs.frozen
+class Installed:
+    """Describe one adapter; ``why`` explains every state but available and loaded."""
+
+    name: str
+    roots: tuple[str, ...]
+    distribution: str
+    version: str | None
+    state: State
+    why: str | None = None
+    framework_version: str | None = None
+
+
+def installed() -> tuple[Installed, ...]:
+    """Return one row for each adapter, and for each plugin that gave none; imports no framework."""
+    found = registry()
+    return tuple(_described(found, row) for row in found.rows)
+
+
+def _described(found: Registry, row: Row) -> Installed:
+    state, why = _state(found, row)
+    version = version_of(principal(row.info)) if row.info else None
+    return Installed(row.name, row.roots, row.distribution, row.version, state, why, version)
+
+
+def _state(found: Registry, row: Row) -> tuple[State, str | None]:
+    if row.broken:
+        return State.BROKEN, row.broken
+    rivals = found.rivals(row)
+    if rivals:
+        claims = (f"{root!r} is also claimed by {_labels(others)}" for root, others in rivals.items())
+        return State.CONFLICT, "; ".join(claims)
+    if row.adapter is not None:
+        return State.LOADED, None
+    if row.failed:
+        return (State.MISSING if row.missing else State.BROKEN), row.failed
+    if row.info and not findable(principal(row.info)):
+        return State.MISSING, f"{principal(row.info)} is not installed"
+    return State.AVAILABLE, None
+
+
+def _labels(rows: list[Row]) -> str:
+    return " and ".join(row.label for row in rows)

@@ -1,0 +1,135 @@
+"""Show how far long work has come: on stderr, on a terminal alone, and only once it has lasted a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+__all__ = ["Progress", "Silent", "shown", "silenced"]
+
+
+class Progress(Protocol):
+    """Hear how far the work has come."""
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Begin a phase of ``total`` steps, or of unknown length; the one before is over."""
+
+    def advance(self, n: int = 1) -> None:
+        """Count ``n`` more steps of the phase as done."""
+
+
+class Silent:
+    """Show nothing."""
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Show nothing."""
+
+    def advance(self, n: int = 1) -> None:
+        """Show nothing."""
+
+
+class _Shown:
+    """Show one transient line for the current phase, from ``delay`` seconds on.
+
+    Only a counter moves at each step; rich is imported, and draws in its own thread, when the delay has passed.
+    """
+
+    def __init__(self, stream: TextIO, delay: float) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._name = ""
+        self._total: int | None = None
+        self._done = 0
+        self._closed = False
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._timer = threading.Timer(delay, self._open)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        with self._lock:
+            self._name, self._total, self._done = name, total, 0
+            if self._bar is not None:
+                self._follow()
+
+    def advance(self, n: int = 1) -> None:
+        with self._lock:
+            self._done += n
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, completed=self._done)
+
+    def close(self) -> None:
+        """Wipe the line."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with self._lock:
+            if self._closed:
+                return
+            # What the models print goes where it always went: their streams are not replaced.
+            console = Console(file=self._stream)
+            bar = Bar(
+                *columns,
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            bar.start()
+            self._bar = bar
+            self._follow()
+
+    def _follow(self) -> None:
+        """Let the line show the current phase."""
+        assert self._bar is not None
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(self._name, total=self._total, completed=self._done)
+
+
+_silenced: ContextVar[bool] = ContextVar("padiff_progress_silenced", default=False)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Show no progress within the context."""
+    token = _silenced.set(True)
+    try:
+        yield
+    finally:
+        _silenced.reset(token)
+
+
+@contextmanager
+def shown(stream: TextIO | None = None, *, delay: float = 1.0) -> Iterator[Progress]:
+    """Give a progress that is shown on ``stream`` (stderr) where that is a terminal, and else a silent one."""
+    out = sys.stderr if stream is None else stream
+    if _silenced.get() or not out.isatty() or os.environ.get("TERM") == "dumb":
+        yield Silent()
+        return
+    progress = _Shown(out, delay)
+    try:
+        yield progress
+    finally:
+        progress.close()

@@ -1,0 +1,227 @@
+"""Run a model under hooks and keep what its calls took, gave and got as gradients: a Trace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Model, Tensor
+from padiff.compare import sample
+from padiff.errors import ForwardError, InputError, PadiffError
+from padiff.store import ValueStore
+from padiff.trace import Call, Leaf, Trace
+from padiff.tree import leaves, map_leaves
+from padiff.watch import Watcher
+
+__all__ = ["Recorder", "Task", "cotangent", "differentiator", "guarded_run", "record"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class Task:
+    """Say what a model is run on: arguments as numpy arrays or plain values, the loss, the seed."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    loss: Callable[[Any], Any] | None = None
+    backward: bool = True
+    seed: int = 0
+
+
+class Recorder(Watcher):
+    """Fill a trace: with whole values, or with samples of them only."""
+
+    def __init__(self, adapter: Adapter, trace: Trace, *, values: bool, gradients: bool) -> None:
+        super().__init__(adapter)
+        self.calls = trace.calls
+        self.trace = trace
+        self._values = values
+        self._gradients = gradients
+
+    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
+        """Keep a tensor that was not seen before, and wait for its gradient."""
+        trace, token = self.trace, leaf.token
+        if self._values:
+            trace.values[token] = trace.store.put(tensor.numpy())
+        else:
+            trace.samples[token] = sample(tensor.view())
+        if self._gradients and leaf.differentiable:
+
+            def keep(gradient: Tensor) -> None:
+                trace.gradients[token] = trace.store.put(gradient.numpy())
+
+            self.hooks.add(tensor.on_gradient(keep).close)
+
+
+def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+    """Run a model on a task and return its trace.
+
+    With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters, buffers
+    after the run. Without, the run is forward only and of each tensor a sample is kept. The model comes back as it
+    was. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit its signature.
+    """
+    trace = Trace(store)
+    recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward)
+    backward = task.backward and values
+
+    def note_loss(loss: float) -> None:
+        trace.loss = loss
+
+    with model.adapter.seeded(task.seed), model.preserved():
+        guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        if values:
+            for path, parameter in model.parameters().items():
+                if parameter.buffer:
+                    trace.buffers[path] = store.put(np.array(parameter.view()))
+                elif backward and (gradient := parameter.gradient()) is not None:
+                    trace.parameter_gradients[path] = store.put(np.array(gradient))
+    return trace
+
+
+def guarded_run(
+    model: Model,
+    task: Task,
+    watcher: Watcher,
+    differentiate: Callable[[Any], list[tuple[Any, Any | None]]],
+    *,
+    backward: bool,
+) -> Any:
+    """Run a model under a watcher; turn what goes wrong in it into padiff's errors that say where."""
+    adapter = model.adapter
+    args, kwargs = native_arguments(model, task)
+    check_signature(model, args, kwargs)
+    with adapter.quiet(), model.attach(watcher), watcher.hooks:
+        try:
+            if backward:
+                return model.run(args, kwargs, differentiate)
+            output = model.run(args, kwargs)
+            if task.loss is not None:
+                differentiate(output)
+            return output
+        except PadiffError:
+            raise
+        except Exception as error:
+            raise ForwardError(_where(watcher, model, error)) from error
+
+
+def native_arguments(model: Model, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a task's arguments as the model's own tensors: fresh ones, floating ones able to carry a gradient."""
+    adapter, device = model.adapter, model.device
+
+    def convert(value: Any) -> Any:
+        floating = _is_floating(value)
+        native = adapter.convert(value, device=device, differentiable=task.backward and floating)
+        if task.backward and floating:
+            # Not the leaf itself: a model may change its input in place, which a leaf forbids.
+            native = adapter.tensor(native).swapped(np.asarray(value))
+        return native
+
+    def wanted(value: Any) -> bool:
+        return isinstance(value, np.ndarray | np.generic)
+
+    args = tuple(map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for value in task.args)
+    kwargs = {name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()}
+    return args, kwargs
+
+
+def _is_floating(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "fV" or "float" in np.asarray(value).dtype.name
+
+
+def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise `InputError` where the arguments do not fit the model's forward signature."""
+    forward = model.modules()[""].forward
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
+        msg = (
+            f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: {error}; "
+            f"given were {given}.\n"
+            "Hint: pass a dict of this model's argument names, or a tuple by position; where the other model's names "
+            "differ, give candidate_inputs=."
+        )
+        raise InputError(msg) from None
+
+
+def differentiator(
+    adapter: Adapter, task: Task, note_loss: Callable[[float], None]
+) -> Callable[[Any], list[tuple[Any, Any | None]]]:
+    """Return what tells a run where backward starts: the loss, or without one every floating output.
+
+    Without a loss each output gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish behind a
+    normalisation or a softmax and hide the backward pass.
+    """
+
+    def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
+        if task.loss is not None:
+            value = task.loss(output)
+            if not adapter.is_tensor(value):
+                msg = (
+                    f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n"
+                    "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+                )
+                raise InputError(msg)
+            tensor = adapter.tensor(value)
+            note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
+            return [(value, None)] if tensor.differentiable else []
+        starts = []
+        for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
+            tensor = adapter.tensor(native)
+            if tensor.differentiable:
+                seed = cotangent(task.seed, index, tensor.shape).astype(tensor.view().dtype)
+                starts.append((native, adapter.from_numpy(seed, device=tensor.device)))
+        return starts
+
+    return differentiate
+
+
+def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the gradient that the default loss gives to output leaf ``index``: random, of L2 norm about 1."""
+    size = int(np.prod(shape))
+    values = np.random.default_rng((seed, index)).standard_normal(size, dtype=np.float32)
+    return (values / np.sqrt(max(size, 1), dtype=np.float32)).reshape(shape)
+
+
+def _where(watcher: Watcher, model: Model, error: Exception) -> str:
+    call = watcher.open_call()
+    place = "before its first module was called"
+    if call is not None:
+        frames = [f for f in call.frames if not f.library] or list(call.frames)
+        at = f", called at {frames[0].file}:{frames[0].line}" if frames else ""
+        place = f"in module {call.path!r} ({call.module.class_name}){at}"
+        shapes = ", ".join(f"{leaf.path}: {leaf.dtype}{list(leaf.shape)}" for leaf in call.inputs)
+        place += f", given {shapes or 'no tensor'}"
+    return (
+        f"the {model.adapter.name} model {type(model.native).__qualname__} raised {type(error).__name__} {place}: "
+        f"{error}\nHint: call the model on these inputs without padiff first; its own traceback is above."
+    )
+
+
+def first_nonfinite(trace: Trace) -> Call | None:
+    """Return the innermost call that first gave NaN or Inf, or None."""
+    for call in sorted(trace.calls, key=lambda c: (max(d.index for d in c.subtree()), -c.index)):
+        for leaf in call.outputs:
+            value = trace.value(leaf)
+            if value is not None and not is_finite(value):
+                return call
+    return None
+
+
+def is_finite(array: Array) -> bool:
+    """Return whether no element of an array is NaN or Inf; integers always are."""
+    if array.dtype.kind in "iub":
+        return True
+    if array.dtype.kind not in "fc":
+        array = array.astype(np.float32)
+    return bool(np.isfinite(array).all())

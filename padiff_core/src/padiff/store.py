@@ -1,0 +1,82 @@
+"""Keep recorded values: each once, in memory up to a budget, beyond it in a temporary file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ValueStore"]
+
+Array = NDArray[Any]
+
+_SHARE_OF_MEMORY = 4
+
+
+def _default_budget() -> int:
+    """Return a quarter of the machine's memory, in bytes; ``PADIFF_MEMORY_BUDGET`` (bytes) overrides it."""
+    asked = os.environ.get("PADIFF_MEMORY_BUDGET")
+    if asked:
+        return int(asked)
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // _SHARE_OF_MEMORY
+
+
+class ValueStore:
+    """Hold arrays under small integer keys.
+
+    What is put must own its memory and not be changed afterwards: the store does not copy. Once ``budget`` bytes lie
+    in memory, further arrays are written to an unnamed temporary file and read back as read-only memory maps.
+    """
+
+    def __init__(self, budget: int | None = None) -> None:
+        self.budget = _default_budget() if budget is None else budget
+        self.in_memory = 0
+        self.on_disk = 0
+        self._values: list[Array] = []
+        self._file: IO[bytes] | None = None
+
+    def put(self, array: Array) -> int:
+        """Keep one array; return its key."""
+        if self.in_memory + array.nbytes > self.budget and array.nbytes:
+            array = self._spilled(array)
+        else:
+            self.in_memory += array.nbytes
+        self._values.append(array)
+        return len(self._values) - 1
+
+    def get(self, key: int) -> Array:
+        """Return the array of a key; never write to it."""
+        return self._values[key]
+
+    def close(self) -> None:
+        """Let go of everything; the temporary file disappears."""
+        self._values.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _spilled(self, array: Array) -> Array:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="padiff-")  # noqa: SIM115  closed in close()
+        offset = self._file.seek(0, os.SEEK_END)
+        raw = np.ascontiguousarray(array)
+        self._file.write(raw.reshape(-1).view(np.uint8).data)
+        self._file.flush()
+        self.on_disk += raw.nbytes
+        flat = np.memmap(self._file, dtype=np.uint8, mode="r", offset=offset, shape=(raw.nbytes,))
+        return flat.view(raw.dtype).reshape(raw.shape)
+
+
+@contextmanager
+def temporary_store(budget: int | None = None) -> Iterator[ValueStore]:
+    """Give a store that is emptied on leaving."""
+    store = ValueStore(budget)
+    try:
+        yield store
+    finally:
+        store.close()

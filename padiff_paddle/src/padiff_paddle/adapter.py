@@ -1,0 +1,133 @@
+"""Know PaddlePaddle: wrap its models, make its tensors, seed its generators."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle.base import core
+
+from padiff.adapter import Adapter
+from padiff_paddle.kinds import TABLE
+from padiff_paddle.model import PaddleModel
+from padiff_paddle.optim import settings_of, step
+from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
+
+__all__ = ["PaddleAdapter"]
+
+Array = NDArray[Any]
+
+_ROOT = os.path.dirname(os.path.abspath(paddle.__file__))
+_MACHINERY = (
+    "nn/layer/layers.py",
+    "nn/layer/container.py",
+    "amp/",
+    "autograd/",
+    "base/dygraph/",
+    "base/framework.py",
+    "base/wrapped_decorator.py",
+    "distributed/fleet/recompute/",
+    "distributed/parallel.py",
+    "jit/",
+    "utils/decorator_utils.py",
+)
+_TRACKER = "paddle.distributed.fleet.meta_parallel.parallel_layers.random"
+
+
+def _library() -> tuple[str, ...]:
+    """Return the prefixes of Paddle's own files, but not of the models it ships: those are a user's lines."""
+    entries = [name for name in os.listdir(_ROOT) if name != "vision"]
+    entries += [f"vision/{name}" for name in os.listdir(os.path.join(_ROOT, "vision")) if name != "models"]
+    paths = (os.path.join(_ROOT, name) for name in sorted(entries))
+    return tuple(os.path.join(path, "") if os.path.isdir(path) else path for path in paths)
+
+
+class PaddleAdapter(Adapter):
+    """Know PaddlePaddle in its dynamic (eager) mode."""
+
+    name: ClassVar[str] = "paddle"
+    table = TABLE
+    machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
+    library = _library()
+
+    def wrap(self, model: Any) -> PaddleModel:
+        """Wrap a ``paddle.nn.Layer``; raise `UnwatchableModel` where hooks on it would be ignored."""
+        return PaddleModel(model, self)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether the value is an eager tensor; symbolic Values of a traced program are not."""
+        return isinstance(value, paddle.Tensor)
+
+    def tensor(self, native: Any) -> PaddleTensor:
+        """Wrap an eager tensor."""
+        return PaddleTensor(native)
+
+    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
+        """Return a leaf tensor with a copy of the array; integers never collect gradients."""
+        native = from_array(array, device)
+        native.stop_gradient = not (differentiable and is_inexact(native))
+        return native
+
+    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
+        """Return an input's leaf as a tensor where it is array-like: a Paddle tensor as a detached copy."""
+        if self.is_tensor(value):
+            native = to_device(value, device)
+            native.stop_gradient = not (differentiable and is_inexact(native))
+            return native
+        return super().convert(value, device=device, differentiable=differentiable)
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Seed Paddle's generators (and Python's and numpy's, from which layers draw too); put all back."""
+        cpu = core.default_cpu_generator()
+        kept = cpu.get_state()
+        device = paddle.get_rng_state()
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        # Model-parallel dropout draws from generators of its own; they exist only where fleet made them.
+        tracker = sys.modules[_TRACKER].get_rng_state_tracker() if _TRACKER in sys.modules else None
+        states = tracker.get_states_tracker() if tracker is not None else None
+        try:
+            paddle.seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            yield
+        finally:
+            paddle.set_rng_state(device)
+            cpu.set_state(kept)
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+            if tracker is not None:
+                tracker.set_states_tracker(states)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return Paddle's version, device, CUDA version and threads."""
+        threads = paddle.get_flags(["FLAGS_paddle_num_threads"])["FLAGS_paddle_num_threads"]
+        return {
+            "paddle": paddle.version.full_version,
+            "device": paddle.get_device().replace("gpu", "cuda"),
+            "cuda": str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else "none",
+            "threads": str(os.environ.get("OMP_NUM_THREADS", threads)),
+        }
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer take one step and clear its gradients."""
+        step(optimizer)
+
+    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
+        """Return an optimizer's hyper-parameters under common names."""
+        return settings_of(optimizer)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep Paddle's warnings (BatchNorm's at every call in training) down."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"paddle(\..*)?$")
+            yield

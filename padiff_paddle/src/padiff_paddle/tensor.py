@@ -1,0 +1,198 @@
+"""Wrap Paddle tensors: numpy in and out, gradients, values swapped in the midst of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import paddle
+from numpy.typing import NDArray
+from paddle.autograd import PyLayer
+
+from padiff.adapter import Hook, Tensor
+
+__all__ = ["PaddleTensor", "array_of", "device_of", "dtype_of", "from_array", "is_inexact", "relayed", "to_device"]
+
+Array = NDArray[Any]
+
+# numpy has no name for these and Paddle's numpy() returns bare integers: (numpy's twin, Paddle's carrier of the bits).
+_CARRIED: dict[str, tuple[Any, str]] = {
+    "bfloat16": (ml_dtypes.bfloat16, "int16"),
+    "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uint8"),
+    "float8_e5m2": (ml_dtypes.float8_e5m2, "uint8"),
+}
+# Paddle has no such tensors, and would read uint16 as bfloat16.
+_WIDENED: dict[str, str] = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_INEXACT = ("float", "bfloat", "complex")
+
+_failures: ContextVar[list[BaseException] | None] = ContextVar("padiff_paddle_failures", default=None)
+
+
+@contextmanager
+def relayed() -> Iterator[None]:
+    """Raise what a gradient callback raised as itself, where Paddle would wrap it in an ``OSError``."""
+    failures: list[BaseException] = []
+    token = _failures.set(failures)
+    try:
+        yield
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        _failures.reset(token)
+
+
+def dtype_of(native: Any) -> str:
+    """Return a tensor's dtype by its numpy or ml_dtypes name."""
+    return str(native.dtype).removeprefix("paddle.")
+
+
+def device_of(native: Any) -> str:
+    """Return a tensor's place in padiff's words: ``Place(gpu:0)`` is ``cuda:0``."""
+    text = str(native.place).removeprefix("Place(").removesuffix(")")
+    if text.startswith("gpu_pinned"):
+        return "cpu"
+    return text.replace("gpu", "cuda")
+
+
+def is_inexact(native: Any) -> bool:
+    """Return whether the dtype is floating or complex, so that gradients exist."""
+    return dtype_of(native).startswith(_INEXACT)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return numpy's dtype, from ml_dtypes where numpy has none."""
+    return np.dtype(_CARRIED[name][0]) if name in _CARRIED else np.dtype(name)
+
+
+def array_of(native: Any) -> Array:
+    """Return the values as an array, without a copy where they lie in the CPU's memory."""
+    dense = _dense(native)
+    if isinstance(dense, np.ndarray):
+        return dense
+    name = dtype_of(dense)
+    dense = dense if dense.place.is_cpu_place() else dense.cpu()
+    if name not in _CARRIED:
+        return np.asarray(np.from_dlpack(dense))
+    twin, carrier = _CARRIED[name]
+    return np.asarray(np.from_dlpack(dense.view(carrier))).view(twin)
+
+
+def from_array(array: Array, device: str) -> Any:
+    """Return a fresh tensor on a device with a copy of the array's bits."""
+    name = array.dtype.name
+    if name in _WIDENED:
+        array = array.astype(_WIDENED[name])
+    place = device.replace("cuda", "gpu")
+    if name not in _CARRIED:
+        return paddle.to_tensor(array, place=place)
+    carrier = _CARRIED[name][1]
+    return paddle.to_tensor(np.ascontiguousarray(array).view(carrier), place=place).view(name)
+
+
+def to_device(native: Any, device: str) -> Any:
+    """Return a detached copy of a tensor on a device."""
+    copy = native.detach().clone()
+    return copy if device_of(copy) == device else copy.to(device.replace("cuda", "gpu"))
+
+
+def _dense(native: Any) -> Any:
+    """Return a detached dense tensor, or an array for the row-wise gradient of a sparse embedding."""
+    if native.is_selected_rows():
+        rows = native.get_selected_rows()
+        values = np.asarray(rows.get_tensor())
+        full = np.zeros((rows.height(), *values.shape[1:]), values.dtype)
+        np.add.at(full, rows.rows(), values)
+        return full
+    if native.is_dist():
+        native = native._local_value()
+    native = native.detach()
+    return native if native.is_dense() else native.to_dense()
+
+
+class _Swap(PyLayer):  # type: ignore[misc]
+    """Give other values forward, and pass the gradient through backward.
+
+    The values come from a function: Paddle looks into lists and tuples among the arguments and would take a tensor
+    there for an input changed in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, native: Any, make: Callable[[], Any]) -> Any:
+        """Return the fresh tensor."""
+        return make()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        """Return the gradient as it came."""
+        return gradient
+
+
+class PaddleTensor(Tensor):
+    """Wrap one eager ``paddle.Tensor``."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype's numpy or ml_dtypes name."""
+        return dtype_of(self.native)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return tuple(self.native.shape)
+
+    @property
+    def device(self) -> str:
+        """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
+        return device_of(self.native)
+
+    @property
+    def version(self) -> int:
+        """Return Paddle's in-place version; ``set_value``, ``copy_`` and BatchNorm's statistics do not raise it."""
+        return int(self.native.inplace_version)
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether a gradient can reach it."""
+        return not self.native.stop_gradient and is_inexact(self.native)
+
+    def numpy(self) -> Array:
+        """Return a snapshot: one copy, in the tensor's own dtype."""
+        if device_of(self.native) == "cpu":
+            return np.array(array_of(self.native), order="C")
+        return array_of(self.native)
+
+    def view(self) -> Array:
+        """Return the values, read-only, without a copy on the CPU."""
+        return array_of(self.native)
+
+    def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
+        """Call back with the gradient, summed over all consumers; a returned native tensor replaces it."""
+
+        def hear(gradient: Any) -> Any:
+            try:
+                return callback(PaddleTensor(gradient))
+            except BaseException as error:
+                failures = _failures.get()
+                if failures is not None:
+                    failures.append(error)
+                raise
+
+        return Hook(self.native.register_hook(hear).remove)
+
+    def swapped(self, array: Array) -> Any:
+        """Return a native tensor with the array's bits, through which gradients pass to this one."""
+        if array.shape != self.shape:
+            msg = f"an array of shape {array.shape} cannot stand for a tensor of shape {self.shape}"
+            raise ValueError(msg)
+        array = array.astype(numpy_dtype(self.dtype), copy=False)
+        if not self.differentiable:
+            return from_array(array, self.device)
+        return _Swap.apply(self.native, lambda: from_array(array, self.device))

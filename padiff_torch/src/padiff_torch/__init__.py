@@ -1,0 +1,1 @@
+"""Teach padiff to read PyTorch models."""

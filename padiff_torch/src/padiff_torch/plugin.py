@@ -1,0 +1,17 @@
+"""Say that there is an adapter for PyTorch; import nothing of it."""
+
+from __future__ import annotations
+
+import padiff
+from padiff.adapter import AdapterInfo
+
+__all__ = ["padiff_adapters"]
+
+# Whatever derives from torch.nn.Module is found through "torch"; the others have bases of their own on the way.
+_ROOTS = frozenset({"torch", "torchvision", "torchaudio", "transformers", "timm"})
+
+
+@padiff.hookimpl
+def padiff_adapters() -> list[AdapterInfo]:
+    """Return the one adapter of this distribution."""
+    return [AdapterInfo("torch", roots=_ROOTS, factory="padiff_torch.adapter:TorchAdapter")]
