@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -26,6 +26,10 @@ API_VERSION = 1
 Array = NDArray[Any]
 
 
+def _names(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(values)
+
+
 @attrs.frozen
 class AdapterInfo:
     """Say which adapter knows which framework, before that framework is imported.
@@ -35,9 +39,9 @@ class AdapterInfo:
     """
 
     name: str
-    roots: frozenset[str] = attrs.field(converter=frozenset)
+    roots: frozenset[str] = attrs.field(converter=_names)
     factory: str
-    load_before: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     api: int = API_VERSION
 
 
@@ -103,6 +107,13 @@ class Tensor(ABC):
     @abstractmethod
     def view(self) -> Array:
         """Return the values without a copy where possible; read at once, never write or keep."""
+
+    @abstractmethod
+    def writable(self) -> Array | None:
+        """Return an array over the tensor's own memory: writing to it changes the tensor, unseen by autograd.
+
+        None where there is no such thing (the tensor is not on the host).
+        """
 
     @abstractmethod
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:

@@ -27,22 +27,25 @@ class Kind:
     roles: Mapping[str, str] = attrs.field(factory=dict)
     settings: Mapping[str, str] = attrs.field(factory=dict)
     stochastic: bool = False
+    outputs: int | None = None
+    """How many outputs it has in every framework; further ones (attention weights) are extras."""
 
 
 @attrs.frozen
 class Part:
     """Say where a role's values lie in a native parameter.
 
-    ``parameter`` is a dotted name below the module. The canonical array is the native one, its axes permuted by
-    ``transpose`` (numpy's convention), of that the ``piece`` ``(index, count)`` along the first axis, of that the
-    equal ``blocks`` along the first axis in the given order (``blocks[i]`` is the native block that is canonical
-    block ``i``; for gates that a framework orders differently).
+    ``parameter`` is a dotted name below the module. The canonical array is the native one without its axis
+    ``squeeze`` (of length one), its axes permuted by ``transpose`` (numpy's convention), of that the ``piece``
+    ``(index, count)`` along the first axis, of that the equal ``blocks`` along the first axis in the given order
+    (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders differently).
     """
 
     parameter: str
     transpose: tuple[int, ...] | None = None
     piece: tuple[int, int] | None = None
     blocks: tuple[int, ...] | None = None
+    squeeze: int | None = None
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted."""
@@ -67,7 +70,8 @@ class Part:
             self._block(view, source)[...] = self._block(canonical, target)
 
     def _view(self, native: Array) -> Array:
-        view = native if self.transpose is None else native.transpose(self.transpose)
+        view = native if self.squeeze is None else native.squeeze(self.squeeze)
+        view = view if self.transpose is None else view.transpose(self.transpose)
         if self.piece is None:
             return view
         index, count = self.piece
@@ -187,12 +191,15 @@ _KINDS = (
     Kind("rms_norm", {"weight": "(features,)"}, _EPS),
     Kind("local_response_norm", {}, {"size": "int", "alpha": "float", "beta": "float", "k": "float"}),
     Kind("prelu", {"weight": "(features,) or (1,)"}),
-    *(Kind(f"{name}_cell", _CELL) for name in ("lstm", "gru", "rnn")),
-    *(Kind(name, {}, _RECURRENT) for name in ("lstm", "gru", "rnn")),
+    *(Kind(f"{name}_cell", _CELL) for name in ("lstm", "gru")),
+    Kind("rnn_cell", _CELL, {"activation": "tanh or relu"}),
+    *(Kind(name, {}, _RECURRENT) for name in ("lstm", "gru")),
+    Kind("rnn", {}, {**_RECURRENT, "activation": "tanh or relu"}),
     Kind(
         "attention",
         {},
         {"num_heads": "int", "dropout": "probability", "training": "whether dropout is active", "batch_first": "bool"},
+        outputs=1,
     ),
     Kind("transformer_encoder_layer", {}, {"norm_first": "bool", "activation": "name of the function"}),
     Kind("transformer_decoder_layer", {}, {"norm_first": "bool", "activation": "name of the function"}),

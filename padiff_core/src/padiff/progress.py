@@ -40,7 +40,7 @@ class Silent:
 class _Shown:
     """Show one transient line for the current phase, from ``delay`` seconds on.
 
-    Only a counter moves at each step; rich is imported, and draws in its own thread, when the delay has passed.
+    Only a counter moves at each step; rich is imported, and draws in a thread of its own, after the delay.
     """
 
     def __init__(self, stream: TextIO, delay: float) -> None:
@@ -123,7 +123,7 @@ def silenced() -> Iterator[None]:
 
 @contextmanager
 def shown(stream: TextIO | None = None, *, delay: float = 1.0) -> Iterator[Progress]:
-    """Give a progress that is shown on ``stream`` (stderr) where that is a terminal, and else a silent one."""
+    """Give a progress that is shown on ``stream`` (stderr) if that is a terminal, and else a silent one."""
     out = sys.stderr if stream is None else stream
     if _silenced.get() or not out.isatty() or os.environ.get("TERM") == "dumb":
         yield Silent()

@@ -49,8 +49,7 @@ class Recorder(Watcher):
         trace, token = self.trace, leaf.token
         if self._values:
             trace.values[token] = trace.store.put(tensor.numpy())
-        else:
-            trace.samples[token] = sample(tensor.view())
+        trace.samples[token] = sample(tensor.view())
         if self._gradients and leaf.differentiable:
 
             def keep(gradient: Tensor) -> None:

@@ -108,9 +108,9 @@ class Watcher(Listener):
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Close a call."""
         call = self._stack.pop()
-        if call.module.native is not module.native:
-            msg = f"padiff lost track of the calls: {module.path!r} returned while {call.path!r} was open"
-            raise RuntimeError(msg)
+        while call.module.native is not module.native:
+            # A model that catches an exception leaves calls open that never return.
+            call = self._stack.pop()
         tensors: list[Tensor] = []
         for path, native in leaves(output, self.adapter.is_tensor):
             tensor = self.adapter.tensor(native)

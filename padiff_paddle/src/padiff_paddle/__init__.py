@@ -1,6 +1,6 @@
 """Teach padiff to read PaddlePaddle models.
 
-``plugin`` says, without importing Paddle, that this adapter exists; the other modules are imported on first use.
+``plugin`` says, without importing Paddle, that this adapter exists; the rest is imported on first use.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from paddle.base import core
 
 from padiff.adapter import Adapter
-from padiff_paddle.kinds import TABLE
+from padiff.layers import Rule
+from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.optim import settings_of, step
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
@@ -61,6 +62,11 @@ class PaddleAdapter(Adapter):
     def wrap(self, model: Any) -> PaddleModel:
         """Wrap a ``paddle.nn.Layer``; raise `UnwatchableModel` where hooks on it would be ignored."""
         return PaddleModel(model, self)
+
+    def rule(self, module: Any) -> Rule | None:
+        """Return the first rule along the MRO, else that of a class known by its habits."""
+        known = super().rule(module)
+        return known or next((habit.rule for habit in HABITS if habit.shown_by(module)), None)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is an eager tensor; symbolic Values of a traced program are not."""

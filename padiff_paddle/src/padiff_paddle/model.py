@@ -115,7 +115,7 @@ class PaddleModel(Model):
         return self._modules
 
     def parameters(self) -> Mapping[str, PaddleParameter]:
-        """Return every parameter and buffer once; those that hold no memory (an LSTM's dropout state) are left out."""
+        """Return every parameter and buffer once, but for those without memory (an LSTM's dropout state)."""
         natives: dict[int, Any] = {}
         paths: dict[int, list[str]] = {}
         buffers: set[int] = set()
@@ -130,7 +130,9 @@ class PaddleModel(Model):
                     if all_buffers or name in statistics:
                         buffers.add(id(native))
         return {
-            paths[key][0]: PaddleParameter(paths[key][0], native, buffer=key in buffers, paths=tuple(paths[key]))
+            paths[key][0]: PaddleParameter(
+                paths[key][0], native, buffer=key in buffers, paths=tuple(paths[key])
+            )
             for key, native in natives.items()
         }
 
@@ -142,7 +144,7 @@ class PaddleModel(Model):
     def attach(self, listener: Listener) -> Hook:
         """Report every layer's calls, but for those that recomputation repeats in the backward pass.
 
-        The hooks stand behind the user's own: what they hear is what ``forward`` gets and what the caller gets.
+        The hooks stand behind the user's own: they hear what ``forward`` gets and what the caller gets.
         """
         hook = Hook()
         for module in self.modules().values():
@@ -160,7 +162,8 @@ class PaddleModel(Model):
     ) -> Any:
         """Call the model, and run backward from what ``differentiate(output)`` returns; return the output."""
         for parameter in self.parameters().values():
-            parameter.native.clear_gradient(False)
+            if parameter.native.is_leaf:
+                parameter.native.clear_gradient(False)
         with paddle.enable_grad():
             output = self.native(*args, **kwargs)
             if differentiate is not None:
@@ -177,7 +180,9 @@ class PaddleModel(Model):
         held = [(layer, dict(layer._buffers)) for layer in layers]
         with paddle.no_grad():
             values = [
-                (item.native, item.native.detach().clone()) for item in self.parameters().values() if item.buffer
+                (item.native, item.native.detach().clone())
+                for item in self.parameters().values()
+                if item.buffer
             ]
         gradients = _Gradients(parameters)
         try:
@@ -199,9 +204,9 @@ class PaddleModel(Model):
     def lifted(self, dtype: str) -> Iterator[None]:
         """Hold all floating tensors of the model in ``dtype``; put the old storage back after.
 
-        The values under each tensor object are exchanged, as ``Layer.to`` does, so tied parameters, an LSTM's list of
-        weights and tensors in plain attributes all follow. Paddle's default dtype follows too, for constants that
-        a forward makes.
+        The values under each tensor object are exchanged, as ``Layer.to`` does, so tied parameters, an LSTM's
+        list of weights and tensors in plain attributes all follow. Paddle's default dtype follows too, for
+        constants that a forward makes.
         """
         if dtype not in _COMPLEX:
             msg = f"cannot lift a Paddle model to {dtype!r}; known are {', '.join(_COMPLEX)}"
@@ -213,8 +218,8 @@ class PaddleModel(Model):
         default = paddle.get_default_dtype()
         kept: list[tuple[Any, Any]] = []
         try:
+            gradients.drop()
             for native in natives.values():
-                native.clear_gradient(False)
                 kept.append((native, _storage(native)))
                 _cast(native, _COMPLEX[dtype] if dtype_of(native).startswith("complex") else dtype)
             for layer in layers:
@@ -225,8 +230,8 @@ class PaddleModel(Model):
             paddle.set_default_dtype(default)
             for layer, mark in marks:
                 layer._dtype = mark
+            gradients.drop()
             for native, storage in kept:
-                native.clear_gradient(False)
                 native.get_tensor()._share_data_with(storage)
             gradients.restore()
 
@@ -237,10 +242,13 @@ def _check(native: Any) -> None:
         msg = f"{_named(native)} is a trainer around a model.\nHint: pass its .network."
         raise UnwatchableModel(msg)
     if not isinstance(native, paddle.nn.Layer):
-        msg = f"{_named(native)} is no paddle.nn.Layer, so it has no calls to watch.\nHint: pass the Layer itself."
+        msg = (
+            f"{_named(native)} is no paddle.nn.Layer: it has no calls to watch.\nHint: pass the Layer itself."
+        )
         raise UnwatchableModel(msg)
     if not paddle.in_dynamic_mode():
-        msg = f"{_named(native)} would run in static mode, where hooks see no values.\nHint: call paddle.disable_static()."
+        msg = f"{_named(native)} would run in static mode, where hooks see no values.\n"
+        msg += "Hint: call paddle.disable_static() first."
         raise UnwatchableModel(msg)
     for path, layer in native.named_sublayers(include_self=True):
         where = f"{_named(layer)} at {path!r}" if path else _named(layer)
@@ -249,8 +257,8 @@ def _check(native: Any) -> None:
             msg += "Hint: build the model from its class and load its parameters with set_state_dict."
             raise UnwatchableModel(msg)
         if isinstance(layer.forward, ASTStaticFunction):
-            msg = f"{where} runs through paddle.jit.to_static(full_graph=True), where hooks run once, at tracing.\n"
-            msg += "Hint: call .forward.rollback() on it, or build it without to_static or with full_graph=False."
+            msg = f"{where} runs through paddle.jit.to_static(full_graph=True): hooks run once, at tracing.\n"
+            msg += "Hint: build it without to_static or with full_graph=False, or call .forward.rollback()."
             raise UnwatchableModel(msg)
 
 
@@ -279,14 +287,20 @@ def _tensors(layer: Any) -> Iterator[Any]:
             yield native
 
 
+def _repeated() -> bool:
+    """Return whether a call happens in the backward pass, where only recomputation calls layers."""
+    in_backward: Callable[[], bool] = core.eager._is_run_in_backward
+    return in_backward()
+
+
 def _enter(listener: Listener, module: PaddleModule, _: Any, args: Any, kwargs: Any) -> Any:
-    if core.eager._is_run_in_backward():
+    if _repeated():
         return None
     return listener.enter(module, args, kwargs)
 
 
 def _leave(listener: Listener, module: PaddleModule, _: Any, args: Any, kwargs: Any, output: Any) -> Any:
-    if core.eager._is_run_in_backward():
+    if _repeated():
         return None
     return listener.leave(module, args, kwargs, output)
 
@@ -304,7 +318,9 @@ def _backward(pairs: list[tuple[Any, Any | None]]) -> None:
         roots[id(tensor)] = (tensor, gradient)
     if roots:
         with relayed():
-            paddle.autograd.backward([root for root, _ in roots.values()], [grad for _, grad in roots.values()])
+            paddle.autograd.backward(
+                [root for root, _ in roots.values()], [grad for _, grad in roots.values()]
+            )
 
 
 def _storage(native: Any) -> Any:
@@ -333,6 +349,8 @@ class _Gradients:
     def __init__(self, natives: list[Any]) -> None:
         self._kept: list[tuple[Any, Any, Any]] = []
         for native in natives:
+            if not native.is_leaf:
+                continue
             gradient = native.grad
             if gradient is None:
                 self._kept.append((native, None, None))
@@ -341,10 +359,15 @@ class _Gradients:
             else:
                 self._kept.append((native, gradient, _storage(gradient)))
 
+    def drop(self) -> None:
+        """Leave no gradient at any of them."""
+        for native, _, _ in self._kept:
+            native.clear_gradient(False)
+
     def restore(self) -> None:
         """Put them back; a row-wise gradient comes back dense, as Paddle cannot build one from Python."""
+        self.drop()
         for native, gradient, storage in self._kept:
-            native.clear_gradient(False)
             if storage is None:
                 continue
             if gradient is None:

@@ -20,7 +20,11 @@ _FAMILIES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("Lamb", "lamb", _ADAM),
     ("Momentum", "sgd", {"momentum": "_momentum", "nesterov": "_use_nesterov"}),
     ("SGD", "sgd", {}),
-    ("RMSProp", "rmsprop", {"momentum": "_momentum", "eps": "_epsilon", "rho": "_rho", "centered": "_centered"}),
+    (
+        "RMSProp",
+        "rmsprop",
+        {"momentum": "_momentum", "eps": "_epsilon", "rho": "_rho", "centered": "_centered"},
+    ),
     ("Adagrad", "adagrad", {"eps": "_epsilon"}),
     ("Adadelta", "adadelta", {"eps": "_epsilon", "rho": "_rho"}),
     ("ASGD", "asgd", {}),

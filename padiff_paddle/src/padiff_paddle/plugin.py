@@ -7,7 +7,17 @@ from padiff.hookspecs import hookimpl
 
 __all__ = ["padiff_adapters"]
 
-_ROOTS = ("paddle", "paddlenlp", "paddleformers", "ppdiffusers", "paddlemix", "paddleseg", "paddledet", "ppdet", "ppcls")
+_ROOTS = (
+    "paddle",
+    "paddlenlp",
+    "paddleformers",
+    "ppdiffusers",
+    "paddlemix",
+    "paddleseg",
+    "paddledet",
+    "ppdet",
+    "ppcls",
+)
 
 
 @hookimpl

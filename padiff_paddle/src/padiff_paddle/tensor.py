@@ -15,11 +15,20 @@ from paddle.autograd import PyLayer
 
 from padiff.adapter import Hook, Tensor
 
-__all__ = ["PaddleTensor", "array_of", "device_of", "dtype_of", "from_array", "is_inexact", "relayed", "to_device"]
+__all__ = [
+    "PaddleTensor",
+    "array_of",
+    "device_of",
+    "dtype_of",
+    "from_array",
+    "is_inexact",
+    "relayed",
+    "to_device",
+]
 
 Array = NDArray[Any]
 
-# numpy has no name for these and Paddle's numpy() returns bare integers: (numpy's twin, Paddle's carrier of the bits).
+# Paddle's numpy() gives bare integers for these: (the twin in ml_dtypes, what carries the bits in Paddle).
 _CARRIED: dict[str, tuple[Any, str]] = {
     "bfloat16": (ml_dtypes.bfloat16, "int16"),
     "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uint8"),
@@ -34,17 +43,18 @@ _failures: ContextVar[list[BaseException] | None] = ContextVar("padiff_paddle_fa
 
 @contextmanager
 def relayed() -> Iterator[None]:
-    """Raise what a gradient callback raised as itself, where Paddle would wrap it in an ``OSError``."""
+    """Raise what a gradient callback raised as itself, after the backward pass.
+
+    Through Paddle it would come out as an ``OSError``, and some errors abort the process on their way.
+    """
     failures: list[BaseException] = []
     token = _failures.set(failures)
     try:
         yield
-    except Exception:
-        if failures:
-            raise failures[0] from None
-        raise
     finally:
         _failures.reset(token)
+        if failures:
+            raise failures[0]
 
 
 def dtype_of(native: Any) -> str:
@@ -92,7 +102,7 @@ def from_array(array: Array, device: str) -> Any:
     if name not in _CARRIED:
         return paddle.to_tensor(array, place=place)
     carrier = _CARRIED[name][1]
-    return paddle.to_tensor(np.ascontiguousarray(array).view(carrier), place=place).view(name)
+    return paddle.to_tensor(np.asarray(array, order="C").view(carrier), place=place).view(name)
 
 
 def to_device(native: Any, device: str) -> Any:
@@ -115,11 +125,29 @@ def _dense(native: Any) -> Any:
     return native if native.is_dense() else native.to_dense()
 
 
-class _Swap(PyLayer):  # type: ignore[misc]
+def _tensor_or_none(value: Any) -> Any:
+    """Return what a callback may give Paddle; anything else would abort the process."""
+    if value is not None and not isinstance(value, paddle.Tensor):
+        msg = f"a gradient callback returned {type(value).__qualname__}; expected None or a paddle.Tensor"
+        raise TypeError(msg)
+    return value
+
+
+class _Memory:
+    """Offer an array's memory for writing, as DLPack's arrays are read-only; keep its owner alive."""
+
+    def __init__(self, view: Array, owner: Any) -> None:
+        carrier = view.view(f"V{view.dtype.itemsize}") if view.dtype.kind == "V" else view
+        data = (view.__array_interface__["data"][0], False)
+        self.__array_interface__ = {**carrier.__array_interface__, "data": data}
+        self._owner = (view, owner)
+
+
+class _Swap(PyLayer):
     """Give other values forward, and pass the gradient through backward.
 
-    The values come from a function: Paddle looks into lists and tuples among the arguments and would take a tensor
-    there for an input changed in place.
+    The values come from a function: Paddle looks into lists and tuples among the arguments, and would take a
+    tensor there for an input changed in place.
     """
 
     @staticmethod
@@ -155,7 +183,7 @@ class PaddleTensor(Tensor):
 
     @property
     def version(self) -> int:
-        """Return Paddle's in-place version; ``set_value``, ``copy_`` and BatchNorm's statistics do not raise it."""
+        """Return Paddle's in-place version; ``set_value``, ``copy_`` and BatchNorm do not raise it."""
         return int(self.native.inplace_version)
 
     @property
@@ -173,17 +201,28 @@ class PaddleTensor(Tensor):
         """Return the values, read-only, without a copy on the CPU."""
         return array_of(self.native)
 
+    def writable(self) -> Array | None:
+        """Return a writable array over the CPU tensor's memory, None where there is no such memory."""
+        native = self.native
+        if device_of(native) != "cpu" or not native.is_dense() or native.is_dist():
+            return None
+        view = array_of(native)
+        return np.asarray(_Memory(view, native)).view(view.dtype) if view.size else view
+
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the gradient, summed over all consumers; a returned native tensor replaces it."""
 
         def hear(gradient: Any) -> Any:
+            failures = _failures.get()
+            if failures:
+                return None
             try:
-                return callback(PaddleTensor(gradient))
+                return _tensor_or_none(callback(PaddleTensor(gradient)))
             except BaseException as error:
-                failures = _failures.get()
-                if failures is not None:
-                    failures.append(error)
-                raise
+                if failures is None:
+                    raise
+                failures.append(error)
+                return None
 
         return Hook(self.native.register_hook(hear).remove)
 

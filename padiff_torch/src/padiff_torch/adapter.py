@@ -67,12 +67,14 @@ class TorchAdapter(Adapter):
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a tensor with a copy of the array; integers are never differentiable."""
-        return _leaf(from_array(np.asarray(array)).to(device), differentiable)
+        with torch.inference_mode(False):
+            return _leaf(from_array(np.asarray(array)).to(device), differentiable)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
         if isinstance(value, torch.Tensor):
-            return _leaf(value.detach().to(device, copy=True), differentiable)
+            with torch.inference_mode(False):
+                return _leaf(value.detach().to(device, copy=True), differentiable)
         return super().convert(value, device=device, differentiable=differentiable)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Say which torch class is which kind, where its parameters lie, and how it spells its settings.
 
-One entry per class, by qualified name, so that nothing has to be imported. The catalogue's layouts are torch's;
-only a few third-party classes need a transform.
+One entry per class, by qualified name, so that nothing has to be imported. The catalogue's layouts are
+torch's; only a few third-party classes need a transform.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def _require_watchable(native: Any) -> None:
     """Raise `UnwatchableModel` where a module below would not run its hooks, and say what to pass instead."""
     if not isinstance(native, torch.nn.Module):
         msg = f"{type(native).__module__}.{type(native).__qualname__} is not a torch.nn.Module"
-        raise UnwatchableModel(f"{msg}\nHint: pass the module itself; wrap a function in a torch.nn.Module")
+        msg += "\nHint: pass the module itself; wrap a function in a torch.nn.Module"
+        raise UnwatchableModel(msg)
     for path, module in native.named_modules():
         trouble = _trouble(module)
         if trouble:

@@ -7,8 +7,8 @@ from padiff.adapter import AdapterInfo
 
 __all__ = ["padiff_adapters"]
 
-# Whatever derives from torch.nn.Module is found through "torch"; the others have bases of their own on the way.
-_ROOTS = frozenset({"torch", "torchvision", "torchaudio", "transformers", "timm"})
+# Whatever derives from torch.nn.Module is found through "torch" too; these classes are met before it.
+_ROOTS = {"torch", "torchvision", "torchaudio", "transformers", "timm"}
 
 
 @padiff.hookimpl

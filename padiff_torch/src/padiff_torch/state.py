@@ -146,7 +146,7 @@ class _Attributes:
 
 
 def _wider(native: Any, target: Any) -> Any | None:
-    """Return the dtype that a tensor is lifted to, or None where it stays: integers, and what is wide already."""
+    """Return the dtype that a tensor is lifted to, or None where it stays: integers, what is wide already."""
     if native.is_complex():
         return torch.complex128 if target is torch.float64 and native.dtype is not torch.complex128 else None
     return target if native.is_floating_point() and native.dtype.itemsize < target.itemsize else None

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 @attrs.frozen
 class _Format:
-    """Pair a torch dtype with numpy's; ``carrier`` is the torch dtype under which its bits cross, if another."""
+    """Pair a torch dtype with numpy's; ``carrier`` is the torch dtype under which its bits cross."""
 
     torch: Any
     numpy: np.dtype[Any]
@@ -126,7 +126,7 @@ def filled(native: Any, array: Array) -> Any:
         msg = f"an array of shape {array.shape} does not fit a tensor of shape {tuple(native.shape)}"
         raise ValueError(msg)
     with torch.no_grad():
-        if _address(native) is not None and native.dtype not in _WIDENED:
+        if _address(native) is not None:
             with np.errstate(over="ignore", invalid="ignore"):
                 np.copyto(_exposed(native.detach()), array, casting="unsafe")
         else:
@@ -135,7 +135,10 @@ def filled(native: Any, array: Array) -> Any:
 
 
 def from_array(array: Array) -> Any:
-    """Return a CPU tensor with a copy of the array, in the array's dtype."""
+    """Return a CPU tensor with a copy of the array, in the array's dtype.
+
+    In memory of torch's own: its kernels may round otherwise where data is aligned otherwise.
+    """
     return filled(torch.empty(array.shape, dtype=dtype_of(array.dtype.name)), array)
 
 
@@ -144,8 +147,8 @@ class _Swap(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, box: list[Any]) -> Any:
-        # Boxed: a tensor argument that is returned counts as a view, and views made by a custom function refuse
-        # in-place changes: an in-place ReLU would raise.
+        # Boxed: a tensor argument that is returned counts as a view, and a view made by a custom function
+        # refuses in-place changes: an in-place ReLU would raise.
         return box.pop()
 
     @staticmethod
@@ -188,11 +191,15 @@ class TorchTensor(Tensor):
         host = _host(self.native)
         if host.data_ptr() != _address(self.native):
             return _exposed(host)
-        return _exposed(host.clone(memory_format=torch.contiguous_format))
+        return _exposed(host).copy(order="C")
 
     def view(self) -> Array:
         """Return the values, without a copy for ordinary tensors on the CPU."""
         return numpy_view(self.native)
+
+    def writable(self) -> Array | None:
+        """Return an array over the tensor's own memory, or None where numpy cannot see it."""
+        return None if _address(self.native) is None else _exposed(self.native.detach())
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.
@@ -214,7 +221,7 @@ class TorchTensor(Tensor):
 
 def _address(native: Any) -> int | None:
     """Return where a tensor's values lie if numpy can see them there; None where `_host` copies them."""
-    if native.device.type != "cpu" or native.layout is not torch.strided:
+    if native.device.type != "cpu" or native.layout is not torch.strided or native.dtype in _WIDENED:
         return None
     if native.is_nested or native.is_quantized or native.is_conj() or native.is_neg():
         return None

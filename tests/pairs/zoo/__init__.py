@@ -1,4 +1,4 @@
-"""Build the pairs: `build(pair, framework, faults)` and `inputs(pair)`; a framework is imported when it is built."""
+"""Build the pairs: `build(pair, framework, faults)` and `inputs(pair)`; frameworks are imported late."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ __all__ = ["build"]
 class ConvBNLayer(nn.Layer):
     """Convolve, normalise and perhaps activate: the brick of PaddleClas."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, act=None, eps=1e-5, momentum=0.9, **conv):
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride=1, act=None, eps=1e-5, momentum=0.9, **conv
+    ):
         super().__init__()
         conv.setdefault("padding", (kernel_size - 1) // 2)
         self.conv = nn.Conv2D(in_channels, out_channels, kernel_size, stride=stride, bias_attr=False, **conv)
@@ -92,9 +94,9 @@ class Neck(nn.Layer):
     def forward(self, x):
         b, c, h, w = x.shape
         if "shuffle_order" in self.plan:
-            x = x.reshape([b, c // 4, 4, h, w])
+            x = x.reshape([b, c // 2, 2, h, w])
         else:
-            x = x.reshape([b, 4, c // 4, h, w])
+            x = x.reshape([b, 2, c // 2, h, w])
         x = x.transpose([0, 2, 1, 3, 4]).reshape([b, c, h, w])
         return self.smooth(self.up(self.pool(self.lateral(x))))
 

@@ -89,7 +89,7 @@ class ConvNet(nn.Module):
             blocks.append(BasicBlock(8 if i == 1 else 16, 16, 2 if i == 1 else 1, plan.block(i)))
         self.layer1 = nn.Sequential(*blocks)
         width = 8 if depth == 1 else 16
-        self.shuffle = Shuffle(4, plan)
+        self.shuffle = Shuffle(2, plan)
         self.lateral = nn.Conv2d(width, 16, 1, bias="missing_bias" not in plan)
         self.avgpool = nn.AvgPool2d(3, stride=1, padding=1, count_include_pad="count_include_pad" in plan)
         self.upsample = nn.Upsample(scale_factor=2, mode="bilinear", align_corners="align_corners" in plan)

@@ -135,7 +135,7 @@ class LlamaDecoderLayer(nn.Layer):
         self.mlp = LlamaMLP(hidden_size, intermediate_size, plan)
         self.mix = Mix(hidden_size)
         self.attention = LlamaAttention(hidden_size, num_heads, num_key_value_heads, plan)
-        self.attention_norm = LlamaRMSNorm(hidden_size, 1e-5 if "rms_eps" in plan else eps, plan)
+        self.attention_norm = LlamaRMSNorm(hidden_size, 1e-6 if "rms_eps" in plan else eps, plan)
         self.ffn_norm = LlamaRMSNorm(hidden_size, eps, Plan())
 
     def forward(self, hidden_states, cos, sin):
@@ -194,6 +194,8 @@ class LlamaForCausalLM(nn.Layer):
         return logits
 
 
-def build(plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-6) -> nn.Layer:
+def build(
+    plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5
+) -> nn.Layer:
     """Return the decoder with the plan's faults."""
     return LlamaForCausalLM(vocab, dim, heads, kv_heads, hidden, depth, base, eps, plan)

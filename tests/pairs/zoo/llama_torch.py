@@ -1,4 +1,4 @@
-"""Write a Llama-like decoder the torch way: a cos/sin cache, grouped queries, ``F.linear`` on an own weight."""
+"""Write a Llama-like decoder the torch way: grouped queries, ``F.linear`` on a weight of its own."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, dim, heads, kv_heads, hidden, eps, plan):
         super().__init__()
         self.plan = plan
-        self.input_layernorm = RMSNorm(dim, 1e-5 if "rms_eps" in plan else eps, plan)
+        self.input_layernorm = RMSNorm(dim, 1e-6 if "rms_eps" in plan else eps, plan)
         self.self_attn = Attention(dim, heads, kv_heads, plan)
         self.post_attention_layernorm = RMSNorm(dim, eps, Plan())
         self.mixer = Mixer(dim)
@@ -142,7 +142,9 @@ class Llama(nn.Module):
         self.lm_head = nn.Linear(dim, vocab, bias=False)
         base = 500.0 if "rope_base" in plan else base
         width = dim // heads
-        self.register_buffer("inv_freq", base ** (-torch.arange(0, width, 2).float() / width), persistent=False)
+        self.register_buffer(
+            "inv_freq", base ** (-torch.arange(0, width, 2).float() / width), persistent=False
+        )
 
     def forward(self, input_ids):
         x = self.embed_tokens(input_ids)
@@ -169,6 +171,8 @@ class Llama(nn.Module):
         return logits
 
 
-def build(plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-6) -> nn.Module:
+def build(
+    plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5
+) -> nn.Module:
     """Return the decoder with the plan's faults."""
     return Llama(vocab, dim, heads, kv_heads, hidden, depth, base, eps, plan)

@@ -22,7 +22,7 @@ class VAE(nn.Layer):
         self.encode = nn.Sequential(
             nn.Conv2D(1, width, 3, stride=2, padding=1),
             nn.GroupNorm(2 if "group_count" in plan else 4, width),
-            nn.LeakyReLU(0.2),
+            nn.LeakyReLU(slope),
             nn.Conv2D(width, width, 3, stride=2, padding=1),
             nn.GroupNorm(4, width, epsilon=1e-3 if "group_norm_eps" in plan else 1e-5),
             nn.LeakyReLU(slope),

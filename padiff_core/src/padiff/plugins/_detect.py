@@ -70,7 +70,7 @@ def _claimant(value: Any) -> AdapterInfo | None:
 
 def _unknown(model: Any) -> str:
     rows = registry().rows
-    known = [f"{'/'.join(row.roots)} ({row.distribution})" for row in rows if not row.broken]
+    known = [f"{principal(row.info)} ({row.distribution})" for row in rows if row.info and not row.broken]
     broken = [row for row in rows if row.broken]
     lines = [_seen(model), f"Adapters installed: {', '.join(known) or 'none'}."]
     lines += [f"Left out: the adapter {row.label}: {row.broken}." for row in broken]

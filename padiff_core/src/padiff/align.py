@@ -1,0 +1,325 @@
+"""Match the calls of two runs: which call of the candidate does what a call of the reference does.
+
+1. What the user maps is fixed.
+2. Calls of modules whose parameters were matched anchor each other, in execution order.
+3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
+4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
+5. What is left is unmatched, and harmless where the enclosing call agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.names import similarity
+from padiff.trace import Call, Leaf, Trace
+from padiff.weights import UnitMatch, align_sequences
+
+__all__ = ["Alignment", "Pair", "align", "pair_leaves"]
+
+_MOSTLY = 0.5
+_INNERMOST = 3.0
+_SAME = 1e-3
+
+
+@attrs.define(eq=False)
+class Pair:
+    """Tie a call of the reference to one of the candidate; leaves are tied by their indices."""
+
+    reference: Call
+    candidate: Call
+    why: str
+    inputs: tuple[tuple[int, int], ...] = ()
+    outputs: tuple[tuple[int, int], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Tie the leaves."""
+        self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
+        self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+
+
+@attrs.define(eq=False)
+class Alignment:
+    """Hold the matched calls, in the candidate's execution order, and what is left over on either side."""
+
+    pairs: list[Pair]
+    left_reference: list[Call]
+    left_candidate: list[Call]
+    _of_candidate: dict[int, Pair] = attrs.field(init=False)
+    _of_reference: dict[int, Pair] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Index the pairs."""
+        self._of_candidate = {id(pair.candidate): pair for pair in self.pairs}
+        self._of_reference = {id(pair.reference): pair for pair in self.pairs}
+
+    def of_candidate(self, call: Call | None) -> Pair | None:
+        """Return the pair of a candidate's call."""
+        return self._of_candidate.get(id(call))
+
+    def of_reference(self, call: Call | None) -> Pair | None:
+        """Return the pair of a reference's call."""
+        return self._of_reference.get(id(call))
+
+    def without(self, dropped: Sequence[Pair]) -> Alignment:
+        """Return the alignment with some pairs taken apart."""
+        gone = {id(pair) for pair in dropped}
+        return Alignment(
+            [pair for pair in self.pairs if id(pair) not in gone],
+            sorted(self.left_reference + [p.reference for p in dropped], key=lambda c: c.index),
+            sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
+        )
+
+
+def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:
+    """Tie the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree."""
+    free = list(range(len(candidate)))
+    found: list[tuple[int, int]] = []
+    rest: list[int] = []
+    for i, leaf in enumerate(reference):
+        same = next((j for j in free if candidate[j].path == leaf.path and _alike(leaf, candidate[j])), None)
+        if same is None:
+            rest.append(i)
+        else:
+            found.append((i, same))
+            free.remove(same)
+    for i in rest:
+        fit = next((j for j in free if _alike(reference[i], candidate[j])), None)
+        if fit is not None:
+            found.append((i, fit))
+            free.remove(fit)
+    return tuple(sorted(found))
+
+
+def _alike(a: Leaf, b: Leaf) -> bool:
+    return a.shape == b.shape and _sort_of(a.dtype) == _sort_of(b.dtype)
+
+
+def _sort_of(dtype: str) -> str:
+    for sort in ("bool", "uint", "int", "complex"):
+        if dtype.startswith(sort):
+            return "int" if sort == "uint" else sort
+    return "float"
+
+
+def align(
+    reference: Trace, candidate: Trace, matches: Sequence[UnitMatch], fixed: Mapping[str, str] | None = None
+) -> Alignment:
+    """Match the calls of two traces. ``fixed`` maps reference module paths to candidate module paths."""
+    anchors = _Anchors(reference, candidate, matches)
+    pairs: dict[int, Pair] = {}
+    taken: set[int] = set()
+
+    def tie(ours: Call, theirs: Call, why: str) -> None:
+        if id(ours) not in pairs and id(theirs) not in taken:
+            pairs[id(ours)] = Pair(ours, theirs, why)
+            taken.add(id(theirs))
+
+    tie(reference.root, candidate.root, "the root")
+    for ours, theirs in _mapped(reference, candidate, fixed or {}):
+        tie(ours, theirs, "mapped by the user")
+    for ours, theirs in anchors.covering():
+        tie(ours, theirs, "holds the same parameters")
+    for ours, theirs in anchors.overlapping(pairs, taken):
+        tie(ours, theirs, "holds mostly the same parameters")
+    _tie_between(pairs, anchors)
+    return Alignment(
+        sorted(pairs.values(), key=lambda pair: pair.candidate.index),
+        [call for call in reference.calls if id(call) not in pairs],
+        _not_in(candidate.calls, pairs),
+    )
+
+
+def _not_in(calls: Sequence[Call], pairs: Mapping[int, Pair]) -> list[Call]:
+    matched = {id(pair.candidate) for pair in pairs.values()}
+    return [call for call in calls if id(call) not in matched]
+
+
+def _mapped(reference: Trace, candidate: Trace, fixed: Mapping[str, str]) -> Iterator[tuple[Call, Call]]:
+    for ours_path, theirs_path in fixed.items():
+        ours = [call for call in reference.calls if call.path == ours_path]
+        theirs = [call for call in candidate.calls if call.path == theirs_path]
+        yield from zip(ours, theirs, strict=False)
+
+
+class _Anchors:
+    """Number the executions of matched units, and know which calls cover which."""
+
+    def __init__(self, reference: Trace, candidate: Trace, matches: Sequence[UnitMatch]) -> None:
+        ours, theirs = reference.by_module(), candidate.by_module()
+        self._reference: dict[int, set[int]] = {}
+        self._candidate: dict[int, set[int]] = {}
+        number = 0
+        for match in matches:
+            a = ours.get(id(match.reference.module.native), [])
+            b = theirs.get(id(match.candidate.module.native), [])
+            for mine, yours in zip(a, b, strict=False):
+                _cover(mine, number, self._reference)
+                _cover(yours, number, self._candidate)
+                number += 1
+        self._samples = reference.samples, candidate.samples
+        self._calls = {id(call): call for trace in (reference, candidate) for call in trace.calls}
+
+    def covering(self) -> Iterator[tuple[Call, Call]]:
+        """Yield calls of both sides that cover exactly the same executions."""
+        chains = _chains(self._reference), _chains(self._candidate)
+        for cover, ours in chains[0].items():
+            theirs = chains[1].get(cover)
+            if theirs:
+                a = sorted((self._calls[key] for key in ours), key=lambda call: call.index)
+                b = sorted((self._calls[key] for key in theirs), key=lambda call: call.index)
+                yield from self._tie_chain(a, b)
+
+    def overlapping(self, pairs: Mapping[int, Pair], taken: set[int]) -> Iterator[tuple[Call, Call]]:
+        """Yield composites that cover mostly the same (one holds a layer more), largest first."""
+        free = {key: cover for key, cover in self._candidate.items() if key not in taken}
+        for key, cover in sorted(self._reference.items(), key=lambda item: -len(item[1])):
+            ours = self._calls[key]
+            if key in pairs or not ours.children:
+                continue
+            overlap = {k: len(cover & other) / len(cover | other) for k, other in free.items() if k not in taken}
+            best = max(overlap, key=lambda k: overlap[k], default=None)
+            if best is not None and overlap[best] > _MOSTLY:
+                theirs = self._calls[best]
+                if theirs.children and _shapes(ours.outputs) == _shapes(theirs.outputs):
+                    yield ours, theirs
+
+    def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
+        """Tie two nests of calls that cover the same, outermost first: what is like, and where one is alone, that."""
+        if len(ours) == len(theirs) == 1:
+            yield ours[0], theirs[0]
+            return
+        scores = self.likeness(ours, theirs) + 0.1
+        # The innermost calls hold the parameters themselves; they belong together whatever their names.
+        if not ours[-1].children and not theirs[-1].children:
+            scores[-1, -1] += _INNERMOST
+        for i, j in align_sequences(scores.astype(np.float32)):
+            yield ours[i], theirs[j]
+
+    def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
+        """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
+        scores = similarity([_name(call) for call in ours], [_name(call) for call in theirs])
+        for i, a in enumerate(ours):
+            for j, b in enumerate(theirs):
+                if a.module.kind == b.module.kind and a.module.kind is not None:
+                    scores[i, j] += 2
+                if _shapes(a.outputs) == _shapes(b.outputs):
+                    scores[i, j] += 2
+                    if self._same_values(a, b):
+                        scores[i, j] += 4
+                if _shapes(a.inputs) == _shapes(b.inputs):
+                    scores[i, j] += 1
+        return scores
+
+    def _same_values(self, a: Call, b: Call) -> bool:
+        """Return whether two calls gave the same in the free runs, as far as samples show."""
+        for mine, yours in zip(a.outputs, b.outputs, strict=True):
+            x, y = self._samples[0].get(mine.token), self._samples[1].get(yours.token)
+            if x is None or y is None or x.shape != y.shape:
+                return False
+            if not float(np.linalg.norm(x - y)) <= _SAME * float(np.linalg.norm(x)):
+                return False
+        return bool(a.outputs)
+
+
+def _cover(call: Call, number: int, covers: dict[int, set[int]]) -> None:
+    covers.setdefault(id(call), set()).add(number)
+    for above in call.ancestors():
+        covers.setdefault(id(above), set()).add(number)
+
+
+def _chains(covers: Mapping[int, set[int]]) -> dict[frozenset[int], list[int]]:
+    chains: dict[frozenset[int], list[int]] = {}
+    for call, cover in covers.items():
+        chains.setdefault(frozenset(cover), []).append(call)
+    return chains
+
+
+def _name(call: Call) -> str:
+    return f"{call.path}.{call.module.class_name.rpartition('.')[2]}"
+
+
+def _shapes(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
+    return tuple(leaf.shape for leaf in leaves)
+
+
+def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors) -> None:
+    """Match calls without parameters, region by region, between the calls that are matched already."""
+    matched_candidates = {id(pair.candidate): pair for pair in pairs.values()}
+    regions: list[tuple[Call, Call]] = [(pair.reference, pair.candidate) for pair in pairs.values()]
+    while regions:
+        ours_top, theirs_top = regions.pop()
+        ours = list(_region(ours_top, lambda call: id(call) in pairs))
+        theirs = list(_region(theirs_top, lambda call: id(call) in matched_candidates))
+        anchors = _monotone(
+            [(i, theirs.index(pairs[id(call)].candidate)) for i, call in enumerate(ours) if _inside(call, pairs, theirs)]
+        )
+        start_a = start_b = 0
+        for a, b in [*anchors, (len(ours), len(theirs))]:
+            for mine, yours in _tie_gap(ours[start_a:a], theirs[start_b:b], pairs, matched_candidates, anchors_of):
+                pair = Pair(mine, yours, "same kind, shapes and place")
+                pairs[id(mine)] = pair
+                matched_candidates[id(yours)] = pair
+                if mine.children and yours.children:
+                    regions.append((mine, yours))
+            start_a, start_b = a + 1, b + 1
+
+
+def _inside(call: Call, pairs: Mapping[int, Pair], theirs: Sequence[Call]) -> bool:
+    pair = pairs.get(id(call))
+    return pair is not None and any(pair.candidate is other for other in theirs)
+
+
+def _monotone(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the anchors without those that would run backwards (branches called in another order)."""
+    kept: list[tuple[int, int]] = []
+    for a, b in anchors:
+        if not kept or b > kept[-1][1]:
+            kept.append((a, b))
+    return kept
+
+
+def _region(top: Call, matched: object) -> Iterator[Call]:
+    """Yield the calls below ``top``, not descending into matched ones: their inside is a region of its own."""
+    assert callable(matched)
+    for child in top.children:
+        yield child
+        if not matched(child):
+            yield from _region(child, matched)
+
+
+def _tie_gap(
+    ours: Sequence[Call],
+    theirs: Sequence[Call],
+    pairs: Mapping[int, Pair],
+    matched_candidates: Mapping[int, Pair],
+    anchors: _Anchors,
+) -> Iterator[tuple[Call, Call]]:
+    a = [call for call in ours if id(call) not in pairs and call.outputs]
+    b = [call for call in theirs if id(call) not in matched_candidates and call.outputs]
+    if not a or not b:
+        return
+    scores = anchors.likeness(a, b)
+    for i, mine in enumerate(a):
+        for j, yours in enumerate(b):
+            if not _may_tie(mine, yours, alone=len(a) == len(b) == 1):
+                scores[i, j] = 0
+    for i, j in align_sequences(scores):
+        yield a[i], b[j]
+
+
+def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
+    if not {leaf.shape for leaf in a.outputs} & {leaf.shape for leaf in b.outputs}:
+        return a.module.kind is not None and a.module.kind == b.module.kind
+    if a.module.kind == b.module.kind:
+        return a.module.kind is not None or _last(a) == _last(b) or alone
+    same_place = _last(a) == _last(b) and not _last(a).isdigit()
+    return same_place or (alone and not a.children and not b.children)
+
+
+def _last(call: Call) -> str:
+    return call.path.rpartition(".")[2]

@@ -1,0 +1,164 @@
+"""Run one call alone, on the reference's recorded values, on either side and in any precision.
+
+This settles suspects: in float64 a fault stays what it is and rounding vanishes. The calls below are forced, on both
+sides alike, so that what is left is the call's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import attrs
+import ml_dtypes  # registers bfloat16 and float8 with numpy
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter
+from padiff.align import Alignment, Pair
+from padiff.force import Check, Forcer, Observed, Plan, Values
+from padiff.trace import Call, Trace
+from padiff.tree import leaves
+from padiff.watch import fill
+
+__all__ = ["Alone", "Bench", "is_float"]
+
+Array = NDArray[Any]
+
+
+@attrs.define(eq=False)
+class Alone:
+    """Hold what one call did alone."""
+
+    observed: Observed
+    checks: list[Check]
+    gradients: dict[str, Array]
+    """Parameter path in the whole model -> gradient, native layout."""
+    buffers: dict[str, Array]
+
+
+@attrs.frozen
+class Bench:
+    """Know all that running calls alone needs."""
+
+    reference: Adapter
+    candidate: Adapter
+    trace: Trace
+    """The reference's."""
+    alignment: Alignment
+    own: Mapping[tuple[int, int], Array]
+    """The candidate's own values of inputs that have no counterpart, or were kept."""
+    backward: bool
+    seed: int
+
+    def run_reference(self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0) -> Alone:
+        """Run the reference's call alone; ``jitter`` disturbs its inputs by that much, relatively."""
+        call = pair.reference
+        inputs = [_disturbed(self.trace.value(leaf), jitter, i) for i, leaf in enumerate(call.inputs)]
+        plan = _plan(call, {id(p.reference): Pair(p.reference, p.reference, p.why) for p in self._inside(pair)})
+        return self._run(self.reference, call, inputs, plan, None, dtype, pair, seed, ours=True)
+
+    def run_candidate(
+        self, pair: Pair, truth: Values | None, dtype: str | None = None, *, seed: int = 0, own: bool = True
+    ) -> Alone:
+        """Run the candidate's call alone on the reference's values; ``own`` lets it keep masks of its own."""
+        call = pair.candidate
+        inputs: list[Array | None] = [self.own.get((id(call), index)) for index in range(len(call.inputs))]
+        for ours, theirs in pair.inputs:
+            if inputs[theirs] is None or not own:
+                inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
+        plan = _plan(call, {id(p.candidate): p for p in self._inside(pair)})
+        return self._run(self.candidate, call, inputs, plan, truth, dtype, pair, seed, ours=False)
+
+    def _inside(self, pair: Pair) -> list[Pair]:
+        below = {id(call) for call in pair.reference.subtree()}
+        found = [self.alignment.of_candidate(call) for call in pair.candidate.subtree()]
+        return [p for p in found if p is not None and id(p.reference) in below]
+
+    def _run(
+        self,
+        adapter: Adapter,
+        call: Call,
+        inputs: list[Array | None],
+        plan: Plan,
+        truth: Values | None,
+        dtype: str | None,
+        pair: Pair,
+        seed: int,
+        *,
+        ours: bool,
+    ) -> Alone:
+        model = adapter.wrap(call.module.native)
+        observed = Observed()
+        forcer = Forcer(
+            adapter,
+            plan,
+            self.trace,
+            truth=truth,
+            observed=observed,
+            protected=[parameter.view() for parameter in model.parameters().values()],
+            gradients=self.backward,
+        )
+        natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in inputs]
+        outputs = {(a if ours else b): pair.reference.outputs[a] for a, b in pair.outputs}
+
+        def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
+            starts = []
+            for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
+                tensor = adapter.tensor(native)
+                leaf = outputs.get(index)
+                gradient = None if leaf is None else self.trace.gradient(leaf)
+                if gradient is not None and tensor.differentiable:
+                    seed_array = np.asarray(gradient, dtype=tensor.view().dtype)
+                    starts.append((native, adapter.from_numpy(seed_array, device=tensor.device)))
+            return starts
+
+        with adapter.quiet(), adapter.seeded(self.seed + seed), model.preserved():
+            lift = model.lifted(dtype) if dtype else nullcontext()
+            with lift, model.attach(forcer), forcer.hooks:
+                model.run(fill(call.args, natives), fill(call.kwargs, natives), differentiate if self.backward else None)
+                forcer.finish()
+                gradients, buffers = {}, {}
+                for path, parameter in model.parameters().items():
+                    full = f"{call.path}.{path}" if call.path else path
+                    if parameter.buffer:
+                        buffers[full] = np.array(parameter.view())
+                    elif (gradient := parameter.gradient()) is not None:
+                        gradients[full] = np.array(gradient)
+        return Alone(observed, forcer.checks, gradients, buffers)
+
+    def _native(self, adapter: Adapter, value: Array, dtype: str | None, device: str) -> Any:
+        floating = is_float(value)
+        if dtype and floating:
+            value = value.astype(dtype)
+        native = adapter.from_numpy(value, device=device, differentiable=floating and self.backward)
+        # Not the leaf itself: a module may change its input in place, which a leaf forbids.
+        return adapter.tensor(native).swapped(value) if floating and self.backward else native
+
+
+def is_float(array: Array) -> bool:
+    """Return whether an array's dtype is real floating point, of numpy's or of ml_dtypes."""
+    return array.dtype.kind == "f" or (array.dtype.kind == "V" and hasattr(ml_dtypes, array.dtype.name))
+
+
+def _plan(top: Call, pairs: Mapping[int, Pair]) -> dict[tuple[int, int], Pair]:
+    """Number the calls below ``top`` as a run of it alone will."""
+    plan: dict[tuple[int, int], Pair] = {}
+    seen: dict[int, int] = {}
+    for call in top.subtree():
+        key = id(call.module.native)
+        ordinal = seen.get(key, 0)
+        seen[key] = ordinal + 1
+        if id(call) in pairs:
+            plan[key, ordinal] = pairs[id(call)]
+    return plan
+
+
+def _disturbed(value: Array | None, jitter: float, index: int) -> Array | None:
+    if value is None or not jitter or not is_float(value):
+        return value
+    noise = np.random.default_rng(index).uniform(-jitter, jitter, value.shape)
+    disturbed: Array = value.astype(np.float64) * (1.0 + noise)
+    return disturbed
+

@@ -1,0 +1,145 @@
+"""Run ``padiff diff``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from padiff.cli._spec import SpecError, called, guarded, load, parameters
+
+if TYPE_CHECKING:
+    from padiff.report import Report
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+A SPEC is module:attribute or path/file.py:attribute; the working directory is importable. A function or
+class is called without arguments; anything else is taken as it is.
+
+exit status: 0 aligned, 1 parted, 2 trouble
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("reference", metavar="REFERENCE", help="SPEC of the model that is right by definition")
+    add("candidate", metavar="CANDIDATE", help="SPEC of the model to check")
+    add("--inputs", metavar="SPEC", required=True, help="a dict (keyword arguments) or tuple (positional)")
+    add("--candidate-inputs", metavar="SPEC", help="the candidate's, where its signature differs")
+    add("--loss", metavar="SPEC", help="the loss: a function of the output, or one for each side")
+    add("--optimizers", metavar="SPEC", help="both optimizers; a function gets (reference, candidate)")
+    add("--steps", metavar="N", type=_positive, default=1, help="training steps to run (default 1)")
+    add("--phase", choices=("both", "forward", "backward"), default="both", help="(default both)")
+    add("--no-transfer", action="store_true", help="leave the candidate's parameters as they are")
+    add("--mapping", metavar="SPEC", help="a padiff.LayerMap: pairs of modules, modules to ignore")
+    add("--atol", metavar="X", type=float, help="absolute tolerance, instead of the measured one")
+    add("--rtol", metavar="X", type=float, help="relative tolerance, instead of the measured one")
+    add("--compare-mode", metavar="MODE", help="how the tolerance is applied: strict or mean")
+    add("--seed", metavar="N", type=int, default=0, help="seed of both frameworks (default 0)")
+    add("--json", metavar="FILE", help="write the report there as JSON; - for stdout, without the text")
+    add("-q", "--quiet", action="store_true", help="print the verdict's line alone, and no progress")
+    add("--traceback", action="store_true", help="show Python's traceback on an error")
+
+
+def run(arguments: argparse.Namespace) -> tuple[int, str]:
+    """Return the exit status, and what belongs on stdout."""
+    target = _target(arguments.json)
+    with contextlib.ExitStack() as stack:
+        if arguments.json == "-":
+            # What the models print must not stand in the JSON.
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if arguments.quiet:
+            from padiff.progress import silenced
+
+            stack.enter_context(silenced())
+        report = _report(arguments)
+    from padiff.render import headline
+
+    if target is not None:
+        _write(target, report.to_json() + "\n")
+    if arguments.json == "-":
+        text = report.to_json()
+    else:
+        text = headline(report) if arguments.quiet else str(report)
+    return (0 if report.aligned else 1), text
+
+
+def _report(arguments: argparse.Namespace) -> Report:
+    reference, candidate = called(arguments.reference), called(arguments.candidate)
+    inputs = called(arguments.inputs)
+    optional: dict[str, Any] = {}
+    if arguments.candidate_inputs:
+        optional["candidate_inputs"] = called(arguments.candidate_inputs)
+    if arguments.loss:
+        optional["loss"] = _loss(arguments.loss)
+    if arguments.optimizers:
+        optional["optimizers"] = _optimizers(arguments.optimizers, reference, candidate)
+    if arguments.mapping:
+        optional["mapping"] = called(arguments.mapping)
+    tolerance = {name: getattr(arguments, name) for name in ("atol", "rtol", "compare_mode")}
+    tolerance = {name: value for name, value in tolerance.items() if value is not None}
+    from padiff.engine import diff
+
+    return diff(
+        reference,
+        candidate,
+        inputs,
+        steps=arguments.steps,
+        phase=arguments.phase,
+        transfer=not arguments.no_transfer,
+        tolerance=tolerance or None,
+        seed=arguments.seed,
+        **optional,
+    )
+
+
+def _loss(spec: str) -> Any:
+    """Return a function with parameters as it is: it is the loss, and does not build it."""
+    value = load(spec)
+    is_loss = callable(value) and not isinstance(value, type) and parameters(value)
+    return value if is_loss else called(spec)
+
+
+def _optimizers(spec: str, reference: Any, candidate: Any) -> Any:
+    value = load(spec)
+    if not callable(value):
+        return value
+    names = ", ".join(parameters(value))
+    if len(parameters(value)) != 2:
+        msg = f"{spec} takes ({names}); expected a function of (reference, candidate), the two models.\n"
+        msg += "Hint: return a tuple from it, an optimizer for each."
+        raise SpecError(msg)
+    return guarded(spec, value, reference, candidate)
+
+
+def _target(name: str | None) -> Path | None:
+    """Return the file for the JSON; a folder that is not there is told before the work, not after it."""
+    if name is None or name == "-":
+        return None
+    path = Path(name)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"
+        raise SpecError(msg + "Hint: --json FILE wants a file in a folder that exists.")
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}.\nHint: --json - writes to stdout."
+        raise SpecError(msg) from error
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        msg = f"{value} is not at least 1"
+        raise argparse.ArgumentTypeError(msg)
+    return value

@@ -1,0 +1,120 @@
+"""Read the command line, run a command, and end as a Unix tool does."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from padiff import __version__
+from padiff.cli import _adapters, _diff
+from padiff.errors import PadiffError, PluginWarning
+
+__all__ = ["main"]
+
+TROUBLE = 2
+INTERRUPTED = 130
+
+
+class Command(NamedTuple):
+    """Hold what a command brings: its arguments, what it does, and why one would use it."""
+
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], tuple[int, str]]
+    purpose: str
+
+
+_COMMANDS = {
+    "diff": Command(
+        _diff.add_arguments,
+        _diff.run,
+        "compare two models: do they compute the same, and if not, where do they part?",
+    ),
+    "adapters": Command(
+        _adapters.add_arguments,
+        _adapters.run,
+        "list which frameworks padiff can watch here, and what is broken, and why",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0 (aligned), 1 (parted), 2 (trouble), or 130 (interrupted)."""
+    parser = _parser()
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as end:  # argparse has printed its help or its error
+        return end.code if isinstance(end.code, int) else TROUBLE
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return TROUBLE
+    try:
+        with _readable_warnings():
+            status, text = _COMMANDS[arguments.command].run(arguments)
+    except KeyboardInterrupt:
+        print("padiff: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except PadiffError as error:
+        return _trouble(str(error), traced=arguments.traceback)
+    except Exception as error:
+        told = f"{type(error).__qualname__}: {error}"
+        hint = "this is no error that padiff knows; --traceback shows where it came from."
+        return _trouble(f"{told}\nHint: {hint}", traced=arguments.traceback)
+    _print(text)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    about = "Compare deep-learning models across frameworks."
+    parser = argparse.ArgumentParser("padiff", description=about, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"padiff {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        purpose = command.purpose
+        command.add_arguments(
+            commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+        )
+    return parser
+
+
+def _trouble(message: str, *, traced: bool) -> int:
+    """Say what went wrong on stderr."""
+    if traced:
+        traceback.print_exc()
+    print(f"padiff: {message}", file=sys.stderr)
+    return TROUBLE
+
+
+def _print(text: str) -> None:
+    """Print; a reader that went away, or a stream that cannot spell a letter, is no error."""
+    try:
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError:
+            spelled = sys.stdout.encoding or "ascii"
+            print(text.encode(spelled, "backslashreplace").decode(spelled), flush=True)
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain there.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _readable_warnings() -> Iterator[None]:
+    """Print padiff's own warnings as sentences, without a source line; leave the others as they are."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: object) -> None:
+            if issubclass(category, PluginWarning):
+                print(f"padiff: warning: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *rest)  # type: ignore[arg-type]
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield

@@ -1,0 +1,78 @@
+"""Say why two modules may part: hyper-parameters that differ, and relations between what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from padiff.adapter import Module
+from padiff.layers import CATALOGUE
+
+__all__ = ["Contrast", "contrasts", "in_words"]
+
+
+@attrs.frozen
+class Contrast:
+    """Name one hyper-parameter that differs, with both values as their framework spells them."""
+
+    setting: str
+    reference: str
+    candidate: str
+
+    def __str__(self) -> str:
+        """Return it as one phrase."""
+        return f"{self.setting}: {self.reference} in the reference, {self.candidate} in the candidate"
+
+
+def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
+    """Return the hyper-parameters of their kind in which two matched modules differ; or their kinds, if those do."""
+    if reference.kind is None or candidate.kind is None:
+        return []
+    if reference.kind != candidate.kind:
+        return [Contrast("kind", _class(reference), _class(candidate))]
+    return list(_settings(reference, candidate))
+
+
+def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
+    assert reference.rule is not None
+    assert candidate.rule is not None
+    for name in CATALOGUE[reference.rule.kind].settings:
+        ours, theirs = reference.rule.settings.get(name), candidate.rule.settings.get(name)
+        if ours is None or theirs is None:
+            continue
+        a, b = ours.value(reference.native), theirs.value(candidate.native)
+        if not _same(a, b):
+            yield Contrast(
+                name,
+                _spelled(a, ours.native(reference.native), ours.spelled),
+                _spelled(b, theirs.native(candidate.native), theirs.spelled),
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        try:
+            return abs(float(a) - float(b)) <= 1e-9 * max(abs(float(a)), abs(float(b)))
+        except (TypeError, ValueError):
+            return False
+    return bool(a == b)
+
+
+def _spelled(value: Any, native: Any, name: str | None) -> str:
+    """Return a value, followed by the framework's own spelling where that reads differently."""
+    if isinstance(value, float):
+        value = float(f"{value:.9g}")
+    if name is None or repr(native) == repr(value):
+        return f"{value!r}"
+    return f"{value!r} ({name}={native!r})"
+
+
+def _class(module: Module) -> str:
+    return f"{module.kind} ({module.class_name.rpartition('.')[2]})"
+
+
+def in_words(found: list[Contrast]) -> str | None:
+    """Return differing hyper-parameters as one sentence, or None."""
+    return "; ".join(map(str, found)) or None

@@ -1,0 +1,271 @@
+"""Run a model with each matched call fed from the reference: every call becomes a unit test of its own.
+
+On entry a call's inputs are compared with the reference's, then the reference's are put in; on exit the outputs;
+in the backward pass the complete gradient of every such tensor. No error accumulates, so every fault is seen in one
+run, at its own place: what differs on entry was made by the code of the enclosing call, between its children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Tensor
+from padiff.align import Pair
+from padiff.compare import Difference, difference
+from padiff.memory import Memory
+from padiff.trace import Call, Leaf
+from padiff.watch import Watcher
+
+__all__ = ["Check", "Forcer", "Observed", "Plan", "Values"]
+
+Array = NDArray[Any]
+Plan = Mapping[tuple[int, int], Pair]
+"""(id of the native module, ordinal) -> the pair of that call."""
+
+
+class Values(Protocol):
+    """Give the reference's values: a trace, or what another run observed."""
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+
+
+@attrs.define(eq=False)
+class Observed:
+    """Keep what a run computed itself, by the reference's tokens."""
+
+    values: dict[int, Array] = attrs.field(factory=dict)
+    gradients: dict[int, Array] = attrs.field(factory=dict)
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+        return self.values.get(leaf.token)
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+        return self.gradients.get(leaf.token)
+
+
+@attrs.frozen
+class Spot:
+    """Name one tensor of the candidate where it was first seen, and what it stands for."""
+
+    what: str
+    """``input`` or ``output`` of ``pair``'s call."""
+    pair: Pair
+    owner: Pair | None
+    """The call whose own code made the tensor; None for the root's inputs."""
+    between: tuple[str, str]
+    reference: Leaf
+    candidate: Leaf
+
+
+@attrs.frozen
+class Check:
+    """Record one value that was not the reference's to the bit."""
+
+    spot: Spot
+    backward: bool
+    difference: Difference
+    kept: bool = False
+    """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
+
+
+class Forcer(Watcher):
+    """Feed a running model from the reference's values.
+
+    ``force`` (the reference's trace) is what is put in; ``truth`` is what is compared with: the same in the
+    model's own precision, and in float64 what the reference computes there. Without ``truth`` nothing is compared;
+    with ``observed`` what the run computed itself is kept.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        plan: Plan,
+        force: Values,
+        *,
+        truth: Values | None = None,
+        observed: Observed | None = None,
+        protected: list[Array],
+        gradients: bool,
+    ) -> None:
+        super().__init__(adapter)
+        self.checks: list[Check] = []
+        self.consumers: dict[int, list[Pair]] = {}
+        """Token of the candidate -> the calls that took the tensor."""
+        self.own: dict[tuple[int, int], Array] = {}
+        """(id of the alignment's candidate call, input index) -> value of an input that has no counterpart, or
+        keeps its own value."""
+        self._plan = plan
+        self._force = force
+        self._truth = truth
+        self._observed = observed
+        self._memory = Memory(protected)
+        self._gradients = gradients
+        self._holds: dict[int, int] = {}
+        self._open: dict[int, Pair] = {}
+        self._last: dict[int, str] = {}
+        self._awaited: dict[int, Spot] = {}
+
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Compare and feed the inputs."""
+        pair = self._plan.get((id(call.module.native), call.ordinal))
+        if pair is None:
+            return {}
+        parent, owner = self._owner(call)
+        self._open[id(call)] = pair
+        between = (self._last.get(id(parent), "start"), _relative(pair.candidate, owner))
+        changed: dict[int, Any] = {}
+        fed = set()
+        for ours, theirs in pair.inputs:
+            if theirs < len(tensors):
+                fed.add(theirs)
+                leaf = call.inputs[theirs]
+                self.consumers.setdefault(leaf.token, []).append(pair)
+                spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf)
+                self._feed(spot, tensors[theirs], changed, theirs)
+        for index, tensor in enumerate(tensors):
+            if index not in fed:
+                self.own[id(pair.candidate), index] = tensor.numpy()
+        return changed
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Compare and feed the outputs."""
+        pair = self._open.get(id(call))
+        if pair is None:
+            return {}
+        parent, owner = self._owner(call)
+        between = (self._last.pop(id(call), "start"), "end")
+        changed: dict[int, Any] = {}
+        for ours, theirs in pair.outputs:
+            if theirs < len(tensors):
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
+                self._feed(spot, tensors[theirs], changed, theirs)
+        self._last[id(parent)] = _relative(pair.candidate, owner)
+        return changed
+
+    def finish(self) -> None:
+        """After the backward pass: compare the gradients that never came with zero."""
+        for spot in self._awaited.values():
+            expected = self._force.gradient(spot.reference)
+            if expected is not None and expected.any():
+                self._check_gradient(spot, np.zeros_like(expected))
+        self._awaited.clear()
+
+    def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
+        """Return the nearest enclosing matched call, and its pair."""
+        for above in call.ancestors():
+            pair = self._open.get(id(above))
+            if pair is not None:
+                return above, pair
+        return None, None
+
+    def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int) -> None:
+        """Compare one tensor, wait for its gradient, and put the reference's value in."""
+        token = spot.candidate.token
+        if self._holds.get(token) == spot.reference.token:
+            return
+        new = token not in self._holds
+        if new and self._gradients:
+            self._await(spot, tensor)
+        if new and self._observed is not None:
+            self._observed.values.setdefault(spot.reference.token, tensor.numpy())
+        value = self._force.value(spot.reference)
+        if value is None:
+            return
+        truth = None if self._truth is None else self._truth.value(spot.reference)
+        if truth is not None:
+            apart = difference(truth, tensor.view())
+            if apart.equal and truth is value:
+                self._hold(tensor, token, spot)
+                return
+            kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
+            if not apart.equal:
+                self.checks.append(Check(spot, False, apart, kept))
+            if kept:
+                self._holds[token] = spot.reference.token
+                self.own[id(spot.pair.candidate), index] = tensor.numpy()
+                return
+        if self._memory.overwrite(tensor, value):
+            self._hold(tensor, token, spot)
+            return
+        changed[index] = tensor.swapped(value)
+        swapped = self.adapter.tensor(changed[index])
+        self._hold(swapped, self.tokens.of(swapped)[0], spot)
+
+    def _hold(self, tensor: Tensor, token: int, spot: Spot) -> None:
+        self._holds[token] = spot.reference.token
+        self._memory.give(tensor)
+
+    def _await(self, spot: Spot, tensor: Tensor) -> None:
+        expected = self._force.gradient(spot.reference)
+        token = spot.candidate.token
+        if expected is not None:
+            self._awaited[token] = spot
+        if not tensor.differentiable:
+            return
+        device = tensor.device
+
+        def arrived(gradient: Tensor) -> Any | None:
+            self._awaited.pop(token, None)
+            values = gradient.view()
+            same = self._check_gradient(spot, values)
+            if expected is None or same:
+                return None
+            return self.adapter.from_numpy(np.asarray(expected, dtype=values.dtype), device=device)
+
+        self.hooks.add(tensor.on_gradient(arrived).close)
+
+    def _check_gradient(self, spot: Spot, values: Array) -> bool:
+        """Compare one gradient; return whether it is what will be put in, to the bit."""
+        if self._observed is not None:
+            self._observed.gradients.setdefault(spot.reference.token, np.array(values))
+        if self._truth is None:
+            return False
+        truth = self._truth.gradient(spot.reference)
+        if truth is None:
+            if spot.reference.differentiable or not values.any():
+                return False
+            truth = np.zeros_like(values)
+        apart = difference(truth, values)
+        if not apart.equal:
+            self.checks.append(Check(spot, True, apart))
+        return apart.equal and truth is self._force.gradient(spot.reference)
+
+
+_ALIKE = 1e-3
+_MASKED = -1e3
+
+
+def _keeps_its_own(spot: Spot, reference: Array, tensor: Tensor) -> bool:
+    """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
+    if tensor.differentiable or spot.what == "output":
+        return False
+    candidate = tensor.view()
+    if reference.dtype.kind == "b":
+        return candidate.dtype.kind == "b" and bool((reference != candidate).all())
+    if reference.dtype.kind in "iu":
+        return spot.reference.path != spot.candidate.path
+    ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
+    return bool(
+        ((ours == 0) | (ours <= _MASKED)).all()
+        and ((theirs == 0) | (theirs <= _MASKED)).all()
+        and ((ours == 0) == (theirs == 0)).all()
+    )
+
+
+def _relative(call: Call, owner: Pair | None) -> str:
+    """Return a call's path as its owner's code names it."""
+    if owner is None:
+        return call.path
+    prefix = owner.candidate.path
+    return call.path[len(prefix) + 1 :] if prefix and call.path.startswith(f"{prefix}.") else call.path

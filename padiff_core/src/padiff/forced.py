@@ -1,0 +1,97 @@
+"""Run the candidate under forcing and collect all that was not the reference's to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Model
+from padiff.align import Alignment, Pair
+from padiff.compare import Difference, difference
+from padiff.force import Check, Forcer
+from padiff.record import Task, differentiator, guarded_run
+from padiff.trace import Trace
+from padiff.weights import Link, UnitMatch, canonical
+
+__all__ = ["Forced", "StateCheck", "force"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class StateCheck:
+    """Record one gradient of a parameter, or one buffer after the run, that was not the reference's to the bit."""
+
+    match: UnitMatch
+    link: Link
+    difference: Difference
+    reference: Array
+    """The reference's, in the candidate's orientation."""
+    candidate: Array
+
+
+@attrs.define(eq=False)
+class Forced:
+    """Hold what a forced run showed."""
+
+    checks: list[Check]
+    consumers: Mapping[int, list[Pair]]
+    own: Mapping[tuple[int, int], Array]
+    gradients: list[StateCheck]
+    buffers: list[StateCheck]
+    loss: float | None
+
+
+def force(
+    model: Model, task: Task, alignment: Alignment, trace: Trace, matches: Sequence[UnitMatch], *, backward: bool
+) -> Forced:
+    """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was."""
+    adapter = model.adapter
+    plan = {(id(p.candidate.module.native), p.candidate.ordinal): p for p in alignment.pairs}
+    parameters = model.parameters()
+    forcer = Forcer(
+        adapter,
+        plan,
+        trace,
+        truth=trace,
+        protected=[parameter.view() for parameter in parameters.values()],
+        gradients=backward,
+    )
+    losses: list[float] = []
+    with adapter.seeded(task.seed), model.preserved():
+        guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=backward)
+        if backward:
+            forcer.finish()
+        gradients = list(_compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient())) if backward else []
+        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None))
+    return Forced(forcer.checks, forcer.consumers, forcer.own, gradients, buffers, losses[0] if losses else None)
+
+
+def _compare(
+    matches: Sequence[UnitMatch], recorded: Mapping[str, int], trace: Trace, read: Callable[[Any], Array | None]
+) -> Iterator[StateCheck]:
+    for match in matches:
+        for link in match.links:
+            key = recorded.get(link.reference.parameter.path)
+            values = read(link.candidate.parameter)
+            if key is None and values is None:
+                continue
+            ours = None if key is None else link.to_candidate(canonical(link.reference, trace.array(key)))
+            theirs = None if values is None else canonical(link.candidate, values)
+            if ours is None or theirs is None:
+                if link.reference.parameter.buffer or link.candidate.parameter.buffer:
+                    continue
+                ours, theirs = _filled(ours, theirs)
+            apart = difference(ours, theirs)
+            if not apart.equal:
+                yield StateCheck(match, link, apart, ours, np.array(theirs))
+
+
+def _filled(a: Array | None, b: Array | None) -> tuple[Array, Array]:
+    """Return both arrays, a missing one as zeros."""
+    zeros = np.zeros_like(b if a is None else a)
+    return (zeros if a is None else a), (zeros if b is None else b)

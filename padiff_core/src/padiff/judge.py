@@ -1,0 +1,281 @@
+"""Turn the differences of a forced run into suspicions: what is apart, whose code it is, on what evidence.
+
+A value belongs to the call whose own code made it: a module without children, or the code of a parent between its
+children. A gradient belongs to the call that consumed the tensor, or to the code around it. A call that already
+parts forward parts backward too; that is not a second source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.align import Alignment, Pair
+from padiff.alone import Alone, Bench
+from padiff.compare import difference
+from padiff.explain import contrasts
+from padiff.force import Check, Spot
+from padiff.forced import Forced, StateCheck
+from padiff.report import Phase, Verdict
+from padiff.settle import Ruling, Settler, is_suspect
+from padiff.trace import Trace
+from padiff.units import Held
+from padiff.weights import canonical
+
+__all__ = ["Judge", "Suspicion"]
+
+Array = NDArray[Any]
+
+_HOOKED = 1e-4
+"""A gradient so far off in the model, and right alone, was changed on its way."""
+
+
+@attrs.frozen(eq=False)
+class Suspicion:
+    """Hold one settled suspect that is more than rounding."""
+
+    pair: Pair
+    """The call whose own code is at issue."""
+    phase: Phase
+    what: str
+    ruling: Ruling
+    order: int
+    """The candidate's call where it was seen."""
+    between: tuple[str, str] | None = None
+    spot: Spot | None = None
+    held: Held | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the ruling's verdict."""
+        return self.ruling.verdict
+
+
+class Judge:
+    """Judge one forced run."""
+
+    def __init__(self, bench: Bench, trace: Trace, forced: Forced) -> None:
+        self.alignment: Alignment = bench.alignment
+        self.trace = trace
+        self.forced = forced
+        self.settler = Settler(bench)
+        self.notes: set[str] = set()
+
+    def forward(self) -> list[Suspicion]:
+        """Settle the forward suspects; return all that is more than rounding, in execution order."""
+        found = []
+        for check in self.forced.checks:
+            spot, owner = check.spot, check.spot.owner
+            truth = self.trace.value(spot.reference)
+            if check.backward or check.kept or owner is None or truth is None:
+                continue
+            if not is_suspect(check.difference, truth.dtype) and not _contrasted(owner):
+                continue
+            ruling = self.settler.settle(owner, _value(spot.reference.token), check.difference, truth)
+            if ruling.verdict is not Verdict.ROUNDING:
+                found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, spot))
+        return [self._traced_to_masks(suspicion) for suspicion in found]
+
+    def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
+        """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
+        spot = suspicion.spot
+        kept = [check.spot for check in self.forced.checks if check.kept]
+        near = [s for s in kept if suspicion.pair in (s.pair, self.around(s.pair))]
+        if suspicion.verdict is not Verdict.DIFFERS or spot is None or not near:
+            return suspicion
+        runs = self.settler.runs(suspicion.pair, "float64", own=False)
+        truth = self.trace.value(spot.reference)
+        if runs.reference is None or runs.candidate is None or truth is None:
+            return suspicion
+        read = _value(spot.reference.token)
+        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
+        if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
+            return suspicion
+        made = next(s for s in kept if s.reference.token == near[0].reference.token)
+        if made.owner is None:
+            return suspicion
+        right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.reference.path!r}"
+        ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
+        return _suspicion(made.owner, Phase.FORWARD, _name(made), ruling, made)
+
+    def around(self, pair: Pair) -> Pair | None:
+        """Return the nearest matched call around a pair's."""
+        found = (self.alignment.of_candidate(call) for call in pair.candidate.ancestors())
+        return next((p for p in found if p is not None), None)
+
+    def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
+        """Settle the suspects of the backward pass that no forward source explains."""
+        excused = {id(s.pair) for s in forward if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        found = []
+        for check in self.forced.checks:
+            expected = self.trace.gradient(check.spot.reference)
+            dtype = np.dtype(np.float32) if expected is None else expected.dtype
+            if check.backward and is_suspect(check.difference, dtype):
+                suspicion = self._blame(check, expected, excused)
+                if suspicion is not None:
+                    found.append(suspicion)
+        return found
+
+    def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
+        """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
+        spot = check.spot
+        taken = [pair for pair in self.forced.consumers.get(spot.candidate.token, ()) if pair is not spot.pair]
+        if spot.what == "input":
+            taken.append(spot.pair)
+        inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
+        suspects = list(dict.fromkeys((*inner_first, *self._sharing(spot))))
+        if any(id(pair) in excused for pair in suspects):
+            return None
+        read = _gradient(spot.reference.token)
+        for pair in suspects:
+            ruling = self.settler.settle(pair, read, check.difference, expected)
+            if ruling.verdict is Verdict.STOCHASTIC:
+                return None
+            if ruling.verdict is Verdict.DIFFERS and ruling.figures.rel_l2_float64 is not None:
+                return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, spot)
+        return None
+
+    def _sharing(self, spot: Spot) -> list[Pair]:
+        """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
+        as long as the tensor is handed on outwards."""
+        pair = self.around(spot.pair) if spot.what == "output" else spot.owner
+        found: list[Pair] = []
+        while pair is not None:
+            found.append(pair)
+            if all(leaf.token != spot.reference.token for leaf in pair.reference.outputs):
+                break
+            pair = self.around(pair)
+        return found
+
+    def state(self, earlier: Sequence[Suspicion]) -> list[Suspicion]:
+        """Settle the gradients of parameters and the buffers that no earlier source explains."""
+        excused = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        found = [
+            self._parameter(check, excused)
+            for check in self.forced.gradients
+            if is_suspect(check.difference, check.reference.dtype)
+        ]
+        found += [self._buffer(check, excused) for check in self.forced.buffers]
+        return [suspicion for suspicion in found if suspicion is not None]
+
+    def users(self, check: StateCheck) -> list[Pair]:
+        """Return the matched calls whose own code uses a parameter: its module's, or the nearest around it."""
+        native = check.match.candidate.module.native
+        own = [pair for pair in self.alignment.pairs if pair.candidate.module.native is native]
+        if own:
+            return own
+        path = check.match.candidate.module.path
+        above = [p for p in self.alignment.pairs if not p.candidate.path or path.startswith(f"{p.candidate.path}.")]
+        deepest = max((len(pair.candidate.path) for pair in above), default=0)
+        return [pair for pair in above if len(pair.candidate.path) == deepest]
+
+    def _parameter(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
+        pairs = self.users(check)
+        around = [p for p in map(self.around, pairs) if p is not None]
+        if not pairs or any(id(pair) in excused for pair in pairs):
+            return None
+        read = _of_parameter(check, lambda alone: alone.gradients)
+        what = f"gradient of {check.link.candidate.part.parameter}"
+        ruling = None
+        for pair in pairs:
+            ruling = self.settler.settle(pair, read, check.difference, check.reference if len(pairs) == 1 else None)
+            if ruling.verdict is Verdict.STOCHASTIC:
+                return None
+            if ruling.verdict is Verdict.DIFFERS:
+                return Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=check.link.candidate)
+        if ruling is None or check.difference.rel_l2 <= _HOOKED or any(id(pair) in excused for pair in around):
+            return None
+        text = (
+            f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
+            "the gradient on its way (a hook on the parameter or on the module's output)"
+        )
+        ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(text,))
+        return Suspicion(pairs[0], Phase.BACKWARD, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
+
+    def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
+        pairs = self.users(check)
+        if not pairs or any(id(pair) in excused for pair in pairs):
+            return None
+        if self._bessel(check, pairs):
+            self.notes.add(
+                f"running variances are tracked with n/(n-1) by one framework and without by the other "
+                f"({self.settler.bench.reference.name}, {self.settler.bench.candidate.name}): taken as a convention"
+            )
+            return None
+        if not is_suspect(check.difference, check.reference.dtype):
+            return None
+        read = _of_parameter(check, lambda alone: alone.buffers)
+        truth = check.reference if len(pairs) == 1 else None
+        ruling = self.settler.settle(pairs[0], read, check.difference, truth)
+        if ruling.verdict is Verdict.ROUNDING:
+            return None
+        what = f"buffer {check.link.candidate.part.parameter} after the run"
+        return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
+
+    def _bessel(self, check: StateCheck, pairs: list[Pair]) -> bool:
+        """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
+        bench, module = self.settler.bench, check.match.reference.module
+        if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(pairs) != 1:
+            return False
+        momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
+        values = pairs[0].reference.inputs[0].shape if pairs[0].reference.inputs else ()
+        count = int(np.prod(values)) // max(check.reference.size, 1)
+        if momentum is None or count < 2:
+            return False
+        held = check.link.reference
+        before = check.link.to_candidate(canonical(held, held.parameter.view())).astype(np.float64)
+        ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate))
+        ratio = count / (count - 1)
+        eps = np.dtype(np.float32)
+        return any(
+            not is_suspect(difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps)
+            for r in (ratio, 1 / ratio)
+        )
+
+
+def _contrasted(pair: Pair) -> bool:
+    """Return whether a hyper-parameter differs: then even a small difference is worth settling."""
+    return bool(contrasts(pair.reference.module, pair.candidate.module))
+
+
+def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, spot: Spot) -> Suspicion:
+    between = spot.between if pair.candidate.children and spot.owner is pair else None
+    return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)
+
+
+def _value(token: int) -> Callable[[Alone, bool], Array | None]:
+    return lambda alone, _: alone.observed.values.get(token)
+
+
+def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:
+    return lambda alone, _: alone.observed.gradients.get(token)
+
+
+def _of_parameter(
+    check: StateCheck, table: Callable[[Alone], dict[str, Array]]
+) -> Callable[[Alone, bool], Array | None]:
+    def read(alone: Alone, ours: bool) -> Array | None:
+        held = check.link.reference if ours else check.link.candidate
+        native = next((table(alone)[path] for path in held.parameter.paths if path in table(alone)), None)
+        if native is None:
+            return None
+        values = canonical(held, native)
+        return check.link.to_candidate(values) if ours else values
+
+    return read
+
+
+def _name(spot: Spot) -> str:
+    """Say which value a spot is."""
+    if spot.what == "output":
+        several = len(spot.pair.candidate.outputs) > 1
+        return f"output {spot.candidate.path}" if several else "output"
+    return f"input {spot.candidate.path!r} of {spot.between[1]}"
+
+
+def _called(pair: Pair) -> str:
+    return repr(pair.candidate.path) if pair.candidate.path else "the model"

@@ -1,0 +1,274 @@
+"""Match the parameters of two models, and copy the reference's to the candidate through canonical layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.names import renumbered, similarity
+from padiff.trace import Trace
+from padiff.units import Held, HeldUnit
+
+__all__ = ["Link", "UnitMatch", "canonical", "execution_order", "match_units", "same_names", "transfer"]
+
+Array = NDArray[Any]
+
+_FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
+_FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
+_NAME_WEIGHT = 1.0
+_SWAP_MARGIN = 0.05
+
+
+@attrs.define(eq=False)
+class Link:
+    """Tie one role of a reference unit to one of a candidate unit.
+
+    ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave both layouts
+    possible, so that forcing must choose.
+    """
+
+    role: str
+    reference: Held
+    candidate: Held
+    transposed: bool = False
+    open: bool = False
+
+    def to_candidate(self, array: Array) -> Array:
+        """Return a canonical array of the reference in the candidate's orientation: a view."""
+        return array.T if self.transposed else array
+
+
+@attrs.define(eq=False)
+class UnitMatch:
+    """Tie one unit of the reference to one of the candidate."""
+
+    reference: HeldUnit
+    candidate: HeldUnit
+    links: list[Link]
+
+    @property
+    def missing(self) -> Iterator[tuple[str, Held, bool]]:
+        """Yield (role, where it lies, whether it is the reference's) for roles that only one side has."""
+        linked = {id(link.reference) for link in self.links} | {id(link.candidate) for link in self.links}
+        for unit, ours in ((self.reference, True), (self.candidate, False)):
+            for role, held in unit.roles.items():
+                if id(held) not in linked:
+                    yield role, held, ours
+
+
+def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how well two units fit, 0 where they cannot, and the links of their roles.
+
+    Known kinds are tied role by role and shapes must agree exactly. Where a kind is unknown, roles are tied by name,
+    then by shape in order; a matrix may then lie transposed.
+    """
+    known = reference.kind is not None and candidate.kind is not None
+    if known:
+        same = reference.kind == candidate.kind
+        if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
+            return 0.0, []
+        shared = [role for role in reference.roles if role in candidate.roles]
+        if any(reference.roles[r].shape != candidate.roles[r].shape for r in shared) or not shared:
+            return 0.0, []
+        whole = len(shared) == len(reference.roles) == len(candidate.roles)
+        links = [Link(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        return (_FULL if same and whole else _PARTIAL if same else _RELATED), links
+    links = list(_link_freely(reference, candidate))
+    if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
+        return 0.0, []
+    return (_FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+
+
+def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
+    fixed = reference.module.class_name == candidate.module.class_name
+    free = dict(candidate.roles)
+    rest: list[tuple[str, Held]] = []
+    for role, held in reference.roles.items():
+        if role in free and _orientations(held, free[role], fixed):
+            yield _link(role, held, free.pop(role), fixed)
+        else:
+            rest.append((role, held))
+    for role, held in rest:
+        fits = [name for name, other in free.items() if _orientations(held, other, fixed)]
+        straight = [name for name in fits if free[name].shape == held.shape]
+        if fits:
+            yield _link(role, held, free.pop((straight or fits)[0]), fixed)
+
+
+def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
+    found = [False] if reference.shape == candidate.shape else []
+    if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
+        found.append(True)
+    return found
+
+
+def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
+    found = _orientations(reference, candidate, fixed)
+    several = len(found) > 1 and reference.shape[0] > 1
+    return Link(role, reference, candidate, transposed=not several and found == [True], open=several)
+
+
+def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
+    """Return the matches where both models name their units alike and all of them fit, else None."""
+    ours, theirs = _by_name(reference), _by_name(candidate)
+    if ours.keys() != theirs.keys():
+        return None
+    matches = []
+    for name, unit in ours.items():
+        score, links = link_roles(unit, theirs[name])
+        if score < _FULL:
+            return None
+        matches.append(UnitMatch(unit, theirs[name], links))
+    return matches
+
+
+def _by_name(units: Sequence[HeldUnit]) -> dict[str, HeldUnit]:
+    ranked = renumbered([unit.path for unit in units])
+    return {f"{ranked[unit.path]} {unit.name}": unit for unit in units}
+
+
+def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
+    """Return units by the first call of their module; those never called keep their order, behind."""
+    first: dict[int, int] = {}
+    for call in trace.calls:
+        first.setdefault(id(call.module.native), call.index)
+    last = len(trace.calls)
+    return sorted(units, key=lambda unit: first.get(id(unit.module.native), last))
+
+
+def match_units(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Mapping[str, str] | None = None
+) -> list[UnitMatch]:
+    """Match units of two models; both sequences in execution order.
+
+    Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
+    (Needleman-Wunsch) gives a first matching; pairs whose names say so are swapped (q, k and v called in another
+    order); what is left over is matched by name. ``fixed`` maps reference module paths to candidate module paths:
+    what is below one then belongs below the other.
+    """
+    tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
+    ours_in = [_region(unit.module.path, [a for a, _ in tops]) for unit in reference]
+    theirs_in = [_region(unit.module.path, [b for _, b in tops]) for unit in candidate]
+    names = similarity(_named(reference), _named(candidate)) if reference and candidate else np.zeros((0, 0))
+    fit = np.zeros((len(reference), len(candidate)), np.float32)
+    cache: dict[tuple[Any, ...], float] = {}
+    for i, ours in enumerate(reference):
+        for j, theirs in enumerate(candidate):
+            if ours_in[i] != theirs_in[j]:
+                continue
+            key = (_signature(ours), _signature(theirs))
+            if key not in cache:
+                cache[key] = link_roles(ours, theirs)[0]
+            fit[i, j] = cache[key]
+    scores = np.where(fit > 0, fit + _NAME_WEIGHT * names, 0)
+    pairs = align_sequences(scores)
+    pairs = _swapped_by_name(pairs, fit, names)
+    pairs += _left_over(pairs, scores)
+    return [
+        UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)
+    ]
+
+
+def _region(path: str, tops: Sequence[str]) -> int | None:
+    """Return which of the mapped modules a path is at or below."""
+    return next((i for i, top in enumerate(tops) if not top or path == top or path.startswith(f"{top}.")), None)
+
+
+def _named(units: Sequence[HeldUnit]) -> list[str]:
+    ranked = renumbered([unit.path for unit in units])
+    return [ranked[unit.path] for unit in units]
+
+
+def _signature(unit: HeldUnit) -> tuple[Any, ...]:
+    shapes = tuple((role, held.shape) for role, held in unit.roles.items())
+    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else "")
+
+
+def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Return the pairs of the monotone alignment of rows and columns with the largest total score.
+
+    Needleman and Wunsch (1970) with free gaps: a weighted longest common subsequence. Pairs with score 0 are never
+    made. Runs row by row in numpy: O(rows x columns) time and one float per cell.
+    """
+    rows, columns = scores.shape
+    best = np.zeros((rows + 1, columns + 1), np.float32)
+    for i in range(rows):
+        diagonal = np.where(scores[i] > 0, best[i, :-1] + scores[i], 0)
+        np.maximum.accumulate(np.maximum(best[i, 1:], diagonal), out=best[i + 1, 1:])
+    pairs = []
+    i, j = rows, columns
+    while i and j:
+        if best[i, j] == best[i - 1, j]:
+            i -= 1
+        elif best[i, j] == best[i, j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return pairs[::-1]
+
+
+def _swapped_by_name(
+    pairs: list[tuple[int, int]], fit: NDArray[np.float32], names: NDArray[np.float32]
+) -> list[tuple[int, int]]:
+    """Return the pairs with partners exchanged, as long as an exchange makes the names fit better."""
+    if len(pairs) < 2:
+        return pairs
+    ours = np.array([i for i, _ in pairs])
+    theirs = np.array([j for _, j in pairs])
+    for _ in range(len(pairs)):
+        crossed = names[np.ix_(ours, theirs)] * (fit[np.ix_(ours, theirs)] > 0)
+        possible = (fit[np.ix_(ours, theirs)] > 0) & (fit[np.ix_(ours, theirs)] > 0).T
+        now = names[ours, theirs]
+        gain = np.where(possible, crossed + crossed.T - now[:, None] - now[None, :], 0)
+        a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if gain[a, b] <= _SWAP_MARGIN:
+            break
+        theirs[a], theirs[b] = theirs[b], theirs[a]
+    return list(zip(ours.tolist(), theirs.tolist(), strict=True))
+
+
+def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:
+    free = scores.copy()
+    for i, j in pairs:
+        free[i, :] = 0
+        free[:, j] = 0
+    found = []
+    while free.size and free.max() > 0:
+        i, j = np.unravel_index(int(np.argmax(free)), free.shape)
+        found.append((int(i), int(j)))
+        free[i, :] = 0
+        free[:, j] = 0
+    return found
+
+
+def canonical(held: Held, native: Array) -> Array:
+    """Return the canonical array of a role, given its parameter's native values (or gradient)."""
+    return held.part.read(native)
+
+
+def transfer(matches: Sequence[UnitMatch]) -> int:
+    """Copy every linked role from the reference to the candidate; return how many were copied."""
+    count = 0
+    for match in matches:
+        for link in match.links:
+            copy_link(link)
+            count += 1
+    return count
+
+
+def copy_link(link: Link) -> None:
+    """Copy one role from the reference's parameter to the candidate's."""
+    values = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
+    part, parameter = link.candidate.part, link.candidate.parameter
+    if part.piece is None and part.blocks is None and part.squeeze is None:
+        native = values if part.transpose is None else values.transpose(np.argsort(part.transpose))
+        parameter.assign(native)
+        return
+    native = np.array(parameter.view())
+    part.write(native, values)
+    parameter.assign(native)

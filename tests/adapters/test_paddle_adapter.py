@@ -1,0 +1,673 @@
+"""Hold the Paddle adapter to the interface of padiff.adapter, on real Paddle."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle import nn
+
+from padiff.adapter import Listener, Module
+from padiff.errors import LiftError, UnwatchableModel
+from padiff.layers import CATALOGUE
+from padiff_paddle.adapter import PaddleAdapter
+
+ADAPTER = PaddleAdapter()
+DTYPES = [
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "bool",
+    "int8",
+    "uint8",
+]
+DTYPES += ["int16", "int32", "int64", "complex64", "complex128"]
+
+
+class Block(nn.Layer):
+    """Two linear layers around a batch norm and a dropout; the second weight is used under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1D(3)
+        self.drop = nn.Dropout(0.5)
+        self.again = self.first
+        self.last = nn.Linear(3, 4)
+        self.register_buffer("scale", paddle.full([4], 2.0))
+        self.cached = [paddle.ones([4])]
+
+    def forward(self, x: Any, *, shift: float = 0.0) -> Any:
+        hidden = self.drop(self.norm(self.first(x)))
+        return self.last(hidden) * self.scale * self.cached[0] + shift
+
+
+class Log(Listener):
+    """Write every event down, and give other values where asked."""
+
+    def __init__(self, enter: Any = None, leave: Any = None) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.modules: dict[str, Module] = {}
+        self._enter, self._leave = enter, leave
+
+    def enter(self, module: Module, args: Any, kwargs: Any) -> Any:
+        self.events.append(("enter", module.path))
+        self.modules[module.path] = module
+        return self._enter(module, args, kwargs) if self._enter else None
+
+    def leave(self, module: Module, args: Any, kwargs: Any, output: Any) -> Any:
+        self.events.append(("leave", module.path))
+        return self._leave(module, output) if self._leave else None
+
+
+def leaf(array: Any) -> Any:
+    return ADAPTER.from_numpy(np.asarray(array, np.float32), differentiable=True)
+
+
+def rows(n: int = 5, width: int = 4) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal((n, width)).astype(np.float32)
+
+
+def total(output: Any) -> list[tuple[Any, Any]]:
+    return [(output.sum(), None)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    DTYPES,
+)
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+def test_values_cross_in_their_own_dtype(dtype: str, shape: tuple[int, ...]) -> None:
+    array = (
+        np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    )
+    array.setflags(write=False)
+    tensor = ADAPTER.tensor(ADAPTER.from_numpy(array))
+    assert (tensor.dtype, tensor.shape, tensor.device) == (dtype, shape, "cpu")
+    for back in (tensor.numpy(), tensor.view()):
+        assert (back.dtype, back.shape) == (array.dtype, shape)
+        assert back.tobytes() == array.tobytes()
+
+
+def test_numpy_is_a_snapshot_and_view_is_not_a_copy() -> None:
+    native = paddle.arange(6, dtype="float32").reshape([2, 3]).T
+    tensor = ADAPTER.tensor(native)
+    before = tensor.numpy()
+    assert tensor.view().__array_interface__["data"][0] == native.data_ptr()
+    native.add_(paddle.ones([3, 2]))
+    assert tensor.version == 1
+    assert before[0, 0] == 0.0
+    assert tensor.view()[0, 0] == 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_view_of_a_tensor_that_needs_a_gradient(dtype: str) -> None:
+    native = paddle.ones([2, 2], dtype=dtype)
+    native.stop_gradient = False
+    assert ADAPTER.tensor(native).view().astype(np.float32).sum() == 4.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "bool", "int64"])
+def test_writable_is_the_tensors_own_memory(dtype: str) -> None:
+    native = ADAPTER.from_numpy(np.zeros((2, 3), np.dtype(getattr(ml_dtypes, dtype, dtype)))).T
+    tensor = ADAPTER.tensor(native)
+    memory = tensor.writable()
+    assert memory is not None
+    assert memory.dtype == tensor.view().dtype
+    assert memory.shape == (3, 2)
+    memory[2, 1] = 1
+    assert tensor.numpy()[2, 1] == 1
+    assert np.count_nonzero(tensor.numpy().astype(np.float32)) == 1
+
+
+def test_symbolic_values_and_arrays_are_no_tensors() -> None:
+    assert ADAPTER.is_tensor(paddle.ones([1]))
+    assert ADAPTER.is_tensor(nn.Linear(1, 1).weight)
+    assert not ADAPTER.is_tensor(np.ones(1))
+
+
+def test_gradient_is_complete_and_can_be_replaced() -> None:
+    x = leaf([1.0, 1.0])
+    hidden = x * 2
+    seen: list[float] = []
+
+    def replace(gradient: Any) -> Any:
+        seen.append(float(gradient.view()[0]))
+        return paddle.full([2], 10.0)
+
+    hook = ADAPTER.tensor(hidden).on_gradient(replace)
+    ((hidden * 3).sum() + (hidden * hidden).sum()).backward()
+    hook.close()
+    hook.close()
+    assert seen == [7.0]
+    assert x.grad.tolist() == [20.0, 20.0]
+
+
+def test_gradient_of_a_leaf_is_complete_and_can_be_replaced() -> None:
+    x = leaf([1.0, 1.0])
+    seen: list[float] = []
+    ADAPTER.tensor(x).on_gradient(lambda g: (seen.append(float(g.view()[0])), g.native * 2)[1])
+    ((x * 3).sum() + (x * x).sum()).backward()
+    assert seen == [5.0]
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+def test_gradient_hook_sees_the_value_before_a_later_change_in_place() -> None:
+    x = leaf([1.0, 1.0])
+    hidden = x * 2
+    seen: list[float] = []
+    ADAPTER.tensor(hidden).on_gradient(lambda g: seen.append(float(g.view()[0])))
+    hidden.scale_(5.0)
+    hidden.sum().backward()
+    assert seen == [5.0]
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+def test_removed_gradient_hook_is_silent() -> None:
+    x = leaf([1.0])
+    seen: list[Any] = []
+    with ADAPTER.tensor(x).on_gradient(seen.append):
+        pass
+    (x * 2).sum().backward()
+    assert seen == []
+
+
+def test_swapped_values_are_exact_and_gradients_pass() -> None:
+    x = leaf(np.ones((2, 2)))
+    hidden = x * 3
+    values = np.float32([[0.1, -0.0], [np.nan, 3e38]])
+    first = ADAPTER.tensor(hidden).swapped(values)
+    second = ADAPTER.tensor(hidden).swapped(np.full((2, 2), 6.0))
+    assert first.numpy().tobytes() == values.tobytes()
+    ((first * 2).sum() + (second * second).sum()).backward()
+    assert x.grad.tolist() == [[42.0, 42.0], [42.0, 42.0]]
+
+
+def test_swapped_leaf_reports_to_the_leaf() -> None:
+    x = leaf([1.0, 1.0])
+    seen: list[float] = []
+    ADAPTER.tensor(x).on_gradient(lambda g: seen.append(float(g.view()[0])))
+    swapped = ADAPTER.tensor(x).swapped(np.float32([6.0, 6.0]))
+    swapped.scale_(2.0)
+    swapped.sum().backward()
+    assert seen == [2.0]
+
+
+def test_swapped_copies_and_keeps_dtype_and_refuses_another_shape() -> None:
+    native = paddle.ones([2], dtype="bfloat16")
+    array = np.array([1.5, 2.5])
+    swapped = ADAPTER.tensor(native).swapped(array)
+    array[:] = 0.0
+    assert swapped.stop_gradient
+    assert ADAPTER.tensor(swapped).dtype == "bfloat16"
+    assert swapped.astype("float32").tolist() == [1.5, 2.5]
+    with pytest.raises(ValueError, match="shape"):
+        ADAPTER.tensor(native).swapped(np.ones(3))
+
+
+def test_modules_come_once_parents_first() -> None:
+    model = ADAPTER.wrap(Block())
+    modules = model.modules()
+    assert list(modules) == ["", "first", "norm", "drop", "last"]
+    assert [module.kind for module in modules.values()] == [None, "linear", "batch_norm", "dropout", "linear"]
+    assert model.modules()["first"] is modules["first"]
+    assert modules["drop"].training
+    file, line = modules[""].definition or ("", 0)
+    assert (Path(file).name, line) == (Path(__file__).name, inspect.getsourcelines(Block.forward)[1])
+
+
+def test_parameters_name_tied_paths_and_buffers() -> None:
+    parameters = ADAPTER.wrap(Block()).parameters()
+    assert parameters["first.weight"].paths == ("first.weight", "again.weight")
+    assert {path for path, item in parameters.items() if item.buffer} == {
+        "norm._mean",
+        "norm._variance",
+        "scale",
+    }
+    assert parameters["last.weight"].trainable
+    assert not parameters["norm._mean"].trainable
+
+
+def test_assign_is_in_place_exact_and_never_broadcasts() -> None:
+    native = Block()
+    item = ADAPTER.wrap(native).parameters()["first.weight"]
+    where, values = native.first.weight.data_ptr(), rows(4, 3)
+    item.assign(values)
+    assert native.first.weight.data_ptr() == where
+    assert native.again.weight.numpy().tobytes() == values.tobytes()
+    assert not native.first.weight.stop_gradient
+    for wrong in ((3,), (4, 1), (3, 4)):
+        with pytest.raises(ValueError, match=r"first\.weight"):
+            item.assign(np.ones(wrong))
+    assert native.first.weight.numpy().tobytes() == values.tobytes()
+
+
+def test_optimizer_sees_assigned_values_and_set_gradients() -> None:
+    native = nn.Linear(2, 2, bias_attr=False)
+    item = ADAPTER.wrap(native).parameters()["weight"]
+    optimizer = paddle.optimizer.SGD(0.5, parameters=native.parameters())
+    item.assign(np.ones((2, 2)))
+    item.set_gradient(np.full((2, 2), 2.0))
+    ADAPTER.step(optimizer)
+    assert native.weight.numpy().tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    item.set_gradient(None)
+    assert item.gradient() is None
+    with pytest.raises(ValueError):
+        item.set_gradient(np.ones(2))
+
+
+def test_sparse_gradient_comes_dense() -> None:
+    model = ADAPTER.wrap(nn.Embedding(4, 2, sparse=True))
+    model.run((paddle.to_tensor([1, 1, 3]),), {}, total)
+    gradient = model.parameters()["weight"].gradient()
+    assert gradient is not None
+    assert gradient.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
+
+
+def test_calls_are_reported_in_order_and_hooks_go() -> None:
+    model = ADAPTER.wrap(Block())
+    log = Log()
+    with model.attach(log):
+        model.run((leaf(rows()),), {"shift": 1.0})
+    once = list(log.events)
+    model.run((leaf(rows()),), {})
+    assert log.events == once
+    assert once[0] == ("enter", "")
+    assert once[-1] == ("leave", "")
+    assert [path for event, path in once if event == "enter"] == ["", "first", "norm", "drop", "last"]
+    assert log.modules["first"] is model.modules()["first"]
+    assert not any(
+        layer._forward_pre_hooks or layer._forward_post_hooks for layer in model.native.sublayers(True)
+    )
+
+
+def test_listening_changes_no_bit() -> None:
+    model = ADAPTER.wrap(Block())
+    outputs = []
+    for listener in (None, Log()):
+        with ADAPTER.seeded(3), model.preserved(), model.attach(listener or Log()):
+            outputs.append(model.run((leaf(rows()),), {}, total).numpy().tobytes())
+    with ADAPTER.seeded(3):
+        assert outputs == [model.run((leaf(rows()),), {}).numpy().tobytes()] * 2
+
+
+def test_arguments_and_outputs_can_be_replaced() -> None:
+    model = ADAPTER.wrap(Block())
+    model.native.eval()
+
+    def enter(module: Module, args: Any, kwargs: Any) -> Any:
+        return (args, {"shift": 5.0}) if module.path == "" else None
+
+    def leave(module: Module, output: Any) -> Any:
+        return output * 0 if module.path == "last" else None
+
+    with model.attach(Log(enter, leave)):
+        assert model.run((leaf(rows(1)),), {"shift": 1.0}).tolist() == [[5.0] * 4]
+
+
+def test_run_drops_old_gradients_and_takes_given_ones() -> None:
+    model = ADAPTER.wrap(nn.Linear(2, 2))
+    x = leaf(rows(3, 2))
+    gradients = []
+    for _ in range(2):
+        model.run((x,), {}, lambda output: [(output, paddle.full([3, 2], 2.0)), (output, None)])
+        gradients.append(np.array(model.parameters()["bias"].gradient()))
+    assert [gradient.tolist() for gradient in gradients] == [[9.0, 9.0]] * 2
+    model.run((x,), {})
+    assert model.parameters()["bias"].gradient() is None
+
+
+def test_errors_pass_through_unchanged() -> None:
+    class Own(Exception):
+        pass
+
+    def misbehave(*_: Any) -> Any:
+        return False
+
+    def fail(*_: Any) -> Any:
+        msg = "mine"
+        raise Own(msg)
+
+    model = ADAPTER.wrap(nn.Linear(2, 2))
+    with model.attach(Log(enter=fail)), pytest.raises(Own, match="mine"):
+        model.run((leaf(rows(1, 2)),), {})
+    x = leaf(rows(1, 2))
+    with ADAPTER.tensor(x).on_gradient(fail), pytest.raises(Own, match="mine"):
+        model.run((x,), {}, total)
+    with ADAPTER.tensor(x).on_gradient(misbehave), pytest.raises(TypeError, match="bool"):
+        model.run((x,), {}, total)
+    with pytest.raises(ValueError, match="matmul"):
+        model.run((leaf(rows(1, 3)),), {}, total)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputed_calls_are_not_reported(reentrant: bool) -> None:
+    from paddle.distributed.fleet.utils import recompute
+
+    class Saving(nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return recompute(self.inner, x, use_reentrant=reentrant)
+
+    model = ADAPTER.wrap(Saving())
+    log = Log()
+    with model.attach(log):
+        model.run((leaf(rows(1, 2)),), {}, total)
+    assert [path for event, path in log.events if event == "enter"] == ["", "inner"]
+    assert model.parameters()["inner.weight"].gradient() is not None
+
+
+def test_preserved_puts_everything_back_after_an_error() -> None:
+    native = Block()
+    model = ADAPTER.wrap(native)
+    native.last.weight.stop_gradient = True
+    native.norm.eval()
+    native.first.bias.grad = paddle.full([3], 7.0)
+    held = native.first.bias.grad
+    mean, scale = native.norm._mean, native.scale
+    before = mean.numpy()
+
+    def spoil() -> None:
+        native.train()
+        native.last.weight.stop_gradient = False
+        model.run((leaf(rows()),), {}, total)
+        native.scale = native.scale * 3
+        assert mean.numpy().tobytes() != before.tobytes()
+        msg = "on purpose"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError, match="on purpose"), model.preserved():
+        spoil()
+    assert native.norm._mean is mean
+    assert mean.numpy().tobytes() == before.tobytes()
+    assert native.scale is scale
+    assert scale.tolist() == [2.0] * 4
+    assert native.first.bias.grad.data_ptr() == held.data_ptr()
+    assert held.tolist() == [7.0] * 3
+    assert native.first.weight.grad is None
+    assert native.last.weight.grad is None
+    assert native.last.weight.stop_gradient
+    assert not native.first.weight.stop_gradient
+    assert not native.norm.training
+    assert native.training
+    assert native.drop.training
+
+
+def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
+    native = Block()
+    model = ADAPTER.wrap(native)
+    before = {
+        path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()
+    }
+
+    def use() -> None:
+        assert {item.dtype for item in model.parameters().values()} == {"float64"}
+        output = model.run((ADAPTER.from_numpy(rows().astype(np.float64), differentiable=True),), {}, total)
+        assert ADAPTER.tensor(output).dtype == "float64"
+        gradient = model.parameters()["first.weight"].gradient()
+        assert gradient is not None
+        assert gradient.dtype == np.float64
+        native.norm._mean.zero_()
+        raise KeyError
+
+    with pytest.raises(KeyError), model.lifted("float64"):
+        use()
+    after = {
+        path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()
+    }
+    assert after == before
+    assert native.cached[0].dtype == paddle.float32
+    assert paddle.get_default_dtype() == "float32"
+    model.run((leaf(rows()),), {}, total)
+    assert native.first.weight.grad.dtype == paddle.float32
+
+
+@pytest.mark.parametrize("build", [nn.LSTM, nn.GRU, nn.SimpleRNN])
+def test_lifted_recurrent_layers_follow(build: Any) -> None:
+    model = ADAPTER.wrap(build(2, 3, 2, direction="bidirect"))
+    x = rows(6, 2).reshape(2, 3, 2)
+    plain = model.run((leaf(x),), {})[0].numpy()
+    with model.lifted("float64"):
+        wide = model.run((ADAPTER.from_numpy(x.astype(np.float64)),), {})[0].numpy()
+    assert wide.dtype == np.float64
+    np.testing.assert_allclose(wide, plain, atol=1e-6)
+    assert model.run((leaf(x),), {})[0].numpy().tobytes() == plain.tobytes()
+
+
+def test_lifted_names_what_it_cannot_do() -> None:
+    with pytest.raises(LiftError, match="float99"), ADAPTER.wrap(Block()).lifted("float99"):
+        pass
+
+
+def test_traced_models_are_refused_with_a_hint(tmp_path: Path) -> None:
+    static = paddle.jit.to_static(Block(), full_graph=True)
+    with pytest.raises(UnwatchableModel, match=r"Block(.|\n)*rollback"):
+        ADAPTER.wrap(static)
+    outer = nn.Sequential(nn.ReLU(), static)
+    with pytest.raises(UnwatchableModel, match="'1'"):
+        ADAPTER.wrap(outer)
+    with pytest.raises(UnwatchableModel, match=r"\.network"):
+        ADAPTER.wrap(paddle.Model(nn.Linear(2, 2)))
+    spec = [paddle.static.InputSpec([None, 2], "float32")]
+    paddle.jit.save(
+        paddle.jit.to_static(nn.Linear(2, 2), full_graph=True, input_spec=spec), str(tmp_path / "net")
+    )
+    with pytest.raises(UnwatchableModel, match="set_state_dict"):
+        ADAPTER.wrap(paddle.jit.load(str(tmp_path / "net")))
+
+
+def test_partially_traced_models_are_watched_at_every_call() -> None:
+    model = ADAPTER.wrap(paddle.jit.to_static(Block(), full_graph=False))
+    assert (model.modules()[""].definition or ("",))[0] == __file__
+    for _ in range(2):
+        log = Log()
+        with model.attach(log):
+            model.run((leaf(rows()),), {})
+        assert ("leave", "last") in log.events
+
+
+def test_seeded_draws_repeat_and_the_state_comes_back() -> None:
+    def draw() -> tuple[Any, ...]:
+        return paddle.rand([2]).tolist(), float(np.random.rand()), random.random()
+
+    paddle.seed(1)
+    states = paddle.get_rng_state(), np.random.get_state(), random.getstate()
+    expected = draw()
+    paddle.set_rng_state(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])
+    seen = []
+    for _ in range(2):
+        with ADAPTER.seeded(2**40 + 5):
+            seen.append(draw())
+    assert seen[0] == seen[1] != expected
+    assert draw() == expected
+
+
+def test_convert_detaches_and_keeps_integers_out_of_the_graph() -> None:
+    own = paddle.ones([2])
+    converted = ADAPTER.convert(own, device="cpu", differentiable=True)
+    assert converted.data_ptr() != own.data_ptr()
+    assert own.stop_gradient
+    assert not converted.stop_gradient
+    assert ADAPTER.convert(np.int64(3), device="cpu", differentiable=True).stop_gradient
+    assert ADAPTER.convert("text", device="cpu") == "text"
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda p: paddle.optimizer.SGD(0.1, p, weight_decay=0.01), ("sgd", 0.01, {"momentum": 0.0})),
+        (
+            lambda p: paddle.optimizer.Momentum(0.1, 0.8, p, use_nesterov=True, weight_decay=0.02),
+            ("sgd", 0.02, {"momentum": 0.8, "nesterov": True}),
+        ),
+        (
+            lambda p: paddle.optimizer.Adam(0.1, 0.8, 0.9, 1e-6, p, paddle.regularizer.L2Decay(0.03)),
+            ("adam", 0.03, {"beta1": 0.8, "beta2": 0.9, "eps": 1e-6}),
+        ),
+        (lambda p: paddle.optimizer.AdamW(0.1, parameters=p), ("adamw", 0.01, {"beta1": 0.9})),
+        (lambda p: paddle.optimizer.RMSProp(0.1, parameters=p), ("rmsprop", 0.0, {"eps": 1e-6})),
+        (lambda p: paddle.optimizer.Lamb(0.1, 0.04, parameters=p), ("lamb", 0.04, {"beta2": 0.999})),
+    ],
+)
+def test_optimizer_settings_have_common_names(
+    build: Any, expected: tuple[str, float, dict[str, Any]]
+) -> None:
+    settings = ADAPTER.optimizer_settings(build(nn.Linear(1, 1).parameters()))
+    assert (settings["class"], settings["lr"]) == (expected[0], pytest.approx(0.1))
+    assert settings["weight_decay"] == pytest.approx(expected[1])
+    assert {key: settings[key] for key in expected[2]} == expected[2]
+    assert ADAPTER.optimizer_settings(lambda: None) == {}
+
+
+SETTINGS: list[tuple[Any, dict[str, Any]]] = [
+    (nn.BatchNorm2D(3, momentum=0.9, epsilon=1e-3), {"momentum": 0.1, "eps": 1e-3, "training": True}),
+    (nn.BatchNorm2D(3, use_global_stats=True), {"training": False}),
+    (nn.BatchNorm(3, is_test=True), {"training": False}),
+    (nn.Conv2D(1, 1, 3, padding=[1, 2], stride=2), {"padding": ((1, 1), (2, 2)), "stride": (2, 2)}),
+    (nn.Conv2D(1, 1, 3, padding=[1, 2, 3, 4]), {"padding": ((1, 2), (3, 4)), "data_format": "NCHW"}),
+    (
+        nn.Conv2D(1, 1, 3, padding=[[0, 0], [1, 2], [3, 4], [0, 0]], data_format="NHWC"),
+        {"padding": ((1, 2), (3, 4))},
+    ),
+    (nn.Conv1D(1, 1, 3, padding="SAME", data_format="NLC"), {"padding": "same", "data_format": "NHWC"}),
+    (nn.Conv2DTranspose(1, 1, 3, output_padding=1, stride=2), {"output_padding": (1, 1)}),
+    (
+        nn.AvgPool2D(2, padding=1, exclusive=False),
+        {"count_include_pad": True, "kernel_size": (2, 2), "stride": (2, 2)},
+    ),
+    (nn.MaxPool1D(2), {"kernel_size": (2,), "padding": ((0, 0),)}),
+    (nn.AdaptiveAvgPool2D([None, 3]), {"output_size": (None, 3)}),
+    (nn.Dropout(0.2, mode="downscale_in_infer"), {"p": 0.2, "mode": "downscale_in_infer", "axis": "element"}),
+    (nn.Dropout(0.2, axis=[0, 1]), {"axis": "channel"}),
+    (nn.GELU(True), {"approximate": "tanh"}),
+    (nn.GELU(), {"approximate": "none"}),
+    (nn.Pad2D([1, 2, 3, 4]), {"padding": ((3, 4), (1, 2)), "mode": "constant", "value": 0.0}),
+    (nn.Upsample(scale_factor=2, mode="nearest"), {"scale": (2, 2), "size": None, "align_corners": False}),
+    (nn.Embedding(3, 2, padding_idx=-1), {"padding_idx": 2}),
+    (nn.Embedding(3, 2), {"padding_idx": None}),
+    (nn.GRU(2, 3, 2, time_major=True), {"batch_first": False, "num_layers": 2, "bidirectional": False}),
+    (nn.TransformerEncoderLayer(4, 2, 8, activation="gelu"), {"norm_first": False, "activation": "gelu"}),
+]
+
+
+@pytest.mark.parametrize(("layer", "expected"), SETTINGS, ids=lambda value: type(value).__name__)
+def test_settings_are_in_the_catalogues_convention(layer: Any, expected: dict[str, Any]) -> None:
+    rule = ADAPTER.rule(layer)
+    assert rule is not None
+    values = {name: setting.value(layer) for name, setting in rule.settings.items()}
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_the_table_speaks_the_catalogues_language() -> None:
+    for name, rule in ADAPTER.table.items():
+        assert rule.kind in CATALOGUE, name
+        for unit in {} if callable(rule.units) else rule.units.values():
+            assert set(unit.roles) <= set(CATALOGUE[unit.kind].roles), name
+
+
+def transfer(source: Any, target: Any) -> None:
+    """Copy a torch module into the Paddle layer through the table; torch names the roles."""
+    rule = ADAPTER.rule(target)
+    assert rule is not None
+    known = {path: item for item in ADAPTER.wrap(target).parameters().values() for path in item.paths}
+    for name, unit in rule.units_of(target).items():
+        for role, part in unit.roles.items():
+            value = getattr(source, f"{role}_{name}" if name else role, None)
+            if value is not None and part.parameter in known:
+                native = np.array(known[part.parameter].view())
+                part.write(native, value.detach().numpy())
+                known[part.parameter].assign(native)
+
+
+RECURRENT = [(torch.nn.LSTM, nn.LSTM), (torch.nn.GRU, nn.GRU), (torch.nn.RNN, nn.SimpleRNN)]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), RECURRENT, ids=["lstm", "gru", "rnn"])
+def test_recurrent_gates_are_in_canonical_order(theirs: Any, ours: Any) -> None:
+    source = theirs(4, 3, 2, bidirectional=True, batch_first=True)
+    target = ours(4, 3, 2, direction="bidirect")
+    transfer(source, target)
+    x = rows(10).reshape(2, 5, 4)
+    np.testing.assert_allclose(
+        target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6
+    )
+
+
+def test_projected_lstm_is_read_where_paddle_misnames_its_parameters() -> None:
+    source, target = torch.nn.LSTM(4, 3, 2, batch_first=True, proj_size=2), nn.LSTM(4, 3, 2, proj_size=2)
+    assert list(target.weight_ih_l1.shape) == [3, 2]  # in truth the projection of layer 0
+    rule = ADAPTER.rule(target)
+    assert rule is not None
+    assert rule.units_of(target)["l1"].roles["weight_ih"].parameter == "1.cell.weight_ih"
+    source.weight_hr_l0_projection, source.weight_hr_l1_projection = source.weight_hr_l0, source.weight_hr_l1
+    transfer(source, target)
+    x = rows(10).reshape(2, 5, 4)
+    np.testing.assert_allclose(
+        target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6
+    )
+
+
+def test_batch_norm_keeps_the_biased_variance() -> None:
+    """Hold the fact that judging running statistics rests on: torch keeps the unbiased one."""
+    layer, x = nn.BatchNorm1D(4), rows()
+    layer(paddle.to_tensor(x))
+    np.testing.assert_allclose(layer._variance.numpy(), 0.9 + 0.1 * x.var(0), rtol=1e-5)
+
+
+PAIRS = [
+    (torch.nn.Linear(4, 3), nn.Linear(4, 3), rows()),
+    (torch.nn.BatchNorm1d(4).eval(), nn.BatchNorm1D(4), rows()),
+    (torch.nn.PReLU(), nn.PReLU(), rows()),
+    (torch.nn.Conv1d(5, 2, 3), nn.Conv1D(5, 2, 3), rows(5, 5)[None]),
+    (torch.nn.ConvTranspose1d(5, 2, 3), nn.Conv1DTranspose(5, 2, 3), rows(5, 5)[None]),
+    (torch.nn.InstanceNorm1d(5, affine=True), nn.InstanceNorm1D(5), rows(5, 5)[None]),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "x"), PAIRS, ids=lambda value: type(value).__name__)
+def test_transferred_layers_compute_the_same(source: Any, target: Any, x: Any) -> None:
+    for parameter in (*source.parameters(), *source.buffers()):
+        if parameter.is_floating_point():
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    target.eval()
+    transfer(source, target)
+    np.testing.assert_allclose(
+        target(paddle.to_tensor(x)).numpy(), source(torch.tensor(x)).detach(), atol=1e-5
+    )
+
+
+def test_bilinear_bias_loses_its_extra_axis() -> None:
+    source, target = torch.nn.Bilinear(2, 3, 4), nn.Bilinear(2, 3, 4)
+    transfer(source, target)
+    a, b = rows(5, 2), rows(5, 3)
+    expected = source(torch.tensor(a), torch.tensor(b)).detach()
+    np.testing.assert_allclose(target(paddle.to_tensor(a), paddle.to_tensor(b)).numpy(), expected, atol=1e-6)
+
+
+def test_places_tell_a_model_from_the_library() -> None:
+    import paddle.nn.layer.layers as machinery
+    import paddle.vision.models.resnet as model
+
+    assert machinery.__file__.startswith(ADAPTER.machinery)
+    assert nn.functional.linear.__code__.co_filename.startswith(ADAPTER.library)
+    assert not model.__file__.startswith((*ADAPTER.library, *ADAPTER.machinery))
+
+
+def test_environment_names_the_version() -> None:
+    assert ADAPTER.environment()["paddle"] == paddle.__version__
+    assert ADAPTER.wrap(Block()).device == "cpu"

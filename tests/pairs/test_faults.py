@@ -1,0 +1,100 @@
+"""Plant one fault at a time: the default call must name it, at its exact place, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import padiff
+
+from . import zoo
+from .faults import EVERYWHERE, ROWS, Row
+from .judging import assert_located, assert_named, describe, places_of
+
+LOCATED = {"forward", "backward"}
+
+
+def _models(pair: str, candidate: str, faults: frozenset[str], **options: Any) -> tuple[Any, Any]:
+    reference = zoo.build(pair, zoo.other(candidate), **options)
+    return reference, zoo.build(pair, candidate, faults, **{"seed": 1, **options})
+
+
+@pytest.mark.parametrize("candidate", zoo.FRAMEWORKS[::-1])
+@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+def test_a_fault_is_named_at_its_place(row: Row, candidate: str) -> None:
+    frameworks = (zoo.other(candidate), candidate)
+    models = _models(row.pair, candidate, row.planted, train=row.train, **row.options)
+    inputs = zoo.inputs(row.pair)
+    kwargs = row.extra(frameworks, models) if row.extra else {}
+    if not row.transfer:
+        assert padiff.diff(*models, inputs, phase=_phase(row)).aligned
+        kwargs["transfer"] = False
+    if row.tamper:
+        row.tamper(models[1], candidate)
+    report = padiff.diff(*models, inputs, phase=_phase(row), **kwargs)
+    assert_named(report, row, candidate, models[1])
+    if row.places[candidate] == EVERYWHERE or row.tamper or row.leftover:
+        return
+    for found in report.sources:
+        if found.phase in LOCATED:
+            assert_located(found, row.pair, frameworks, models)
+
+
+def _phase(row: Row) -> str:
+    # Paddle's recurrent layers have no backward in eval mode; everything else runs both ways.
+    return "forward" if row.pair == "recurrent" and not row.train else "both"
+
+
+@pytest.mark.parametrize("candidate", zoo.FRAMEWORKS[::-1])
+@pytest.mark.parametrize(
+    "row",
+    [r for r in ROWS if r.phases == ("forward",) and not r.leftover and not r.tamper][::4],
+    ids=lambda row: row.id,
+)
+def test_the_reference_side_is_named_too(row: Row, candidate: str) -> None:
+    reference = zoo.other(candidate)
+    models = _models(row.pair, candidate, row.planted, train=row.train, **row.options)
+    report = padiff.diff(*models, zoo.inputs(row.pair))
+    allowed = frozenset().union(*places_of(row, reference))
+    assert {found.reference.path for found in report.sources} <= allowed, describe(report)
+
+
+TOGETHER = {
+    "transformer": ("gelu_flavour", "norm_eps", "attention_scale", "position_offset", "final_norm_eps"),
+    "convnet": (
+        "padding_mode",
+        "dilation",
+        "bn_momentum",
+        "ceil_mode",
+        "missing_final_relu",
+        "flatten_order",
+    ),
+    "llama": ("rms_eps", "rope_sign", "glu_swapped", "residual_scaled", "logits_capped", "embedding_scale"),
+    "vae": ("group_count", "logvar_not_halved", "leaky_slope", "outputs_swapped"),
+}
+
+
+@pytest.mark.parametrize("candidate", zoo.FRAMEWORKS[::-1])
+@pytest.mark.parametrize("pair", TOGETHER)
+def test_several_faults_at_once_are_all_listed(pair: str, candidate: str) -> None:
+    faults = TOGETHER[pair]
+    rows = {row.fault: row for row in ROWS if row.pair == pair}
+    report = padiff.diff(*_models(pair, candidate, frozenset(faults)), zoo.inputs(pair))
+    told = describe(report)
+    listed = {(found.phase, found.candidate.path) for found in report.sources}
+    expected = [(rows[fault], place) for fault in faults for place in places_of(rows[fault], candidate)]
+    for row, place in expected:
+        assert any((phase, path) in listed for phase in row.phases for path in place), f"{row.id}\n{told}"
+    allowed = frozenset().union(*(place for _, place in expected))
+    assert {path for _, path in listed} <= allowed, told
+
+
+@pytest.mark.parametrize("candidate", zoo.FRAMEWORKS[::-1])
+@pytest.mark.parametrize("fault", ["norm_eps", "gelu_flavour", "scale_slightly_off", "detached_residual"])
+def test_a_fault_is_named_in_float64_and_with_other_seeds(fault: str, candidate: str) -> None:
+    row = next(row for row in ROWS if row.id == f"transformer-{fault}")
+    for seed, dtype in ((5, "float64"), (6, "float32"), (7, "float32")):
+        models = _models("transformer", candidate, row.planted, dtype=dtype, seed=seed)
+        report = padiff.diff(*models, zoo.inputs("transformer", seed=seed), seed=seed)
+        assert_named(report, row, candidate, models[1])

@@ -1,0 +1,522 @@
+"""What a reader and a program see of a report; the reports are made by hand, as diff() gives them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from padiff import report as reports
+from padiff.render import SCHEMA, headline, to_text
+from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
+
+DOCS = Path(__file__).parents[2] / "docs"
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+MODELS = {
+    "reference": "torch: my_port.torch_model.Encoder",
+    "candidate": "paddle: my_port.paddle_model.Encoder",
+}
+ENVIRONMENT = {
+    "torch": {"version": "2.13.0", "device": "cpu", "threads": "2"},
+    "paddle": {"version": "3.3.1", "device": "cpu"},
+}
+
+
+def norm(block: int) -> Finding:
+    """Return one of the layer norms whose eps differs."""
+    return Finding(
+        Verdict.DIFFERS,
+        Phase.FORWARD,
+        Place(
+            f"encoder.layers.{block}.norm1",
+            "torch.nn.modules.normalization.LayerNorm",
+            "/w/my_port/torch_model.py:41",
+        ),
+        Place(f"blocks.{block}.ln1", "paddle.nn.layer.norm.LayerNorm", "/w/my_port/paddle_model.py:38"),
+        "output",
+        Figures(4.1e-6 * (block + 1), 1.234e-5, 8.7e-8, 4.1e-6 * (block + 1)),
+        ("given the reference's own input, the outputs part", "settled in float64"),
+        "eps differs: 1e-05 in the reference, 1e-12 in the candidate",
+        source=True,
+    )
+
+
+GLUE = Finding(
+    Verdict.DIFFERS,
+    Phase.FORWARD,
+    Place("encoder.layers.2.attn", "my_port.torch_model.Attention", "/w/my_port/torch_model.py:77"),
+    Place("blocks.2.attention", "my_port.paddle_model.Attention", "/w/my_port/paddle_model.py:70", call=1),
+    "input of out",
+    Figures(2.5e-5, 3.1e-4, 1.1e-7, 2.5e-5),
+    between=("v", "out"),
+    source=True,
+)
+BACKWARD = Finding(
+    Verdict.DIFFERS,
+    Phase.BACKWARD,
+    Place("", "my_port.torch_model.Encoder", "/w/my_port/torch_model.py:9"),
+    Place("", "my_port.paddle_model.Encoder", "/w/my_port/paddle_model.py:8"),
+    "gradient of the input [0]",
+    Figures(math.inf, math.nan),
+    between=("start", "blocks.0"),
+    source=True,
+)
+
+
+def victim(index: int) -> Finding:
+    side = Place(f"head.{index}", "Linear", "/w/my_port/model.py:9")
+    return Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", Figures(1e-3, 1e-2))
+
+
+UNMATCHED = Finding(
+    Verdict.UNMATCHED,
+    Phase.FORWARD,
+    Place(None),
+    Place("blocks.0.extra", "paddle.nn.layer.activation.ReLU", "/w/my_port/paddle_model.py:50"),
+    "call",
+)
+RUNNING = Finding(
+    Verdict.STOCHASTIC,
+    Phase.FORWARD,
+    Place("drop", "torch.nn.modules.dropout.Dropout"),
+    Place("drop", "paddle.nn.layer.common.Dropout"),
+    "output",
+)
+WIDER = Finding(
+    Verdict.PRECISION, Phase.FORWARD, Place("head"), Place("head"), "output", Figures(2e-3, 1e-2, 1e-7, 1e-13)
+)
+NOTE = Note(
+    "momentum differs: 0.1 in the reference, 0.2 in the candidate (without effect in eval)",
+    Place("bn1"),
+    Place("bn1"),
+)
+
+ALIGNED = Report(
+    (),
+    (),
+    notes=(NOTE,),
+    transfer=Transfer(copied=267, verified=267),
+    counts={"equal": 12, "rounding": 416},
+    output=Figures(3.1e-7, 1.2e-6),
+    loss=(2.3025851, 2.3025849),
+    environment=ENVIRONMENT,
+    seconds=5.13,
+    **MODELS,
+)
+HARMLESS = Report((), (RUNNING, WIDER), counts={"equal": 3, "stochastic": 1, "precision": 1}, **MODELS)
+
+_SOURCES = (norm(0), GLUE, *(norm(block) for block in range(1, 7)), BACKWARD)
+PARTED = Report(
+    _SOURCES,
+    (*_SOURCES, *(victim(index) for index in range(14)), UNMATCHED, RUNNING, WIDER),
+    notes=(NOTE, Note("torch ran with 2 threads, paddle with 1")),
+    transfer=Transfer(
+        copied=40,
+        verified=37,
+        unverified=("blocks.0.a", "blocks.1.b", "c"),
+        unmatched_candidate=("blocks.0.extra.weight",),
+        settled={"blocks.0.proj.weight": "transposed"},
+    ),
+    counts={"equal": 12, "rounding": 416, "differs": 23, "unmatched": 1, "stochastic": 1, "precision": 1},
+    output=Figures(1.23e-3, 0.0456),
+    loss=(2.3025851, 2.31),
+    environment=ENVIRONMENT,
+    seconds=5.13,
+    **MODELS,
+)
+ONE = Report(
+    (norm(3),),
+    (norm(3),),
+    transfer=Transfer(4, 4),
+    counts={"rounding": 9, "differs": 1},
+    output=Figures(1e-4, 1e-3),
+)
+ALONE = Report((), (UNMATCHED,), counts={"rounding": 9, "unmatched": 1}, **MODELS)
+VICTIMS_ALONE = Report((), (victim(0), victim(1)), counts={"rounding": 9, "differs": 2}, **MODELS)
+EMPTY = Report((), ())
+
+_THREE = (norm(0), GLUE, norm(3))
+DOCUMENTED = Report(
+    _THREE,
+    (*_THREE, victim(0), victim(1)),
+    transfer=Transfer(copied=40, verified=40),
+    counts={"rounding": 424, "differs": 4},
+    output=Figures(1.23e-3, 0.0456),
+    **MODELS,
+)
+EVERY = {
+    "aligned": ALIGNED,
+    "harmless": HARMLESS,
+    "parted": PARTED,
+    "one": ONE,
+    "alone": ALONE,
+    "victims": VICTIMS_ALONE,
+    "empty": EMPTY,
+    "documented": DOCUMENTED,
+}
+
+
+def plain(report: Report) -> str:
+    return to_text(report, color=False)
+
+
+def section(text: str, label: str) -> str:
+    """Return the text under one label."""
+    found = re.search(rf"^  {re.escape(label)} +(.*(?:\n {{13}}.*)*)", text, re.MULTILINE)
+    assert found, f"no line {label!r} in\n{text}"
+    return found[1]
+
+
+# -- the headline
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (ALIGNED, "aligned: 428 values compared, 267 parameters, worst output difference 3.1e-07"),
+        (HARMLESS, "aligned: 4 values compared"),
+        (PARTED, "parted: 9 sources (452 values compared, 40 parameters, worst output difference 0.0012)"),
+        (ONE, "parted: 1 source (10 values compared, 4 parameters, worst output difference 0.0001)"),
+        (ALONE, "parted: 1 place without counterpart, hence not compared (9 values compared)"),
+        (VICTIMS_ALONE, "parted: 2 values differ, no source was found (11 values compared)"),
+        (EMPTY, "aligned: nothing differs"),
+    ],
+)
+def test_the_verdict_is_the_first_line(report: Report, said: str) -> None:
+    assert headline(report) == said
+    assert plain(report).splitlines()[0] == said
+
+
+def test_what_was_not_compared_is_not_counted_as_compared() -> None:
+    counts = {"equal": 1, "unmatched": 5, "ignored": 5, "stochastic": 5}
+    assert headline(Report((), (), counts=counts)) == "aligned: 1 value compared"
+
+
+# -- sources
+
+
+def test_a_source_names_both_places_the_cause_and_the_figures() -> None:
+    text = plain(ONE)
+    assert "source 1 of 1  forward: output differs" in text
+    assert section(text, "reference").split() == [
+        "encoder.layers.3.norm1",
+        "torch.nn.modules.normalization.LayerNorm",
+        "/w/my_port/torch_model.py:41",
+    ]
+    assert section(text, "candidate").split() == [
+        "blocks.3.ln1",
+        "paddle.nn.layer.norm.LayerNorm",
+        "/w/my_port/paddle_model.py:38",
+    ]
+    assert section(text, "cause") == "eps differs: 1e-05 in the reference, 1e-12 in the candidate"
+    far = section(text, "apart by")
+    assert far.startswith(
+        "1.6e-05 relative L2, at most 1.2e-05 in one element; rounding alone explains 8.7e-08"
+    )
+    assert "in float64 still 1.6e-05: another computation, not another precision" in far
+    assert section(text, "evidence").split("\n             ") == list(norm(3).evidence)
+    assert section(text, "next").startswith("the source was judged on the reference's own values")
+
+
+def test_every_source_stands_before_everything_else() -> None:
+    lines = plain(PARTED).splitlines()
+    last = max(index for index, line in enumerate(lines) if line.startswith("source"))
+    for label in (
+        "passed on",
+        "unmatched",
+        "precision",
+        "stochastic",
+        "parameters",
+        "notes",
+        "verdicts",
+        "next",
+    ):
+        (found,) = (index for index, line in enumerate(lines) if line.startswith(f"  {label} "))
+        assert found > last
+
+
+def test_the_same_fault_in_repeated_blocks_shares_a_block_and_keeps_its_numbers() -> None:
+    text = plain(PARTED)
+    assert "sources 1, 3-8 of 9  forward: output differs" in text
+    assert text.count("eps differs") == 1
+    more = section(text, "also at")
+    assert "encoder.layers.1.norm1 / blocks.1.ln1\n" in more
+    assert more.endswith("... and 2 more of the same code (report.sources has all)")
+    assert "at worst 2.9e-05 relative L2" in text
+
+
+def test_sources_of_unknown_code_are_never_put_together() -> None:
+    side = Place("a", "A")
+    sources = tuple(
+        Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", source=True) for _ in range(3)
+    )
+    assert plain(Report(sources, sources)).count("forward: output differs") == 3
+
+
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        (("q", "out"), "the module's own code, between the candidate's q and out"),
+        (("start", "q"), "the module's own code, before the candidate's q"),
+        (("out", "end"), "the module's own code, after the candidate's out"),
+        (("start", "end"), "the module's own code, all of it"),
+    ],
+)
+def test_glue_is_placed_between_children(between: tuple[str, str], said: str) -> None:
+    source = attrs.evolve(GLUE, between=between)
+    assert section(plain(Report((source,), (source,))), "where") == said
+
+
+def test_a_repeated_call_the_root_and_a_missing_side_have_names() -> None:
+    text = plain(PARTED)
+    assert "blocks.2.attention (call 2)" in text
+    assert "(the model itself)" in text
+    source = attrs.evolve(UNMATCHED, source=True)
+    text = plain(Report((source,), (source,)))
+    assert "forward: call has no counterpart" in text
+    assert section(text, "reference") == "(no counterpart)"
+    assert text.count("blocks.0.extra") == 1
+
+
+def test_steps_are_named_where_there_are_several() -> None:
+    weight = attrs.evolve(norm(0), phase=Phase.UPDATE, what="weight", step=2)
+    assert "update, step 3: weight differs" in plain(Report((weight,), (weight,)))
+    assert "step" not in plain(ONE)
+
+
+def test_the_calling_frames_are_there() -> None:
+    frames = (f"{GLUE.candidate.location} in f", "port.py:3 in f", "port.py:9 in g", "run.py:1 in main")
+    side = attrs.evolve(GLUE.candidate, stack=frames)
+    source = attrs.evolve(GLUE, candidate=side)
+    assert (
+        section(plain(Report((source,), (source,))), "called by")
+        == "candidate: port.py:3 in f < port.py:9 in g"
+    )
+
+
+def test_figures_that_are_no_numbers_are_told() -> None:
+    text = plain(Report((BACKWARD,), (BACKWARD,)))
+    assert "inf relative L2, at most NaN in one element" in text
+    assert "not finite: NaN or Inf" in text
+
+
+def test_a_location_below_the_working_directory_is_relative(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    side = Place("a", "A", f"{tmp_path}/port.py:3")
+    source = Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", source=True)
+    assert section(plain(Report((source,), (source,))), "candidate") == "a  A  port.py:3"
+
+
+# -- what stands below
+
+
+def test_victims_are_counted_and_the_first_are_named() -> None:
+    said = section(plain(PARTED), "passed on")
+    assert said.startswith("14 values differ only because of the sources above: head.0 forward output, ")
+    assert said.endswith("head.4 forward output, ... and 9 more")
+
+
+def test_the_unmatched_are_named_with_their_side_and_what_to_do() -> None:
+    text = plain(ALONE)
+    about = "(paddle.nn.layer.activation.ReLU, /w/my_port/paddle_model.py:50)"
+    assert section(text, "unmatched").startswith(f"only in the candidate: blocks.0.extra {about}")
+    assert "LayerMap" in section(text, "next")
+
+
+def test_harmless_verdicts_are_told_apart() -> None:
+    text = plain(HARMLESS)
+    assert section(text, "precision").startswith("1 value, the same in float64")
+    assert section(text, "stochastic").endswith("drop forward output")
+    assert "next" not in text
+
+
+def test_an_unverified_transfer_is_told() -> None:
+    said = section(plain(PARTED), "parameters")
+    assert said.startswith("40 copied from the reference, 37 verified\n")
+    assert "3 not verified" in said
+    assert "blocks.1.b" in said
+    assert "1 only in the candidate: blocks.0.extra.weight" in said
+    assert "blocks.0.proj.weight (transposed)" in said
+
+
+def test_notes_name_their_place() -> None:
+    assert section(plain(ALIGNED), "notes").startswith("bn1: momentum differs: 0.1 in the reference")
+
+
+# -- how it looks
+
+
+def test_a_long_report_is_cut_and_says_where_the_rest_is() -> None:
+    side = [Place(f"layer{index}", "Layer") for index in range(3000)]
+    sources = tuple(
+        Finding(Verdict.DIFFERS, Phase.FORWARD, at, at, "output", evidence=("e",) * 50, source=True)
+        for at in side[:100]
+    )
+    victims = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, at, at, "output") for at in side)
+    alone = tuple(Finding(Verdict.UNMATCHED, Phase.FORWARD, Place(None), at, "call") for at in side)
+    paths = tuple(at.path or "" for at in side)
+    report = Report(
+        sources,
+        (*sources, *victims, *alone),
+        notes=tuple(Note(path) for path in paths),
+        transfer=Transfer(1, 0, paths, paths, paths, dict.fromkeys(paths, "layout")),
+    )
+    text = plain(report)
+    assert len(text) < 10_000
+    assert "... and 88 more sources (report.sources has all)" in text
+    assert "... and 2995 more (report.unmatched has all)" in text
+    assert "... and 2990 more (report.notes has all)" in text
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_in_a_pipe_it_is_plain_ascii_and_no_line_is_wrapped(name: str) -> None:
+    text = str(EVERY[name])
+    assert text.isascii()
+    assert text.isprintable() or set(text) - {"\n"} == {c for c in text if c.isprintable()}
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert len(text.splitlines()) == len(to_text(EVERY[name], width=10_000).splitlines())
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_colour_and_width_change_the_look_alone(name: str, width: int) -> None:
+    report = EVERY[name]
+    text = to_text(report, width=width, color=True)
+    assert ANSI.search(text)
+    bare = ANSI.sub("", text)
+    assert max(map(len, bare.splitlines())) <= width
+    if width >= 80:
+        assert bare.split() == plain(report).split()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_colours_and_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = str(PARTED)
+    assert ANSI.search(text)
+    assert max(map(len, ANSI.sub("", text).splitlines())) <= 60
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not ANSI.search(str(PARTED))
+
+
+def test_brackets_are_text_and_no_markup() -> None:
+    source = attrs.evolve(GLUE, what="output [0]['bold']", cause="[red]x[/red] :smile:")
+    bare = ANSI.sub("", to_text(Report((source,), (source,)), width=200, color=True))
+    assert "output [0]['bold'] differs" in bare
+    assert "[red]x[/red] :smile:" in bare
+
+
+# -- data
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_json_is_strict_and_the_same_as_the_dict(name: str) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    report = EVERY[name]
+    for indent in (None, 2):
+        assert json.loads(report.to_json(indent=indent), parse_constant=refuse) == report.to_dict()
+
+
+def test_the_dict_holds_the_report() -> None:
+    data = PARTED.to_dict()
+    assert data["schema"] == SCHEMA == "padiff.report/1"
+    assert data["aligned"] is False
+    assert len(data["sources"]) == 9
+    assert len(data["findings"]) == len(PARTED.findings)
+    assert data["sources"][0] == data["findings"][0]
+    first = data["sources"][0]
+    assert (first["verdict"], first["phase"]) == ("differs", "forward")
+    assert first["candidate"]["path"] == "blocks.0.ln1"
+    assert first["figures"]["rel_l2"] == 4.1e-6
+    assert data["sources"][1]["between"] == ["v", "out"]
+    assert data["loss"] == [2.3025851, 2.31]
+    assert ALIGNED.to_dict()["aligned"] is True
+
+
+def test_what_json_has_no_number_for_is_a_string_that_float_reads() -> None:
+    data = Report((), (), output=Figures(math.inf, math.nan, -math.inf)).to_dict()["output"]
+    assert data == {"rel_l2": "Infinity", "max_abs": "NaN", "floor": "-Infinity", "rel_l2_float64": None}
+    assert float(data["rel_l2"]) == math.inf
+
+
+def test_numpy_scalars_and_verdicts_as_keys_become_plain() -> None:
+    figures = Figures(np.float32(0.5), np.float64(2))  # type: ignore[arg-type]
+    report = Report((), (), counts={Verdict.EQUAL: np.int64(3)}, output=figures)  # type: ignore[dict-item]
+    data = json.loads(report.to_json())
+    assert data["output"]["rel_l2"] == 0.5
+    assert data["counts"] == {"equal": 3}
+
+
+# -- the documentation
+
+
+def documented() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each class of docs/report.md with the types of its keys."""
+    for part in DOCS.joinpath("report.md").read_text().split("\n### ")[1:]:
+        yield part.split("\n", 1)[0], dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", part, re.MULTILINE))
+
+
+def test_the_documented_keys_are_the_real_ones() -> None:
+    tables = dict(documented())
+    assert list(tables) == ["Report", "Finding", "Place", "Figures", "Note", "Transfer"]
+    assert list(tables["Report"]) == list(PARTED.to_dict())
+    for name, keys in tables.items():
+        fields = [field.name for field in attrs.fields(getattr(reports, name))]
+        extra = {"schema", "aligned"} if name == "Report" else set()
+        assert set(keys) == set(fields) | extra
+        if name != "Report":
+            assert list(keys) == fields
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_documented_types_are_the_real_ones(name: str) -> None:
+    tables = dict(documented())
+
+    def fits(value: Any, kind: str) -> bool:
+        if " or " in kind:
+            return any(fits(value, one) for one in kind.split(" or "))
+        outer, _, inner = kind.partition(" of ")
+        if outer == "array":
+            return isinstance(value, list) and all(fits(item, inner) for item in value)
+        if outer == "object":
+            return isinstance(value, dict) and all(fits(item, inner) for item in value.values())
+        if outer in tables:
+            return isinstance(value, dict) and all(fits(value[key], of) for key, of in tables[outer].items())
+        if outer == "number":
+            return type(value) in (int, float) or value in ("NaN", "Infinity", "-Infinity")
+        return type(value) is {"string": str, "boolean": bool, "integer": int, "null": type(None)}[outer]
+
+    data = json.loads(EVERY[name].to_json())
+    assert [key for key, kind in tables["Report"].items() if not fits(data[key], kind)] == []
+
+
+def test_the_documented_words_are_the_real_ones() -> None:
+    tables = DOCS.joinpath("report.md").read_text()
+    for words, kind in (("`verdict` | string | ", Verdict), ("`phase` | string | ", Phase)):
+        row = tables.split(words)[1].splitlines()[0]
+        assert re.findall(r"`(\w+)`", row) == [str(one) for one in kind]
+
+
+def test_the_documented_text_is_the_real_one() -> None:
+    assert f"```text\n{plain(DOCUMENTED)}\n```" in DOCS.joinpath("report.md").read_text()
