@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.adapter import Module
 from padiff.names import similarity
 from padiff.trace import Call, Leaf, Trace
 from padiff.weights import UnitMatch, align_sequences
@@ -64,6 +65,16 @@ class Alignment:
     def of_reference(self, call: Call | None) -> Pair | None:
         """Return the pair of a reference's call."""
         return self._of_reference.get(id(call))
+
+    def using(self, module: Module) -> list[Pair]:
+        """Return the matched calls whose own code uses a candidate module's parameters: its own calls, or where it
+        is never called itself, those of the nearest module around it."""
+        own = [pair for pair in self.pairs if pair.candidate.module.native is module.native]
+        if own:
+            return own
+        above = [p for p in self.pairs if not p.candidate.path or module.path.startswith(f"{p.candidate.path}.")]
+        deepest = max((len(pair.candidate.path) for pair in above), default=0)
+        return [pair for pair in above if len(pair.candidate.path) == deepest]
 
     def without(self, dropped: Sequence[Pair]) -> Alignment:
         """Return the alignment with some pairs taken apart."""

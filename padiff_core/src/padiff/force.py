@@ -7,7 +7,7 @@ run, at its own place: what differs on entry was made by the code of the enclosi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -77,6 +77,8 @@ class Check:
     difference: Difference
     kept: bool = False
     """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
+    close: bool | None = None
+    """What the user's own rule says, where one was given."""
 
 
 class Forcer(Watcher):
@@ -97,6 +99,7 @@ class Forcer(Watcher):
         observed: Observed | None = None,
         protected: list[Array],
         gradients: bool,
+        rule: Callable[[Array, Array], bool] | None = None,
     ) -> None:
         super().__init__(adapter)
         self.checks: list[Check] = []
@@ -111,6 +114,7 @@ class Forcer(Watcher):
         self._observed = observed
         self._memory = Memory(protected)
         self._gradients = gradients
+        self._rule = rule
         self._holds: dict[int, int] = {}
         self._open: dict[int, Pair] = {}
         self._last: dict[int, str] = {}
@@ -190,7 +194,7 @@ class Forcer(Watcher):
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not apart.equal:
-                self.checks.append(Check(spot, False, apart, kept))
+                self.checks.append(Check(spot, False, apart, kept, self._closeness(truth, tensor.view())))
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()
@@ -225,6 +229,9 @@ class Forcer(Watcher):
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
+    def _closeness(self, truth: Array, values: Array) -> bool | None:
+        return None if self._rule is None else self._rule(truth, values)
+
     def _check_gradient(self, spot: Spot, values: Array) -> bool:
         """Compare one gradient; return whether it is what will be put in, to the bit."""
         if self._observed is not None:
@@ -238,7 +245,7 @@ class Forcer(Watcher):
             truth = np.zeros_like(values)
         apart = difference(truth, values)
         if not apart.equal:
-            self.checks.append(Check(spot, True, apart))
+            self.checks.append(Check(spot, True, apart, close=self._closeness(truth, values)))
         return apart.equal and truth is self._force.gradient(spot.reference)
 
 

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model
+from padiff.adapter import Model, Parameter
 from padiff.align import Alignment, Pair
 from padiff.compare import Difference, difference
 from padiff.force import Check, Forcer
@@ -20,6 +20,7 @@ from padiff.weights import Link, UnitMatch, canonical
 __all__ = ["Forced", "StateCheck", "force"]
 
 Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
 
 
 @attrs.frozen
@@ -32,6 +33,7 @@ class StateCheck:
     reference: Array
     """The reference's, in the candidate's orientation."""
     candidate: Array
+    close: bool | None = None
 
 
 @attrs.define(eq=False)
@@ -47,9 +49,17 @@ class Forced:
 
 
 def force(
-    model: Model, task: Task, alignment: Alignment, trace: Trace, matches: Sequence[UnitMatch], *, backward: bool
+    model: Model,
+    task: Task,
+    alignment: Alignment,
+    trace: Trace,
+    matches: Sequence[UnitMatch],
+    rule: Rule | None = None,
 ) -> Forced:
-    """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was."""
+    """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was.
+
+    ``rule`` is the user's own: whether a candidate's array (second) is close enough to the reference's (first).
+    """
     adapter = model.adapter
     plan = {(id(p.candidate.module.native), p.candidate.ordinal): p for p in alignment.pairs}
     parameters = model.parameters()
@@ -59,20 +69,26 @@ def force(
         trace,
         truth=trace,
         protected=[parameter.view() for parameter in parameters.values()],
-        gradients=backward,
+        gradients=task.backward,
+        rule=rule,
     )
     losses: list[float] = []
     with adapter.seeded(task.seed), model.preserved():
-        guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=backward)
-        if backward:
+        guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
+        gradients: list[StateCheck] = []
+        if task.backward:
             forcer.finish()
-        gradients = list(_compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient())) if backward else []
-        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None))
+            gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient(), rule)
+        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule))
     return Forced(forcer.checks, forcer.consumers, forcer.own, gradients, buffers, losses[0] if losses else None)
 
 
 def _compare(
-    matches: Sequence[UnitMatch], recorded: Mapping[str, int], trace: Trace, read: Callable[[Any], Array | None]
+    matches: Sequence[UnitMatch],
+    recorded: Mapping[str, int],
+    trace: Trace,
+    read: Callable[[Parameter], Array | None],
+    rule: Rule | None,
 ) -> Iterator[StateCheck]:
     for match in matches:
         for link in match.links:
@@ -88,7 +104,7 @@ def _compare(
                 ours, theirs = _filled(ours, theirs)
             apart = difference(ours, theirs)
             if not apart.equal:
-                yield StateCheck(match, link, apart, ours, np.array(theirs))
+                yield StateCheck(match, link, apart, ours, np.array(theirs), None if rule is None else rule(ours, theirs))
 
 
 def _filled(a: Array | None, b: Array | None) -> tuple[Array, Array]:

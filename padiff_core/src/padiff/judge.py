@@ -20,7 +20,7 @@ from padiff.compare import difference
 from padiff.explain import contrasts
 from padiff.force import Check, Spot
 from padiff.forced import Forced, StateCheck
-from padiff.report import Phase, Verdict
+from padiff.report import Figures, Phase, Verdict
 from padiff.settle import Ruling, Settler, is_suspect
 from padiff.trace import Trace
 from padiff.units import Held
@@ -73,9 +73,12 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
-            if not is_suspect(check.difference, truth.dtype) and not _contrasted(owner):
+            if check.close is not None:
+                ruling = _classic(check)
+            elif is_suspect(check.difference, truth.dtype) or _contrasted(owner):
+                ruling = self.settler.settle(owner, _value(spot.reference.token), check.difference, truth)
+            else:
                 continue
-            ruling = self.settler.settle(owner, _value(spot.reference.token), check.difference, truth)
             if ruling.verdict is not Verdict.ROUNDING:
                 found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, spot))
         return [self._traced_to_masks(suspicion) for suspicion in found]
@@ -114,7 +117,8 @@ class Judge:
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
-            if check.backward and is_suspect(check.difference, dtype):
+            suspect = is_suspect(check.difference, dtype) if check.close is None else not check.close
+            if check.backward and suspect:
                 suspicion = self._blame(check, expected, excused)
                 if suspicion is not None:
                     found.append(suspicion)
@@ -137,7 +141,21 @@ class Judge:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.figures.rel_l2_float64 is not None:
                 return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, spot)
-        return None
+        return self._unexplained(check, suspects)
+
+    def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
+        """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
+        spot, apart = check.spot, check.difference
+        root = self.alignment.pairs[0]
+        figures = Figures(apart.rel_l2, apart.max_abs)
+        if apart.rel_l2 <= _HOOKED and check.close is None:
+            return None
+        if any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
+            ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
+            return Suspicion(root, Phase.LOSS, f"gradient of {_name(spot)}", ruling, root.candidate.index)
+        text = "every call that takes the tensor gets it right alone; seen in the whole model only"
+        pair = suspects[0] if suspects else spot.pair
+        return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), spot)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
@@ -157,24 +175,13 @@ class Judge:
         found = [
             self._parameter(check, excused)
             for check in self.forced.gradients
-            if is_suspect(check.difference, check.reference.dtype)
+            if (is_suspect(check.difference, check.reference.dtype) if check.close is None else not check.close)
         ]
         found += [self._buffer(check, excused) for check in self.forced.buffers]
         return [suspicion for suspicion in found if suspicion is not None]
 
-    def users(self, check: StateCheck) -> list[Pair]:
-        """Return the matched calls whose own code uses a parameter: its module's, or the nearest around it."""
-        native = check.match.candidate.module.native
-        own = [pair for pair in self.alignment.pairs if pair.candidate.module.native is native]
-        if own:
-            return own
-        path = check.match.candidate.module.path
-        above = [p for p in self.alignment.pairs if not p.candidate.path or path.startswith(f"{p.candidate.path}.")]
-        deepest = max((len(pair.candidate.path) for pair in above), default=0)
-        return [pair for pair in above if len(pair.candidate.path) == deepest]
-
     def _parameter(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
-        pairs = self.users(check)
+        pairs = self.alignment.using(check.match.candidate.module)
         around = [p for p in map(self.around, pairs) if p is not None]
         if not pairs or any(id(pair) in excused for pair in pairs):
             return None
@@ -197,7 +204,7 @@ class Judge:
         return Suspicion(pairs[0], Phase.BACKWARD, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
 
     def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
-        pairs = self.users(check)
+        pairs = self.alignment.using(check.match.candidate.module)
         if not pairs or any(id(pair) in excused for pair in pairs):
             return None
         if self._bessel(check, pairs):
@@ -235,6 +242,14 @@ class Judge:
             not is_suspect(difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps)
             for r in (ratio, 1 / ratio)
         )
+
+
+def _classic(check: Check) -> Ruling:
+    """Rule as the user's own tolerance says."""
+    figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+    if check.close:
+        return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
+    return Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
 
 
 def _contrasted(pair: Pair) -> bool:

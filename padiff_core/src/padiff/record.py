@@ -73,7 +73,9 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
         trace.loss = loss
 
     with model.adapter.seeded(task.seed), model.preserved():
-        guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
+        trace.outputs = [tensor.numpy() for tensor in natives]
         if values:
             for path, parameter in model.parameters().items():
                 if parameter.buffer:

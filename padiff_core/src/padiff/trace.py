@@ -100,6 +100,8 @@ class Trace:
     """Token -> key of the tensor's complete gradient, over all consumers."""
     samples: dict[int, NDArray[np.float64]] = attrs.field(factory=dict)
     """Token -> a few of the tensor's elements, at positions that depend on its size alone."""
+    outputs: list[NDArray[Any]] = attrs.field(factory=list)
+    """The root's outputs, as its caller got them."""
     loss: float | None = None
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)
     """Parameter path -> key of its gradient, native layout."""
@@ -120,3 +122,14 @@ class Trace:
         """Return a leaf's recorded gradient, or None where none reached it; never write to it."""
         key = self.gradients.get(leaf.token)
         return None if key is None else self.store.get(key)
+
+    def by_module(self) -> dict[int, list[Call]]:
+        """Return the calls of each native module (by ``id``), in execution order."""
+        found: dict[int, list[Call]] = {}
+        for call in self.calls:
+            found.setdefault(id(call.module.native), []).append(call)
+        return found
+
+    def array(self, key: int) -> NDArray[Any]:
+        """Return what the store keeps under a key; never write to it."""
+        return self.store.get(key)

@@ -1,0 +1,98 @@
+"""Write findings: name places by path and file:line, give causes, tell sources from what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from padiff.align import Pair
+from padiff.explain import contrasts, in_words
+from padiff.judge import Suspicion
+from padiff.report import Finding, Phase, Place, Verdict
+from padiff.trace import Call, Frame
+
+__all__ = ["finding_of", "merged", "place_of"]
+
+
+def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None) -> Place:
+    """Name a call's place. ``at`` is the child whose call marks the line of its parent's code, if one does."""
+    if call is None:
+        return Place(path)
+    module = call.module
+    marks = (at or call).frames
+    return Place(
+        module.path if path is None else path,
+        module.class_name,
+        _location(call, at),
+        call.ordinal,
+        tuple(map(str, marks)),
+    )
+
+
+def _location(call: Call, at: Call | None) -> str | None:
+    """Return ``file:line`` of the user's code: where the child is called, else where the code itself is.
+
+    A module of the user's own is located at its forward; one of the framework's where the user calls it.
+    """
+    definition = call.module.definition
+    own = definition is not None and (call.parent is None or _is_users(call, definition[0]))
+    if at is not None and at is not call and at.frames:
+        return _line(at.frames)
+    if definition is not None and own:
+        return f"{definition[0]}:{definition[1]}"
+    return _line(call.frames)
+
+
+def _is_users(call: Call, file: str) -> bool:
+    """Return whether a file is not the framework's: some calling frame tells which files are."""
+    frames = [frame for above in (call, *call.ancestors()) for frame in above.frames]
+    library = {frame.file for frame in frames if frame.library}
+    return file not in library and any(frame.file == file and not frame.library for frame in frames)
+
+
+def _line(frames: Sequence[Frame]) -> str | None:
+    frame = next((f for f in frames if not f.library), frames[0] if frames else None)
+    return f"{frame.file}:{frame.line}" if frame else None
+
+
+def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = None, step: int = 0) -> Finding:
+    """Write one settled suspect as a finding."""
+    pair, spot, held = suspicion.pair, suspicion.spot, suspicion.held
+    marks: tuple[Call | None, Call | None] = (None, None)
+    if spot is not None and suspicion.between is not None:
+        marks = (spot.pair.reference, spot.pair.candidate)
+        if spot.pair is pair:
+            marks = _last_children(pair)
+    owner = None if held is None else held.parameter.path.rpartition(".")[0]
+    found = contrasts(pair.reference.module, pair.candidate.module)
+    return Finding(
+        verdict=verdict or suspicion.verdict,
+        phase=suspicion.phase,
+        reference=place_of(pair.reference, at=marks[0]),
+        candidate=place_of(pair.candidate, at=marks[1], path=owner if owner and not pair.candidate.children else None),
+        what=suspicion.what,
+        figures=suspicion.ruling.figures,
+        evidence=suspicion.ruling.evidence,
+        cause=in_words(found) or suspicion.ruling.hint,
+        between=suspicion.between,
+        source=source,
+        step=step,
+    )
+
+
+def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:
+    """Return the last child of each side: an output is made after it."""
+    ours, theirs = pair.reference.children, pair.candidate.children
+    return (ours[-1] if ours else None, theirs[-1] if theirs else None)
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.verdict, finding.phase, finding.candidate.path, finding.between, finding.step)
+        if finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or finding.between is None:
+            key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
+        kept.setdefault(key, finding)
+    return list(kept.values())
+
+

@@ -1,0 +1,229 @@
+"""Match the parameters of two models, copy them, and let forcing settle what names and shapes leave open."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from padiff.adapter import Model
+from padiff.align import Pair
+from padiff.alone import Bench
+from padiff.compare import difference
+from padiff.report import Figures, Finding, Phase, Place, Verdict
+from padiff.settle import is_suspect
+from padiff.trace import Trace
+from padiff.units import Held, HeldUnit, units_of
+from padiff.weights import (
+    Link,
+    UnitMatch,
+    canonical,
+    copy_link,
+    execution_order,
+    match_units,
+    same_names,
+    transfer,
+)
+
+__all__ = [
+    "Pairing",
+    "choose_layouts",
+    "copy_parameters",
+    "named_alike",
+    "pair_parameters",
+    "parameter_findings",
+]
+
+_MOST_LAYOUTS = 16
+
+
+@attrs.define(eq=False)
+class Pairing:
+    """Hold the matched parameters and what matching could not decide."""
+
+    reference: list[HeldUnit]
+    candidate: list[HeldUnit]
+    matches: list[UnitMatch]
+    copied: int = 0
+    settled: dict[str, str] = attrs.field(factory=dict)
+    undecided: list[str] = attrs.field(factory=list)
+
+    @property
+    def links(self) -> Iterator[tuple[UnitMatch, Link]]:
+        """Yield every link with its match."""
+        return ((match, link) for match in self.matches for link in match.links)
+
+    @property
+    def open(self) -> list[UnitMatch]:
+        """Return the matches with a layout that only forcing can choose."""
+        return [match for match in self.matches if any(link.open for link in match.links)]
+
+
+def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
+    """Return the pairing where names alone give it, and no layout is open; then no run of the candidate is needed."""
+    ours, theirs = units_of(reference), units_of(candidate)
+    matches = None if fixed else same_names(ours, theirs)
+    if matches is None:
+        return None
+    pairing = Pairing(ours, theirs, matches)
+    return None if pairing.open else pairing
+
+
+def pair_parameters(
+    reference: Model, candidate: Model, trace: Trace, probe: Trace, fixed: Mapping[str, str]
+) -> Pairing:
+    """Match the parameters of two models by kind, shape, name and the order in which the runs used them."""
+    ours, theirs = execution_order(units_of(reference), trace), execution_order(units_of(candidate), probe)
+    matches = (None if fixed else same_names(ours, theirs)) or match_units(ours, theirs, fixed)
+    return Pairing(ours, theirs, matches)
+
+
+def copy_parameters(pairing: Pairing) -> None:
+    """Copy every matched parameter from the reference to the candidate."""
+    transfer(pairing.matches)
+    pairing.copied = len({id(link.candidate.parameter) for _, link in pairing.links})
+
+
+def choose_layouts(pairing: Pairing, bench: Bench) -> None:
+    """Copy each open layout in the way under which its module reproduces the reference.
+
+    Runs the candidate's module alone on the reference's inputs, once for each layout. A module that is never called,
+    or that no layout makes right, keeps the reference's orientation and is listed as undecided.
+    """
+    for match in pairing.open:
+        links = [link for link in match.links if link.open]
+        users = bench.alignment.using(match.candidate.module)
+        choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
+        errors = {}
+        for choice in choices if users else ():
+            _copy_as(links, choice)
+            error = _local_error(bench, users[0])
+            if error is not None:
+                errors[choice] = error
+        best = min(errors, key=lambda choice: errors[choice], default=choices[0])
+        _copy_as(links, best)
+        names = [link.candidate.parameter.path for link in links]
+        if not errors or errors[best] > _RIGHT:
+            pairing.undecided.extend(names)
+            continue
+        for name, turned in zip(names, best, strict=True):
+            pairing.settled[name] = "transposed" if turned else "as in the reference"
+
+
+_RIGHT = 1e-3
+
+
+def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
+    for link, turned in zip(links, choice, strict=True):
+        link.transposed = turned
+        copy_link(link)
+
+
+def _local_error(bench: Bench, pair: Pair) -> float | None:
+    """Return the largest relative error of a call alone, fed from the reference; None where it cannot run."""
+    try:
+        alone = bench.run_candidate(pair, bench.trace)
+    except Exception:  # the wrong layout may not even run; then it is not the one
+        return None
+    return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)
+
+
+def parameter_findings(pairing: Pairing, ignored: frozenset[int], *, copied: bool, backward: bool) -> list[Finding]:
+    """Report parameters without counterpart, values that differ, and ties that one side has alone."""
+    found = [*_missing(pairing, ignored), *_apart(pairing, copied)]
+    return found + (list(_ties(pairing)) if backward else [])
+
+
+def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
+    covered = {id(held.parameter) for _, link in pairing.links for held in (link.reference, link.candidate)}
+    partner = {id(m.reference): m.candidate for m in pairing.matches}
+    partner |= {id(m.candidate): m.reference for m in pairing.matches}
+    for units, ours in ((pairing.reference, True), (pairing.candidate, False)):
+        others = pairing.candidate if ours else pairing.reference
+        for unit in units:
+            for held in unit.roles.values():
+                if id(held.parameter) in covered or id(unit.module.native) in ignored:
+                    continue
+                if held.parameter.buffer and id(unit) not in partner:
+                    continue
+                covered.add(id(held.parameter))
+                yield _unmatched(unit, held, partner.get(id(unit)), others, ours=ours)
+
+
+def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
+    here = _place(unit, held)
+    there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
+    side, other = ("reference", "candidate") if ours else ("candidate", "reference")
+    evidence = [f"the {side} has {held.parameter.path} {list(held.parameter.shape)}, the {other} has no counterpart"]
+    namesake = next((u for u in others if u.path == unit.path and u is not partner), None)
+    if namesake is not None:
+        shapes = ", ".join(f"{role} {list(h.shape)}" for role, h in namesake.roles.items())
+        evidence.append(f"{namesake.path} there holds {shapes} (in padiff's layout), which does not fit {list(held.shape)}")
+    return Finding(
+        verdict=Verdict.UNMATCHED,
+        phase=Phase.PARAMETER,
+        reference=here if ours else there,
+        candidate=there if ours else here,
+        what=f"parameter {held.part.parameter}",
+        evidence=tuple(evidence),
+        source=True,
+    )
+
+
+def _place(unit: HeldUnit, held: Held) -> Place:
+    return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
+
+
+def _apart(pairing: Pairing, copied: bool) -> Iterator[Finding]:
+    for match, link in pairing.links:
+        ours = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
+        theirs = canonical(link.candidate, link.candidate.parameter.view())
+        apart = difference(ours, theirs)
+        narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
+        if not is_suspect(apart, narrower):
+            continue
+        cause = None
+        if copied:
+            cause = "two parameters of the reference are one in the candidate, and their values differ"
+        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and not is_suspect(difference(ours.T, theirs), narrower):
+            cause = "equal when transposed"
+        yield Finding(
+            verdict=Verdict.DIFFERS,
+            phase=Phase.PARAMETER,
+            reference=_place(match.reference, link.reference),
+            candidate=_place(match.candidate, link.candidate),
+            what=f"{'buffer' if link.candidate.parameter.buffer else 'parameter'} {link.candidate.part.parameter}",
+            figures=Figures(apart.rel_l2, apart.max_abs),
+            evidence=("the values differ before any run",),
+            cause=cause,
+            source=True,
+        )
+
+
+def _ties(pairing: Pairing) -> Iterator[Finding]:
+    """Yield parameters that are one object on one side and several on the other."""
+    for ours in (True, False):
+        groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
+        for match, link in pairing.links:
+            held = link.reference if ours else link.candidate
+            if held.part.piece is None:
+                groups.setdefault(id(held.parameter), []).append((match, link))
+        for group in groups.values():
+            others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
+            if len(others) < 2:
+                continue
+            match, link = group[-1]
+            side, other = ("reference", "candidate") if ours else ("candidate", "reference")
+            names = " and ".join((held.candidate if ours else held.reference).parameter.path for _, held in group)
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.PARAMETER,
+                reference=_place(match.reference, link.reference),
+                candidate=_place(match.candidate, link.candidate),
+                what=f"parameter {link.candidate.part.parameter}",
+                evidence=(f"one parameter in the {side}, {len(others)} in the {other} ({names})",),
+                cause=f"tied in the {side}, not tied in the {other}: equal now, apart after the first update",
+                source=True,
+            )
+

@@ -1,0 +1,129 @@
+"""Compare one optimizer step: both sides from the same weights and the same gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Model
+from padiff.compare import difference
+from padiff.report import Figures, Finding, Phase, Place, Verdict
+from padiff.settle import epsilon
+from padiff.trace import Trace
+from padiff.weights import Link, UnitMatch, canonical, copy_link
+
+__all__ = ["step_both"]
+
+Array = NDArray[Any]
+
+_EXACT = 8.0
+"""Machine epsilons of the weights' own magnitude within which two steps agree."""
+_RELATIVE = 1e-4
+"""Error relative to the step itself within which two steps agree: implementations place epsilon differently."""
+
+
+def step_both(
+    reference: Model,
+    candidate: Model,
+    optimizers: tuple[Any, Any],
+    matches: Sequence[UnitMatch],
+    trace: Trace,
+    step: int,
+) -> list[Finding]:
+    """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
+
+    The candidate then gets the reference's weights, so that the next step starts from the same place again.
+    """
+    links = [(match, link) for match in matches for link in match.links if not link.reference.parameter.buffer]
+    before = {id(link): np.array(_ours(link)) for _, link in links}
+    _give_gradients(reference, links, trace)
+    for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):
+        model.adapter.step(optimizer)
+    cause = _contrast(reference.adapter, candidate.adapter, optimizers)
+    found = []
+    for match, link in links:
+        finding = _judge(match, link, before[id(link)], cause, step)
+        if finding is not None:
+            found.append(finding)
+        copy_link(link)
+    return found
+
+
+def _ours(link: Link) -> Array:
+    return link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
+
+
+def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> None:
+    for path, parameter in reference.parameters().items():
+        key = trace.parameter_gradients.get(path)
+        if not parameter.buffer:
+            parameter.set_gradient(None if key is None else trace.array(key))
+    packed: dict[int, Array] = {}
+    for _, link in links:
+        key = trace.parameter_gradients.get(link.reference.parameter.path)
+        parameter = link.candidate.parameter
+        if key is None:
+            parameter.set_gradient(None)
+            continue
+        values = link.to_candidate(canonical(link.reference, trace.array(key)))
+        native = packed.setdefault(id(parameter), np.zeros(parameter.shape, values.dtype))
+        link.candidate.part.write(native, values)
+        parameter.set_gradient(native)
+
+
+def _judge(match: UnitMatch, link: Link, before: Array, cause: str | None, step: int) -> Finding | None:
+    ours, theirs = _ours(link), canonical(link.candidate, link.candidate.parameter.view())
+    apart = difference(ours, theirs)
+    if apart.equal or apart.rel_l2 <= _EXACT * epsilon(ours.dtype):
+        return None
+    moved = difference(ours, before)
+    if not moved.equal and apart.rel_l2 <= _RELATIVE * moved.rel_l2:
+        return None
+    name = link.candidate.part.parameter
+    text = (
+        f"from equal weights and gradients: the reference's step is {moved.rel_l2:.1e} of the weights, "
+        f"the candidate lands {apart.rel_l2:.1e} away"
+    )
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=Phase.UPDATE,
+        reference=_place(match.reference.module, link.reference.parameter.path),
+        candidate=_place(match.candidate.module, link.candidate.parameter.path),
+        what=f"{name} after the step",
+        figures=Figures(apart.rel_l2, apart.max_abs),
+        evidence=(text,),
+        cause=cause,
+        source=True,
+        step=step,
+    )
+
+
+def _place(module: Any, path: str) -> Place:
+    return Place(path.rpartition(".")[0], module.class_name)
+
+
+def _contrast(reference: Adapter, candidate: Adapter, optimizers: tuple[Any, Any]) -> str | None:
+    """Return the optimizers' hyper-parameters that differ, in words."""
+    ours = reference.optimizer_settings(optimizers[0])
+    theirs = candidate.optimizer_settings(optimizers[1])
+    if not ours or not theirs:
+        return None
+    words = [
+        f"{name}: {_shown(ours, name)} in the reference, {_shown(theirs, name)} in the candidate"
+        for name in dict.fromkeys((*ours, *theirs))
+        if not _same(ours.get(name), theirs.get(name))
+    ]
+    return "; ".join(words) or None
+
+
+def _shown(settings: Any, name: str) -> str:
+    return repr(settings[name]) if name in settings else "(none)"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+    return bool(a == b) or (not a and not b)
