@@ -33,6 +33,8 @@ class StateCheck:
     reference: Array
     """The reference's, in the candidate's orientation."""
     candidate: Array
+    scale: float
+    """Root mean square of the largest value of its kind in the same unit: what rounding is relative to."""
     close: bool | None = None
 
 
@@ -91,23 +93,31 @@ def _compare(
     rule: Rule | None,
 ) -> Iterator[StateCheck]:
     for match in matches:
-        for link in match.links:
-            key = recorded.get(link.reference.parameter.path)
-            values = read(link.candidate.parameter)
-            if key is None and values is None:
-                continue
-            ours = None if key is None else link.to_candidate(canonical(link.reference, trace.array(key)))
-            theirs = None if values is None else canonical(link.candidate, values)
-            if ours is None or theirs is None:
-                if link.reference.parameter.buffer or link.candidate.parameter.buffer:
-                    continue
-                ours, theirs = _filled(ours, theirs)
-            apart = difference(ours, theirs)
-            if not apart.equal:
-                yield StateCheck(match, link, apart, ours, np.array(theirs), None if rule is None else rule(ours, theirs))
+        pairs = [(link, _both(link, recorded, trace, read)) for link in match.links]
+        known = [(link, *both) for link, both in pairs if both is not None]
+        checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
+        apart = [check for check in checks if not check[3].equal]
+        scale = max((_rms(ours) for _, ours, _, _ in checks), default=0.0) if apart else 0.0
+        for link, ours, theirs, found in apart:
+            close = None if rule is None else rule(ours, theirs)
+            yield StateCheck(match, link, found, ours, np.array(theirs), scale, close)
 
 
-def _filled(a: Array | None, b: Array | None) -> tuple[Array, Array]:
-    """Return both arrays, a missing one as zeros."""
-    zeros = np.zeros_like(b if a is None else a)
-    return (zeros if a is None else a), (zeros if b is None else b)
+def _both(
+    link: Link, recorded: Mapping[str, int], trace: Trace, read: Callable[[Parameter], Array | None]
+) -> tuple[Array, Array] | None:
+    """Return the canonical values of both sides, zeros for a gradient that only one side has."""
+    key = recorded.get(link.reference.parameter.path)
+    values = read(link.candidate.parameter)
+    ours = None if key is None else link.to_candidate(canonical(link.reference, trace.array(key)))
+    theirs = None if values is None else canonical(link.candidate, values)
+    if ours is None:
+        return None if theirs is None or link.candidate.parameter.buffer else (np.zeros_like(theirs), theirs)
+    if theirs is None:
+        return None if link.reference.parameter.buffer else (ours, np.zeros_like(ours))
+    return ours, theirs
+
+
+def _rms(array: Array) -> float:
+    flat = np.asarray(array, dtype=np.float32).ravel()
+    return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))

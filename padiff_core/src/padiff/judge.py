@@ -21,7 +21,7 @@ from padiff.explain import contrasts
 from padiff.force import Check, Spot
 from padiff.forced import Forced, StateCheck
 from padiff.report import Figures, Phase, Verdict
-from padiff.settle import Ruling, Settler, is_suspect
+from padiff.settle import Ruling, Settler, is_suspect, relative
 from padiff.trace import Trace
 from padiff.units import Held
 from padiff.weights import canonical
@@ -175,7 +175,7 @@ class Judge:
         found = [
             self._parameter(check, excused)
             for check in self.forced.gradients
-            if (is_suspect(check.difference, check.reference.dtype) if check.close is None else not check.close)
+            if _state_suspect(check)
         ]
         found += [self._buffer(check, excused) for check in self.forced.buffers]
         return [suspicion for suspicion in found if suspicion is not None]
@@ -187,14 +187,15 @@ class Judge:
             return None
         read = _of_parameter(check, lambda alone: alone.gradients)
         what = f"gradient of {check.link.candidate.part.parameter}"
+        truth = check.reference if len(pairs) == 1 else None
         ruling = None
         for pair in pairs:
-            ruling = self.settler.settle(pair, read, check.difference, check.reference if len(pairs) == 1 else None)
+            ruling = self.settler.settle(pair, read, check.difference, truth, scale=check.scale)
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS:
                 return Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=check.link.candidate)
-        if ruling is None or check.difference.rel_l2 <= _HOOKED or any(id(pair) in excused for pair in around):
+        if ruling is None or relative(check.difference, check.scale) <= _HOOKED or any(id(pair) in excused for pair in around):
             return None
         text = (
             f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
@@ -213,11 +214,11 @@ class Judge:
                 f"({self.settler.bench.reference.name}, {self.settler.bench.candidate.name}): taken as a convention"
             )
             return None
-        if not is_suspect(check.difference, check.reference.dtype):
+        if not _state_suspect(check):
             return None
         read = _of_parameter(check, lambda alone: alone.buffers)
         truth = check.reference if len(pairs) == 1 else None
-        ruling = self.settler.settle(pairs[0], read, check.difference, truth)
+        ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale)
         if ruling.verdict is Verdict.ROUNDING:
             return None
         what = f"buffer {check.link.candidate.part.parameter} after the run"
@@ -242,6 +243,12 @@ class Judge:
             not is_suspect(difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps)
             for r in (ratio, 1 / ratio)
         )
+
+
+def _state_suspect(check: StateCheck) -> bool:
+    if check.close is not None:
+        return not check.close
+    return is_suspect(check.difference, check.reference.dtype, check.scale)
 
 
 def _classic(check: Check) -> Ruling:

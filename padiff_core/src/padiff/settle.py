@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from padiff.align import Pair
 from padiff.alone import Alone, Bench
 from padiff.compare import Difference, difference
+from padiff.explain import contrasts
 from padiff.report import Figures, Verdict
 
-__all__ = ["Ruling", "Settler", "epsilon", "is_suspect"]
+__all__ = ["Ruling", "Settler", "epsilon", "is_suspect", "relative"]
 
 Array = NDArray[Any]
 Reader = Callable[[Alone, bool], Array | None]
@@ -30,9 +31,13 @@ _QUIET = 4.0
 _QUIET_ELEMENT = 64.0
 """The same for the largest error of one element, against the root mean square."""
 _TOGETHER = 1e-8
-"""Relative L2 in float64 below which two sides are together: aligned calls show 1e-13, an epsilon that a framework
-rounds to float32 in a kernel up to 1e-9."""
+"""Relative L2 in float64 below which two sides are together; aligned calls show 1e-13."""
+_CONSTANT = 5e-7
+"""The same where no hyper-parameter differs: kernels hold constants (an epsilon, a momentum, hardsigmoid's slope) in
+float32, whose machine epsilon is 1.2e-7, whatever they compute in."""
 _FLOORS = 3.0
+_WORST = 16.0
+"""Machine epsilons of local error that rounding can explain where the floor was lucky."""
 _COARSE = 1e-4
 """Machine epsilon above which rounding hides faults: every call is settled in float64."""
 _JITTER = 1e-11
@@ -56,15 +61,26 @@ def epsilon(dtype: np.dtype[Any]) -> float:
     return float(ml_dtypes.finfo(dtype).eps) if dtype.kind == "V" else float(np.finfo(dtype).eps)
 
 
-def is_suspect(apart: Difference, dtype: np.dtype[Any]) -> bool:
-    """Return whether a local error is more than the format's own rounding explains at first sight."""
+def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0) -> bool:
+    """Return whether a local error is more than the format's own rounding explains at first sight.
+
+    ``scale`` is the magnitude (root mean square) of what the value was computed from, where the value itself may be
+    zero but for rounding: the gradient of a bias that a normalisation cancels.
+    """
     if apart.equal:
         return False
     eps = epsilon(dtype)
     if eps == 0 or eps > _COARSE or not apart.shape_equal or apart.nan_mismatch:
         return True
-    element = apart.max_abs > _QUIET_ELEMENT * eps * apart.scale * max(1.0, np.log10(max(apart.count, 1)))
-    return apart.rel_l2 > _QUIET * eps or bool(element)
+    bound = _QUIET_ELEMENT * eps * max(apart.scale, scale) * max(1.0, np.log10(max(apart.count, 1)))
+    return relative(apart, scale) > _QUIET * eps or bool(apart.max_abs > bound)
+
+
+def relative(apart: Difference, scale: float = 0.0) -> float:
+    """Return the relative L2 error, against ``scale`` (a root mean square) where that is more than the reference's."""
+    if apart.equal or not scale > apart.scale:
+        return apart.rel_l2
+    return apart.rel_l2 * apart.scale / scale if np.isfinite(apart.rel_l2) else apart.max_abs / scale
 
 
 @attrs.define(eq=False)
@@ -84,14 +100,17 @@ class Settler:
         self._runs: dict[tuple[int, str | None, bool], _Runs] = {}
         self._chance: dict[int, tuple[Alone, Alone] | None] = {}
 
-    def settle(self, pair: Pair, read: Reader, native: Difference, truth: Array | None, *, own: bool = True) -> Ruling:
+    def settle(
+        self, pair: Pair, read: Reader, native: Difference, truth: Array | None, *, scale: float = 0.0
+    ) -> Ruling:
         """Rule on one value of a call: ``read`` takes it from what the call did alone.
 
-        ``native`` is the local difference seen in the forced run, ``truth`` the reference's recorded value.
+        ``native`` is the local difference seen in the forced run, ``truth`` the reference's recorded value, ``scale``
+        as in `is_suspect`.
         """
         eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
         lifted = None if eps == 0 else "float64"
-        runs = self.runs(pair, lifted, own=own)
+        runs = self.runs(pair, lifted)
         if runs.reference is None or runs.candidate is None:
             return self._by_floor(pair, read, native, eps, runs.why_not)
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
@@ -101,23 +120,21 @@ class Settler:
             return self._by_floor(pair, read, native, eps, "the value does not arise when the call runs alone")
         if self.by_chance(pair, read):
             return self._stochastic(pair, read, native)
-        apart = difference(ours, theirs)
-        floor = None if truth is None or truth.shape != ours.shape else difference(ours, truth).rel_l2
-        figures = Figures(native.rel_l2, native.max_abs, floor, apart.rel_l2)
+        wide = relative(difference(ours, theirs), scale)
+        floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
+        figures = Figures(relative(native, scale), native.max_abs, floor, wide)
         return self._rule(pair, read, figures, eps, native)
 
     def _rule(self, pair: Pair, read: Reader, figures: Figures, eps: float, native: Difference) -> Ruling:
-        wide, floor = figures.rel_l2_float64 or 0.0, figures.floor or 0.0
-        bound = max(_FLOORS * floor, _QUIET * eps)
+        wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, ("whole numbers differ",))
-        if wide <= _TOGETHER:
-            if native.rel_l2 <= max(bound, 16 * eps) and not native.nan_mismatch:
-                text = f"together in float64 ({wide:.1e}); natively within rounding (noise floor {floor:.1e})"
-                return Ruling(Verdict.ROUNDING, figures, (text,))
-            text = f"together in float64 ({wide:.1e}), apart natively by {native.rel_l2:.1e} (noise floor {floor:.1e})"
-            return Ruling(Verdict.PRECISION, figures, (text,))
-        if wide <= 16 * eps and native.rel_l2 <= max(bound, 16 * eps) and self._casts(pair, read):
+        small = local <= max(_FLOORS * floor, _WORST * eps) and not native.nan_mismatch
+        same_settings = not contrasts(pair.reference.module, pair.candidate.module)
+        if wide <= (_CONSTANT if same_settings else _TOGETHER):
+            text = f"together in float64 ({wide:.1e}), natively {local:.1e} apart (noise floor {floor:.1e})"
+            return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (text,))
+        if small and wide <= _WORST * eps and self._casts(pair, read):
             text = "computes in a fixed narrower type even when lifted to float64; within rounding of that type"
             return Ruling(Verdict.ROUNDING, figures, (text,))
         text = f"apart in float64 too, by {wide:.1e} (rounding there is below {_TOGETHER:.0e})"
