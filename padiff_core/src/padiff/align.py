@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -99,11 +100,18 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
             found.append((i, same))
             free.remove(same)
     for i in rest:
-        fit = next((j for j in free if _alike(reference[i], candidate[j])), None)
+        # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
+        tied = {(reference[a].token, candidate[b].token) for a, b in found}
+        fit = next((j for j in free if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None)
         if fit is not None:
             found.append((i, fit))
             free.remove(fit)
     return tuple(sorted(found))
+
+
+def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
+    known = {pair for pair in tied if pair[0] == a.token or pair[1] == b.token}
+    return known <= {(a.token, b.token)}
 
 
 def _alike(a: Leaf, b: Leaf) -> bool:
@@ -286,12 +294,18 @@ def _inside(call: Call, pairs: Mapping[int, Pair], theirs: Sequence[Call]) -> bo
 
 
 def _monotone(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the anchors without those that would run backwards (branches called in another order)."""
-    kept: list[tuple[int, int]] = []
+    """Return the longest run of anchors that goes forward on both sides (branches may be called in another order).
+
+    Longest increasing subsequence, by patience sorting.
+    """
+    tails: list[int] = []
+    chains: list[list[tuple[int, int]]] = []
     for a, b in anchors:
-        if not kept or b > kept[-1][1]:
-            kept.append((a, b))
-    return kept
+        at = bisect_left(tails, b)
+        chain = [*(chains[at - 1] if at else ()), (a, b)]
+        tails[at : at + 1] = [b]
+        chains[at : at + 1] = [chain]
+    return chains[-1] if chains else []
 
 
 def _region(top: Call, matched: object) -> Iterator[Call]:

@@ -47,6 +47,8 @@ Array = NDArray[Any]
 _PHASES = ("both", "forward", "backward")
 _RULE = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _VICTIM = 1e-3
+_BY_PLACE = "same kind, shapes and place"
+_GUESSED = (_BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
 
 
 def diff(
@@ -261,7 +263,7 @@ class _Engine:
     def _force(self, trace: Trace, alignment: Alignment) -> _Judged:
         """Run the candidate forced; where a composite ends elsewhere than its match, take them apart and try again."""
         first = self._judge(trace, alignment)
-        doubtful = [s.pair for s in first.forward if s.verdict is Verdict.DIFFERS and _may_be_mismatched(s)]
+        doubtful = [pair for s in first.forward if (pair := _may_be_mismatched(s)) is not None]
         if not doubtful:
             return first
         second = self._judge(trace, alignment.without(doubtful))
@@ -359,10 +361,10 @@ class _Engine:
         found = []
         for ours in (True, False):
             call = root.reference if ours else root.candidate
-            tied = {pair[0 if ours else 1] for pair in root.outputs}
+            tied = {call.outputs[pair[0 if ours else 1]].token for pair in root.outputs}
             side, other = ("reference", "candidate") if ours else ("candidate", "reference")
             for index, leaf in enumerate(call.outputs):
-                if index in tied or (needed is not None and index >= needed):
+                if leaf.token in tied or (needed is not None and index >= needed):
                     continue
                 text = f"the {side} returns {leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}, the {other} nothing like it"
                 found.append(
@@ -491,15 +493,18 @@ def _check_reference(trace: Trace) -> None:
     raise UnusableReference(msg)
 
 
-def _may_be_mismatched(suspicion: Suspicion) -> bool:
-    """Return whether a difference at a call's exit may mean that its match ends elsewhere."""
-    pair, spot = suspicion.pair, suspicion.spot
-    if spot is None or spot.what != "output" or pair.candidate.parent is None or pair.reference.parent is None:
-        return False
-    if pair.why == "mapped by the user":
-        return False
+def _may_be_mismatched(suspicion: Suspicion) -> Pair | None:
+    """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
+    spot = suspicion.spot
+    if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
+        return None
+    pair = spot.pair
+    if pair.why not in _GUESSED or pair.candidate.parent is None or pair.reference.parent is None:
+        return None
     same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
-    return bool(pair.reference.children or pair.candidate.children or not same_kind)
+    if spot.what == "input":
+        return pair if pair.why == _BY_PLACE and not pair.candidate.children else None
+    return pair if pair.reference.children or pair.candidate.children or not same_kind else None
 
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:

@@ -40,9 +40,10 @@ class Values(Protocol):
 
 @attrs.define(eq=False)
 class Observed:
-    """Keep what a run computed itself, by the reference's tokens."""
+    """Keep what a run computed itself, by the reference's tokens, and by the spots where it was seen."""
 
     values: dict[int, Array] = attrs.field(factory=dict)
+    spots: dict[tuple[int, str, int], Array] = attrs.field(factory=dict)
     gradients: dict[int, Array] = attrs.field(factory=dict)
 
     def value(self, leaf: Leaf) -> Array | None:
@@ -66,6 +67,11 @@ class Spot:
     between: tuple[str, str]
     reference: Leaf
     candidate: Leaf
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """Return what names the spot in every run of the same alignment."""
+        return (self.pair.reference.index, self.what, self.reference.token)
 
 
 @attrs.frozen
@@ -182,7 +188,9 @@ class Forcer(Watcher):
         if new and self._gradients:
             self._await(spot, tensor)
         if new and self._observed is not None:
-            self._observed.values.setdefault(spot.reference.token, tensor.numpy())
+            values = tensor.numpy()
+            self._observed.values.setdefault(spot.reference.token, values)
+            self._observed.spots[spot.key] = values
         value = self._force.value(spot.reference)
         if value is None:
             return

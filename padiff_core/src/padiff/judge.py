@@ -76,7 +76,7 @@ class Judge:
             if check.close is not None:
                 ruling = _classic(check)
             elif is_suspect(check.difference, truth.dtype) or _contrasted(owner):
-                ruling = self.settler.settle(owner, _value(spot.reference.token), check.difference, truth)
+                ruling = self.settler.settle(owner, _value(spot), check.difference, truth)
             else:
                 continue
             if ruling.verdict is not Verdict.ROUNDING:
@@ -94,7 +94,7 @@ class Judge:
         truth = self.trace.value(spot.reference)
         if runs.reference is None or runs.candidate is None or truth is None:
             return suspicion
-        read = _value(spot.reference.token)
+        read = _value(spot)
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
             return suspicion
@@ -269,8 +269,14 @@ def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, spot: Spot) 
     return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)
 
 
-def _value(token: int) -> Callable[[Alone, bool], Array | None]:
-    return lambda alone, _: alone.observed.values.get(token)
+def _value(spot: Spot) -> Callable[[Alone, bool], Array | None]:
+    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's."""
+
+    def read(alone: Alone, ours: bool) -> Array | None:
+        whole = alone.observed.values.get(spot.reference.token)
+        return whole if ours else alone.observed.spots.get(spot.key, whole)
+
+    return read
 
 
 def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:

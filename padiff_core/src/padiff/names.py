@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["renumbered", "similarity", "words"]
+__all__ = ["renumbered", "similarity", "telling", "words"]
 
 _SYNONYMS = {
     "attn": "attention",
@@ -84,27 +84,51 @@ def words(path: str) -> list[str]:
 
 
 def renumbered(paths: Iterable[str]) -> dict[str, str]:
-    """Return each path with its bare numbers replaced by ranks among the siblings that are listed.
+    """Return each path with its numbers replaced by ranks among the siblings that are listed.
 
     In ``Sequential(conv, relu, conv)`` the convolutions are ``0`` and ``2``; with a functional relu ``0`` and ``1``.
-    Ranked among those that hold parameters they are ``0`` and ``1`` in both.
+    Ranked among those that hold parameters they are ``0`` and ``1`` in both. So are ``conv1``, ``conv2`` and
+    ``conv0``, ``conv1``.
     """
     listed = list(paths)
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[tuple[str, str], set[int]] = {}
     for path in listed:
-        steps = path.split(".")
-        for i, step in enumerate(steps):
-            if step.isdigit():
-                numbers.setdefault(".".join(steps[:i]), set()).add(int(step))
-    ranks = {parent: {n: rank for rank, n in enumerate(sorted(found))} for parent, found in numbers.items()}
+        for parent, stem, number in _numbered(path):
+            numbers.setdefault((parent, stem), set()).add(number)
+    ranks = {key: {n: rank for rank, n in enumerate(sorted(found))} for key, found in numbers.items()}
 
     def ranked(path: str) -> str:
         steps = path.split(".")
-        return ".".join(
-            str(ranks[".".join(steps[:i])][int(step)]) if step.isdigit() else step for i, step in enumerate(steps)
-        )
+        for parent, stem, number in _numbered(path):
+            steps[parent.count(".") + 1 if parent else 0] = f"{stem}{ranks[parent, stem][number]}"
+        return ".".join(steps)
 
     return {path: ranked(path) for path in listed}
+
+
+def _numbered(path: str) -> Iterator[tuple[str, str, int]]:
+    """Yield (path of the parent, name before the number, number) of the steps that end in one."""
+    steps = path.split(".")
+    for i, step in enumerate(steps):
+        found = _NUMBERED.fullmatch(step)
+        if found:
+            yield ".".join(steps[:i]), found[1], int(found[2])
+
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_FILLERS = frozenset({"projection", "fc", "layer", "module", "weight"})
+
+
+def telling(path: str) -> tuple[frozenset[str], tuple[str, ...]] | None:
+    """Return what a (renumbered) path says beyond doubt: the words of its last name, and all its numbers.
+
+    None where the last name says nothing (a bare number). ``layers.0.self_attn.q_proj`` and ``layer.0.attention.query``
+    say the same: query, of number 0.
+    """
+    last = path.rpartition(".")[2]
+    found = {word for word in words(last) if not word[-1].isdigit()}
+    said = frozenset(found - _FILLERS or found)
+    return (said, tuple(re.findall(r"\d+", path))) if said else None
 
 
 def similarity(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.names import renumbered, similarity
+from padiff.names import renumbered, similarity, telling
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
-_SWAP_MARGIN = 0.05
+_NEVER = -9
 
 
 @attrs.define(eq=False)
@@ -146,8 +146,8 @@ def match_units(
     """Match units of two models; both sequences in execution order.
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
-    (Needleman-Wunsch) gives a first matching; pairs whose names say so are swapped (q, k and v called in another
-    order); what is left over is matched by name. ``fixed`` maps reference module paths to candidate module paths:
+    (Needleman-Wunsch) gives a first matching; partners are exchanged where names say so beyond doubt (q, k and v called
+    in another order); what is left over is matched by name. ``fixed`` maps reference module paths to candidate module paths:
     what is below one then belongs below the other.
     """
     tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
@@ -166,7 +166,7 @@ def match_units(
             fit[i, j] = cache[key]
     scores = np.where(fit > 0, fit + _NAME_WEIGHT * names, 0)
     pairs = align_sequences(scores)
-    pairs = _swapped_by_name(pairs, fit, names)
+    pairs = _swapped_by_name(pairs, fit, _alike(_named(reference), _named(candidate)))
     pairs += _left_over(pairs, scores)
     return [
         UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)
@@ -213,23 +213,28 @@ def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
 
 
 def _swapped_by_name(
-    pairs: list[tuple[int, int]], fit: NDArray[np.float32], names: NDArray[np.float32]
+    pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.bool_]
 ) -> list[tuple[int, int]]:
-    """Return the pairs with partners exchanged, as long as an exchange makes the names fit better."""
+    """Return the pairs with partners exchanged, as long as that puts more together whose names say the same."""
     if len(pairs) < 2:
         return pairs
     ours = np.array([i for i, _ in pairs])
     theirs = np.array([j for _, j in pairs])
     for _ in range(len(pairs)):
-        crossed = names[np.ix_(ours, theirs)] * (fit[np.ix_(ours, theirs)] > 0)
-        possible = (fit[np.ix_(ours, theirs)] > 0) & (fit[np.ix_(ours, theirs)] > 0).T
-        now = names[ours, theirs]
-        gain = np.where(possible, crossed + crossed.T - now[:, None] - now[None, :], 0)
+        crossed = np.where(fit[np.ix_(ours, theirs)] > 0, alike[np.ix_(ours, theirs)].astype(int), _NEVER)
+        now = alike[ours, theirs].astype(int)
+        gain = crossed + crossed.T - now[:, None] - now[None, :]
         a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
-        if gain[a, b] <= _SWAP_MARGIN:
+        if gain[a, b] <= 0:
             break
         theirs[a], theirs[b] = theirs[b], theirs[a]
     return list(zip(ours.tolist(), theirs.tolist(), strict=True))
+
+
+def _alike(reference: Sequence[str], candidate: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which (renumbered) names say the same beyond doubt."""
+    ours, theirs = [telling(name) for name in reference], [telling(name) for name in candidate]
+    return np.array([[a is not None and a == b for b in theirs] for a in ours], dtype=bool)
 
 
 def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:
