@@ -333,7 +333,14 @@ def _tie_gap(
         for j, yours in enumerate(b):
             if not _may_tie(mine, yours, alone=len(a) == len(b) == 1):
                 scores[i, j] = 0
-    for i, j in align_sequences(scores):
+    tied = align_sequences(scores)
+    start = (0, 0)
+    for i, j in [*tied, (len(a), len(b))]:
+        left, right = a[start[0] : i], b[start[1] : j]
+        if len(left) == len(right) == 1 and _may_tie(left[0], right[0], alone=True):
+            yield left[0], right[0]
+        start = (i + 1, j + 1)
+    for i, j in tied:
         yield a[i], b[j]
 
 

@@ -16,7 +16,7 @@ from padiff.adapter import Model
 from padiff.align import Alignment, Pair, align
 from padiff.alone import Bench
 from padiff.compare import close, difference
-from padiff.errors import InputError, UnusableReference
+from padiff.errors import BackwardError, InputError, UnusableReference
 from padiff.explain import contrasts
 from padiff.findings import finding_of, merged, place_of
 from padiff.forced import Forced, force
@@ -37,7 +37,7 @@ from padiff.progress import Progress, shown
 from padiff.record import Task, first_nonfinite, is_finite, record
 from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
 from padiff.store import ValueStore, temporary_store
-from padiff.trace import Trace
+from padiff.trace import Call, Leaf, Trace
 from padiff.update import step_both
 from padiff.weights import copy_link
 
@@ -47,6 +47,7 @@ Array = NDArray[Any]
 _PHASES = ("both", "forward", "backward")
 _RULE = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _VICTIM = 1e-3
+_NEAR = 3
 _BY_PLACE = "same kind, shapes and place"
 _GUESSED = (_BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
 
@@ -92,8 +93,7 @@ def diff(
             stack.enter_context(model.preserved())
         engine = _Engine(sides, tasks, asked, resolved, progress)
         for step in range(asked.steps):
-            with temporary_store() as store:
-                engine.step(step, store)
+            engine.step(step)
         return engine.report(notes, time.perf_counter() - started)
 
 
@@ -211,8 +211,25 @@ class _Engine:
         self.output: Figures | None = None
         self.loss: tuple[float, float] | None = None
 
-    def step(self, step: int, store: ValueStore) -> None:
-        """Compare one run of both models; with optimizers, also one update."""
+    def step(self, step: int) -> None:
+        """Compare one run of both models; with optimizers, also one update.
+
+        In evaluation mode a framework may have no backward pass (recurrent kernels); forward is then all there is.
+        """
+        try:
+            with temporary_store() as store:
+                self._step(step, store)
+        except BackwardError as error:
+            training = any(model.modules()[""].training for model in (self.reference, self.candidate))
+            if training or self.asked.phase == "backward" or self.asked.optimizers is not None:
+                raise
+            self.notes.append(Note(f"compared forward only: in evaluation mode {str(error).splitlines()[0]}"))
+            self.asked = attrs.evolve(self.asked, phase="forward")
+            self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
+            with temporary_store() as store:
+                self._step(step, store)
+
+    def _step(self, step: int, store: ValueStore) -> None:
         self.progress.phase("running the reference")
         trace = record(self.reference, self.tasks[0], store)
         _check_reference(trace)
@@ -228,12 +245,15 @@ class _Engine:
             raise InputError(msg)
         alignment = align(trace, free, self.pairing.matches, self.resolved.pairs)
         self.progress.phase("forcing and judging")
-        judged = self._force(trace, alignment)
+        judged = self._force(trace, free, alignment)
         self._gather(step, trace, free, judged)
+        self._excuse_idle(trace, judged.forced)
+        self.findings = [self._located(finding, judged.judge.alignment) for finding in self.findings]
         if self.asked.optimizers is not None and self.asked.backward:
-            self.findings += step_both(
+            updates = step_both(
                 self.reference, self.candidate, self.asked.optimizers, self.pairing.matches, trace, step
             )
+            self.findings += [self._located(finding, judged.judge.alignment) for finding in updates]
             self._carry_buffers(trace)
 
     def _pair(self, trace: Trace, store: ValueStore) -> Pairing:
@@ -260,10 +280,10 @@ class _Engine:
         adapters = self.reference.adapter, self.candidate.adapter
         return Bench(*adapters, trace, alignment, own, self.asked.backward, self.asked.seed)
 
-    def _force(self, trace: Trace, alignment: Alignment) -> _Judged:
+    def _force(self, trace: Trace, free: Trace, alignment: Alignment) -> _Judged:
         """Run the candidate forced; where a composite ends elsewhere than its match, take them apart and try again."""
         first = self._judge(trace, alignment)
-        doubtful = [pair for s in first.forward if (pair := _may_be_mismatched(s)) is not None]
+        doubtful = [p for s in first.forward if (p := _may_be_mismatched(s, first.judge, trace, free)) is not None]
         if not doubtful:
             return first
         second = self._judge(trace, alignment.without(doubtful))
@@ -310,6 +330,39 @@ class _Engine:
         if step == 0:
             self._measure(trace, free, judge.alignment)
             self.transfer = self._transferred(judge.alignment, suspicions)
+
+    def _located(self, finding: Finding, alignment: Alignment) -> Finding:
+        """Return a finding about a parameter with the lines where its modules are called, or defined."""
+        if finding.phase not in (Phase.PARAMETER, Phase.UPDATE):
+            return finding
+        calls = [pair.reference for pair in alignment.pairs] + alignment.left_reference
+        others = [pair.candidate for pair in alignment.pairs] + alignment.left_candidate
+        return attrs.evolve(
+            finding,
+            reference=_with_location(finding.reference, calls, self.reference),
+            candidate=_with_location(finding.candidate, others, self.candidate),
+        )
+
+    def _excuse_idle(self, trace: Trace, forced: Forced) -> None:
+        """Turn unmatched parameters that reach no output into notes: they change nothing that is computed."""
+        if not self.asked.backward:
+            return
+        kept = []
+        for finding in self.findings:
+            side = "candidate" if finding.reference.path is None or _has(finding.evidence, "candidate") else "reference"
+            if finding.phase is not Phase.PARAMETER or finding.verdict is not Verdict.UNMATCHED:
+                kept.append(finding)
+                continue
+            place = finding.candidate if side == "candidate" else finding.reference
+            path = _parameter_path(place, finding.what)
+            model = self.candidate if side == "candidate" else self.reference
+            parameter = next((p for p in model.parameters().values() if path in p.paths), None)
+            reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
+            if parameter is None or not parameter.trainable or parameter.path in reached:
+                kept.append(finding)
+            else:
+                self.notes.append(Note(f"{finding.evidence[0]}; it reaches no output", finding.reference, finding.candidate))
+        self.findings = kept
 
     def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
         for suspicion in suspicions:
@@ -493,7 +546,18 @@ def _check_reference(trace: Trace) -> None:
     raise UnusableReference(msg)
 
 
-def _may_be_mismatched(suspicion: Suspicion) -> Pair | None:
+def _with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
+    if place.path is None or place.location is not None:
+        return place
+    call = next((call for call in calls if call.path == place.path), None)
+    if call is not None:
+        return attrs.evolve(place_of(call), class_name=place.class_name)
+    module = model.modules().get(place.path)
+    definition = None if module is None else module.definition
+    return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)
+
+
+def _may_be_mismatched(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> Pair | None:
     """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
     spot = suspicion.spot
     if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
@@ -504,7 +568,34 @@ def _may_be_mismatched(suspicion: Suspicion) -> Pair | None:
     same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
     if spot.what == "input":
         return pair if pair.why == _BY_PLACE and not pair.candidate.children else None
-    return pair if pair.reference.children or pair.candidate.children or not same_kind else None
+    if pair.reference.children or pair.candidate.children or not same_kind:
+        return pair
+    return pair if _ends_elsewhere(suspicion, judge, trace, free) else None
+
+
+def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> bool:
+    """Return whether a module's output is what comes a little later on the other side: a fused activation."""
+    pair, spot = suspicion.pair, suspicion.spot
+    assert spot is not None
+    runs = judge.settler.runs(pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    if local is not None:
+        for leaf in _next_leaves(trace, pair.reference, spot.reference):
+            value = trace.value(leaf)
+            if value is not None and difference(value, local).rel_l2 < _VICTIM:
+                return True
+    whole = trace.samples.get(spot.reference.token)
+    own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
+    later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
+    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < _VICTIM for s in later)
+
+
+def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
+    """Yield the tensors of the next few calls that look like the output and are not it."""
+    for later in trace.calls[call.index + 1 : call.index + 1 + _NEAR]:
+        for leaf in (*later.inputs, *later.outputs):
+            if leaf.shape == output.shape and leaf.token != output.token:
+                yield leaf
 
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ PadiffError
 │   └── UnwatchableModel    hooks would be ignored (compiled, traced)
 ├── InputError              the inputs do not fit the model, or hold nothing to compare
 ├── ForwardError            a model raised while it ran
+│   └── BackwardError       it raised in the backward pass
 ├── UnusableReference       the reference is not usable (NaN or Inf, no tensor in its output)
 ├── MappingError            a LayerMap names what is in neither model
 └── LiftError               a module cannot run in a wider type
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 __all__ = [
     "AdapterError",
+    "BackwardError",
     "ForwardError",
     "InputError",
     "LiftError",
@@ -57,6 +59,10 @@ class InputError(PadiffError):
 
 class ForwardError(PadiffError):
     """Say that a model raised while it ran; the model's own error is the cause."""
+
+
+class BackwardError(ForwardError):
+    """Say that a model ran forward and raised in the backward pass."""
 
 
 class UnusableReference(PadiffError):

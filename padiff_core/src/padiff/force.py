@@ -187,10 +187,11 @@ class Forcer(Watcher):
         new = token not in self._holds
         if new and self._gradients:
             self._await(spot, tensor)
-        if new and self._observed is not None:
+        if self._observed is not None:
             values = tensor.numpy()
-            self._observed.values.setdefault(spot.reference.token, values)
             self._observed.spots[spot.key] = values
+            if new:
+                self._observed.values.setdefault(spot.reference.token, values)
         value = self._force.value(spot.reference)
         if value is None:
             return
@@ -269,7 +270,8 @@ def _keeps_its_own(spot: Spot, reference: Array, tensor: Tensor) -> bool:
     if reference.dtype.kind == "b":
         return candidate.dtype.kind == "b" and bool((reference != candidate).all())
     if reference.dtype.kind in "iu":
-        return spot.reference.path != spot.candidate.path
+        kinds = spot.pair.reference.module.kind, spot.pair.candidate.module.kind
+        return spot.reference.path != spot.candidate.path and (kinds[0] is None or kinds[0] != kinds[1])
     ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
     return bool(
         ((ours == 0) | (ours <= _MASKED)).all()

@@ -48,6 +48,8 @@ class Forced:
     gradients: list[StateCheck]
     buffers: list[StateCheck]
     loss: float | None
+    reached: frozenset[str]
+    """Paths of the candidate's parameters that got a gradient."""
 
 
 def force(
@@ -81,8 +83,9 @@ def force(
         if task.backward:
             forcer.finish()
             gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient(), rule)
+        reached = frozenset(path for path, p in parameters.items() if not p.buffer and p.gradient() is not None)
         buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule))
-    return Forced(forcer.checks, forcer.consumers, forcer.own, gradients, buffers, losses[0] if losses else None)
+    return Forced(forcer.checks, forcer.consumers, forcer.own, gradients, buffers, losses[0] if losses else None, reached)
 
 
 def _compare(

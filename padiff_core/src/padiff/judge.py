@@ -64,6 +64,8 @@ class Judge:
         self.forced = forced
         self.settler = Settler(bench)
         self.notes: set[str] = set()
+        self._moved: set[int] = set()
+        """Calls that only passed on a wrong mask."""
 
     def forward(self) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order."""
@@ -101,6 +103,7 @@ class Judge:
         made = next(s for s in kept if s.reference.token == near[0].reference.token)
         if made.owner is None:
             return suspicion
+        self._moved.add(id(suspicion.pair))
         right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.reference.path!r}"
         ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
         return _suspicion(made.owner, Phase.FORWARD, _name(made), ruling, made)
@@ -112,7 +115,7 @@ class Judge:
 
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the suspects of the backward pass that no forward source explains."""
-        excused = {id(s.pair) for s in forward if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        excused = self._excused(forward)
         found = []
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
@@ -123,6 +126,10 @@ class Judge:
                 if suspicion is not None:
                     found.append(suspicion)
         return found
+
+    def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
+        """Return the calls whose later differences follow from what is known of them already."""
+        return self._moved | {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
 
     def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
@@ -171,7 +178,7 @@ class Judge:
 
     def state(self, earlier: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the gradients of parameters and the buffers that no earlier source explains."""
-        excused = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        excused = self._excused(earlier)
         found = [
             self._parameter(check, excused)
             for check in self.forced.gradients

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["renumbered", "similarity", "telling", "words"]
+__all__ = ["agreement", "renumbered", "similarity", "words"]
 
 _SYNONYMS = {
     "attn": "attention",
@@ -119,16 +119,38 @@ _NUMBERED = re.compile(r"(.*?)(\d+)")
 _FILLERS = frozenset({"projection", "fc", "layer", "module", "weight"})
 
 
-def telling(path: str) -> tuple[frozenset[str], tuple[str, ...]] | None:
-    """Return what a (renumbered) path says beyond doubt: the words of its last name, and all its numbers.
+def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
+    """Return how surely row names and column names say the same: 3 beyond doubt, 1 the same part of the model, 0.
 
-    None where the last name says nothing (a bare number). ``layers.0.self_attn.q_proj`` and ``layer.0.attention.query``
-    say the same: query, of number 0.
+    Beyond doubt: the words of the last step agree, and the numbers all along the path, as they stand or as ranks among
+    equally many siblings. ``layers.0.self_attn.q_proj`` and ``layer.0.attention.query`` say the same. A last step
+    that is a bare number says nothing. The same part: the first number of the path agrees, as such a rank.
     """
+    ours, theirs = _sayings(rows), _sayings(columns)
+    found = [[3 * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
+    return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
+
+
+def _sayings(paths: Sequence[str]) -> list[tuple[set[tuple[object, ...]], tuple[str, int] | None]]:
+    ranked = renumbered(paths)
+    sizes: dict[tuple[str, str], set[int]] = {}
+    for path in paths:
+        for parent, stem, number in _numbered(path):
+            sizes.setdefault((parent, stem), set()).add(number)
+    found = []
+    for path in paths:
+        said = _said(path)
+        counts = [len(sizes[parent, stem]) for parent, stem, _ in _numbered(path)]
+        numbers, ranks = (tuple(re.findall(r"\d+", name)) for name in (path, ranked[path]))
+        sure = {("as they stand", said, numbers), ("ranks", said, ranks, *counts)} if said else set()
+        found.append((sure, (ranks[0], counts[0]) if counts else None))
+    return found
+
+
+def _said(path: str) -> frozenset[str]:
     last = path.rpartition(".")[2]
     found = {word for word in words(last) if not word[-1].isdigit()}
-    said = frozenset(found - _FILLERS or found)
-    return (said, tuple(re.findall(r"\d+", path))) if said else None
+    return frozenset(found - _FILLERS or found)
 
 
 def similarity(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Tensor
 from padiff.compare import sample
-from padiff.errors import ForwardError, InputError, PadiffError
+from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.store import ValueStore
 from padiff.trace import Call, Leaf, Trace
 from padiff.tree import leaves, map_leaves
@@ -97,10 +97,17 @@ def guarded_run(
     adapter = model.adapter
     args, kwargs = native_arguments(model, task)
     check_signature(model, args, kwargs)
+    done: list[Any] = []
+
+    def after_forward(output: Any) -> list[tuple[Any, Any | None]]:
+        starts = differentiate(output)
+        done.append(output)
+        return starts
+
     with adapter.quiet(), model.attach(watcher), watcher.hooks:
         try:
             if backward:
-                return model.run(args, kwargs, differentiate)
+                return model.run(args, kwargs, after_forward)
             output = model.run(args, kwargs)
             if task.loss is not None:
                 differentiate(output)
@@ -108,6 +115,12 @@ def guarded_run(
         except PadiffError:
             raise
         except Exception as error:
+            if done:
+                msg = (
+                    f"the {model.adapter.name} model {type(model.native).__qualname__} ran forward and raised "
+                    f"{type(error).__name__} in the backward pass: {error}\nHint: phase='forward' compares without it."
+                )
+                raise BackwardError(msg) from error
             raise ForwardError(_where(watcher, model, error)) from error
 
 

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.names import renumbered, similarity, telling
+from padiff.names import agreement, renumbered, similarity
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
-_NEVER = -9
+_NEVER = -99
 
 
 @attrs.define(eq=False)
@@ -166,7 +166,7 @@ def match_units(
             fit[i, j] = cache[key]
     scores = np.where(fit > 0, fit + _NAME_WEIGHT * names, 0)
     pairs = align_sequences(scores)
-    pairs = _swapped_by_name(pairs, fit, _alike(_named(reference), _named(candidate)))
+    pairs = _swapped_by_name(pairs, fit, agreement([unit.path for unit in reference], [unit.path for unit in candidate]))
     pairs += _left_over(pairs, scores)
     return [
         UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)
@@ -213,7 +213,7 @@ def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
 
 
 def _swapped_by_name(
-    pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.bool_]
+    pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
     """Return the pairs with partners exchanged, as long as that puts more together whose names say the same."""
     if len(pairs) < 2:
@@ -221,20 +221,14 @@ def _swapped_by_name(
     ours = np.array([i for i, _ in pairs])
     theirs = np.array([j for _, j in pairs])
     for _ in range(len(pairs)):
-        crossed = np.where(fit[np.ix_(ours, theirs)] > 0, alike[np.ix_(ours, theirs)].astype(int), _NEVER)
-        now = alike[ours, theirs].astype(int)
+        crossed = np.where(fit[np.ix_(ours, theirs)] > 0, alike[np.ix_(ours, theirs)], _NEVER)
+        now = alike[ours, theirs]
         gain = crossed + crossed.T - now[:, None] - now[None, :]
         a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
         if gain[a, b] <= 0:
             break
         theirs[a], theirs[b] = theirs[b], theirs[a]
     return list(zip(ours.tolist(), theirs.tolist(), strict=True))
-
-
-def _alike(reference: Sequence[str], candidate: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which (renumbered) names say the same beyond doubt."""
-    ours, theirs = [telling(name) for name in reference], [telling(name) for name in candidate]
-    return np.array([[a is not None and a == b for b in theirs] for a in ours], dtype=bool)
 
 
 def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:

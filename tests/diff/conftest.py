@@ -1,0 +1,16 @@
+"""Give the tests both directions: each framework as the reference, the other as the candidate."""
+
+from __future__ import annotations
+
+import pytest
+
+from .models import DIRECTIONS, Kit, kit
+
+
+@pytest.fixture(params=DIRECTIONS, ids="-".join)
+def kits(request: pytest.FixtureRequest) -> tuple[Kit, Kit]:
+    """Return the reference's and the candidate's kit."""
+    kits = kit(request.param[0]), kit(request.param[1])
+    for one in kits:
+        one.seed(0)
+    return kits

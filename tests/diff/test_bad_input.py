@@ -1,0 +1,621 @@
+"""Give padiff what it cannot compare: each time one clear sentence, with what was seen, expected, and a hint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase, Verdict
+
+from .models import FRAMEWORKS, Kit, array, assert_clean, kit, mlp, network, paths, source, told
+
+Kits = tuple[Kit, Kit]
+X = (array(4, 8),)
+
+
+def _said(error: type[Exception], *args: Any, **kwargs: Any) -> str:
+    """Return the message of the error that a diff raises: it must hold a hint, and be no wall of text."""
+    with pytest.raises(error) as caught:
+        padiff.diff(*args, **kwargs)
+    text = str(caught.value)
+    assert "\nHint: " in text, text
+    assert len(text) < 1500, text
+    return text
+
+
+# Inputs -----------------------------------------------------------------------------------------------------
+
+
+def _two_inputs(one: Kit, second: str = "mask") -> Any:
+    scope: dict[str, Any] = {}
+    exec(f"def forward(self, x, {second}, scale=2.0): return self.fc(x * {second}) * scale", scope)
+    return network(one, scope["forward"], name="TwoInputs", fc=one.linear(8, 4))
+
+
+def test_an_unknown_argument_name(kits: Kits) -> None:
+    said = _said(padiff.InputError, _two_inputs(kits[0]), _two_inputs(kits[1]), {"x": X[0], "masque": X[0]})
+    assert "TwoInputs.forward(x, mask, scale=2.0)" in said
+    assert "'masque'" in said
+    assert "candidate_inputs" in said
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"x": X[0]}, "'mask'"),
+        ((X[0],), "'mask'"),
+        ((), "'x'"),
+        ({}, "'x'"),
+        ((X[0],) * 5, "too many positional arguments"),
+    ],
+    ids=["missing keyword", "missing position", "empty tuple", "empty dict", "too many"],
+)
+def test_inputs_that_do_not_fit_the_signature(kits: Kits, inputs: Any, words: str) -> None:
+    said = _said(padiff.InputError, _two_inputs(kits[0]), _two_inputs(kits[1]), inputs)
+    assert "the inputs do not fit TwoInputs.forward(x, mask, scale=2.0)" in said
+    assert words in said
+    assert "given were" in said
+
+
+def test_inputs_that_fit_the_reference_only(kits: Kits) -> None:
+    models = _two_inputs(kits[0]), _two_inputs(kits[1], "attention_mask")
+    given = {"x": X[0], "mask": X[0]}
+    said = _said(padiff.InputError, *models, given)
+    assert "forward(x, attention_mask" in said
+    assert "candidate_inputs=" in said
+    assert_clean(padiff.diff(*models, given, candidate_inputs={"x": X[0], "attention_mask": X[0]}))
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "x", {1, 2}, object(), np.float32], ids=lambda v: type(v).__name__)
+def test_inputs_of_another_type(kits: Kits, inputs: Any) -> None:
+    said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1]), inputs)
+    assert f"inputs is {type(inputs).__qualname__}" in said
+    assert "a dict (keyword arguments) or a tuple (positional)" in said
+    assert "Hint: inputs={'x': array}" in said
+
+
+def test_inputs_with_a_key_that_is_no_name(kits: Kits) -> None:
+    said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1]), {0: X[0]})
+    assert "the key 0 of type int" in said
+
+
+def test_a_list_a_bare_array_and_foreign_tensors_are_inputs_too(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    for given in ([X[0]], X[0], kits[0].tensor(X[0]), (kits[1].tensor(X[0]),), {"x": kits[1].tensor(X[0])}):
+        assert_clean(padiff.diff(*models, given))
+
+
+def test_float64_inputs_are_cast_and_that_is_said(kits: Kits) -> None:
+    report = padiff.diff(mlp(kits[0]), mlp(kits[1]), (X[0].astype(np.float64),))
+    assert_clean(report)
+    assert any("float64 inputs were cast" in note.text for note in report.notes)
+
+
+def test_an_array_of_another_shape(kits: Kits) -> None:
+    said = _said(padiff.ForwardError, mlp(kits[0]), mlp(kits[1]), (array(4, 7),))
+    assert f"the {kits[0].name} model Mlp raised" in said
+    assert "in module 'fc1'" in said
+    assert "float32[4, 7]" in said
+
+
+def test_a_text_as_an_argument_reaches_the_model(kits: Kits) -> None:
+    def forward(self: Any, x: Any, mode: str) -> Any:
+        return self.fc(x) * {"twice": 2.0}[mode]
+
+    models = tuple(network(one, forward, fc=one.linear(8, 4)) for one in kits)
+    assert_clean(padiff.diff(*models, {"x": X[0], "mode": "twice"}))
+    said = _said(padiff.ForwardError, *models, {"x": X[0], "mode": "thrice"})
+    assert "KeyError" in said
+    assert "'thrice'" in said
+
+
+# Parameters -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_layer_that_only_one_side_has_is_named(kits: Kits, side: int) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return self.fc2(self.fc1(x))
+
+    def longer(self: Any, x: Any) -> Any:
+        return self.fc2(self.extra(self.fc1(x)))
+
+    def build(one: Kit, extra: bool) -> Any:
+        layers = {"extra": one.linear(16, 16)} if extra else {}
+        return network(
+            one, longer if extra else forward, fc1=one.linear(8, 16), **layers, fc2=one.linear(16, 4)
+        )
+
+    report = padiff.diff(build(kits[0], side == 0), build(kits[1], side == 1), X)
+    assert not report.aligned
+    transfer = report.transfer
+    unmatched = (transfer.unmatched_reference, transfer.unmatched_candidate)
+    assert sorted(unmatched[side]) == ["extra.bias", "extra.weight"]
+    assert unmatched[1 - side] == ()
+    missing = [f for f in report.sources if f.phase is Phase.PARAMETER]
+    assert {f.verdict for f in missing} == {Verdict.UNMATCHED}
+    places = [(f.reference, f.candidate) for f in missing]
+    assert {place[side].path for place in places} == {"extra"}
+    assert {place[1 - side].path for place in places} == {None}
+
+
+def test_a_parameter_of_another_shape_is_named_with_both_shapes(kits: Kits) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return self.fc1(x), self.fc2(x)
+
+    models = [
+        network(one, forward, fc1=one.linear(8, 16), fc2=one.linear(8, width))
+        for one, width in zip(kits, (4, 5), strict=True)
+    ]
+    report = padiff.diff(*models, X)
+    assert not report.aligned
+    said = " ".join(" ".join(f.evidence) for f in report.sources if f.phase is Phase.PARAMETER)
+    assert "fc2.weight" in said
+    shapes = {"torch": ("[4, 8]", "[5, 8]"), "paddle": ("[8, 4]", "[8, 5]")}
+    assert shapes[kits[0].name][0] in said
+    assert shapes[kits[1].name][1] in said
+    assert "fc1" not in paths(report), told(report)
+
+
+def test_models_that_share_nothing_are_not_aligned(kits: Kits) -> None:
+    def build(one: Kit) -> Any:
+        return network(one, lambda self, x: self.norm(x), norm=one.nn.LayerNorm(8))
+
+    report = padiff.diff(mlp(kits[0], out=8), build(kits[1]), X)
+    assert not report.aligned
+    assert len(report.transfer.unmatched_reference) == 4
+    assert sorted(report.transfer.unmatched_candidate) == ["norm.bias", "norm.weight"]
+
+
+# Models -----------------------------------------------------------------------------------------------------
+
+
+class Estimator:
+    """Stand for a model of no framework."""
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Estimator(), "no adapter knows a model of class .*Estimator"),
+        (Estimator, "got the class .*Estimator where a model, an instance, was expected"),
+        (None, "got None where a model was expected"),
+        (test_models_that_share_nothing_are_not_aligned, "got the function test_models_that"),
+        ([Estimator()], "no adapter knows a model of class builtins.list"),
+        (np.ones(3), "no adapter knows a model of class numpy.ndarray"),
+    ],
+    ids=["object", "class", "None", "function", "list", "array"],
+)
+def test_a_model_that_no_adapter_knows(model: Any, words: str, side: int) -> None:
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = model
+    with pytest.raises(padiff.UnknownModel, match=words) as caught:
+        padiff.diff(*pair, X)
+    assert "Adapters installed: " in str(caught.value)
+    assert "torch (padiff-torch)" in str(caught.value)
+    assert "\nHint: " in str(caught.value)
+
+
+def test_a_framework_class_instead_of_a_model_says_call_it() -> None:
+    said = _said(padiff.UnknownModel, kit("torch").nn.ReLU, mlp(kit("torch")), X)
+    assert "Hint: call it" in said
+
+
+def test_a_model_of_a_framework_whose_adapter_is_not_installed() -> None:
+    base = type("Cell", (), {"__module__": "mindspore.nn.cell"})
+    mine = type("MyCell", (base,), {"__module__": "my_models"})
+    said = _said(padiff.UnknownModel, mine(), mlp(kit("torch")), X)
+    assert "my_models.MyCell" in said
+    assert "mindspore" in said
+    assert "Hint: pip install padiff-mindspore" in said
+
+
+def test_a_missing_framework() -> None:
+    code = """
+        import sys
+        sys.modules["paddle"] = None  # what an import of a package that is not there meets
+        import padiff
+        layer = type("Layer", (), {"__module__": "paddle.nn.layer.layers"})
+        try:
+            padiff.diff(layer(), layer(), ())
+        except padiff.MissingFramework as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "needs paddle, which is not installed" in done.stdout
+    assert "Hint: pip install paddlepaddle" in done.stdout
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+@pytest.mark.parametrize("whole", [True, False], ids=["model", "submodule"])
+@pytest.mark.parametrize("way", ["torch.compile", "in place", "scripted"])
+def test_a_compiled_torch_model(way: str, whole: bool, side: int) -> None:
+    import torch
+
+    one, model = kit("torch"), None
+    model = one.sequential(one.linear(8, 4), one.nn.ReLU())
+    target = model if whole else model[0]
+    if way == "torch.compile":
+        target = torch.compile(target)
+    elif way == "scripted":
+        target = torch.jit.script(target)
+    else:
+        target.compile()
+    if whole:
+        model = target
+    else:
+        model[0] = target
+    pair = [mlp(kit("paddle")), mlp(kit("paddle"))]
+    pair[side] = model
+    said = _said(padiff.UnwatchableModel, *pair, X)
+    assert "hooks on it would be silently ignored" in said
+    assert ("TorchScript" if way == "scripted" else "compile") in said
+    assert whole or "the submodule '0'" in said
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+@pytest.mark.parametrize("whole", [True, False], ids=["model", "submodule"])
+def test_a_paddle_model_under_full_graph_to_static(whole: bool, side: int) -> None:
+    import paddle
+
+    model = mlp(kit("paddle"))
+    if whole:
+        model = paddle.jit.to_static(model, full_graph=True)
+    else:
+        model.fc2 = paddle.jit.to_static(model.fc2, full_graph=True)
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = model
+    said = _said(padiff.UnwatchableModel, *pair, X)
+    assert "to_static(full_graph=True)" in said
+    assert "full_graph=False" in said
+    assert whole or "'fc2'" in said
+
+
+def test_paddle_in_static_mode() -> None:
+    import paddle
+
+    models = mlp(kit("torch")), mlp(kit("paddle"))
+    paddle.enable_static()
+    try:
+        said = _said(padiff.UnwatchableModel, *models, X)
+    finally:
+        paddle.disable_static()
+    assert "static mode" in said
+    assert "paddle.disable_static()" in said
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_model_that_lies_on_two_devices(side: int) -> None:
+    import torch
+
+    model = mlp(kit("torch"))
+    model.fc2.weight = torch.nn.Parameter(torch.empty(4, 16, device="meta"))
+    pair = [mlp(kit("paddle")), mlp(kit("paddle"))]
+    pair[side] = model
+    said = _said(padiff.InputError, *pair, X)
+    assert f"the {('reference', 'candidate')[side]}'s parameters lie on several devices at once: cpu, meta" in said
+    assert "move the whole model to one device" in said
+
+
+def test_a_paddle_model_that_lies_on_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    from padiff_paddle.model import PaddleModel
+
+    monkeypatch.setattr(PaddleModel, "device", "cpu,cuda:0")
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X)
+    assert "the candidate's parameters lie on several devices at once: cpu, cuda:0" in said
+
+
+def test_a_model_without_values() -> None:
+    import torch
+
+    with torch.device("meta"):
+        model = mlp(kit("torch"))
+    said = _said(padiff.PadiffError, model, mlp(kit("paddle")), X)
+    assert "meta" in said
+
+
+# Outputs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, 3.5, "text", (), {"loss": None}], ids=repr)
+def test_a_reference_that_returns_no_tensor(kits: Kits, given: Any) -> None:
+    models = mlp(kits[0], after=lambda y: given), mlp(kits[1])
+    said = _said(padiff.UnusableReference, *models, X)
+    assert "the reference returned no tensor" in said
+    assert "tuples, lists, dicts, named tuples and dataclasses" in said
+
+
+@pytest.mark.parametrize("given", [None, 3.5, "text", (), {"loss": None}], ids=repr)
+def test_a_candidate_that_returns_no_tensor(kits: Kits, given: Any) -> None:
+    said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1], after=lambda y: given), X)
+    assert "the candidate Mlp returned no tensor" in said
+
+
+class _Spoiled:
+    """Build a model with a value that is not finite in the middle of it."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __call__(self, one: Kit) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            y = self.fc(x)
+            return y * 0 + value
+
+        value = self.value
+        spoiled = network(one, forward, name="Spoiled", fc=one.linear(8, 8))
+        layers = one.modules([one.linear(8, 8), spoiled, one.linear(8, 8)])
+
+        def chain(self: Any, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+        return network(one, chain, layers=layers)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_reference_that_is_not_finite_names_where_it_arises(kits: Kits, value: float) -> None:
+    said = _said(padiff.UnusableReference, _Spoiled(value)(kits[0]), mlp(kits[1], out=8), X)
+    assert "the reference computes NaN or Inf" in said
+    assert "'layers.1' (" in said
+    assert "Spoiled" in said
+    assert f"{__file__}:" in said
+
+
+def test_nan_in_a_parameter_of_the_reference_names_its_module(kits: Kits) -> None:
+    model = mlp(kits[0])
+    values = np.zeros(model.fc2.weight.shape, np.float32)
+    values[0, 0] = np.nan
+    if kits[0].name == "torch":
+        model.fc2.weight.data = kits[0].tensor(values)
+    else:
+        model.fc2.weight.set_value(values)
+    said = _said(padiff.UnusableReference, model, mlp(kits[1]), X)
+    assert "'fc2' (" in said
+
+
+def test_nan_in_the_inputs_is_said_to_be_there(kits: Kits) -> None:
+    x = array(4, 8)
+    x[2, 3] = np.nan
+    said = _said(padiff.PadiffError, mlp(kits[0]), mlp(kits[1]), {"x": x})
+    assert "input" in said
+    assert "'x'" in said
+
+
+def test_a_loss_that_is_not_finite(kits: Kits) -> None:
+    said = _said(
+        padiff.UnusableReference, mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: (y * y).sum() * float("inf")
+    )
+    assert "in its loss" in said
+
+
+def test_an_infinite_mask_inside_is_no_trouble(kits: Kits) -> None:
+    def build(one: Kit) -> Any:
+        def attend(self: Any, scores: Any, mask: Any) -> Any:
+            return one.functional.softmax(scores + mask, -1)
+
+        def forward(self: Any, x: Any) -> Any:
+            mask = np.zeros((4, 4), np.float32)
+            mask[np.triu_indices(4, 1)] = -np.inf
+            return self.fc(self.attend(x @ x.t(), one.tensor(mask)) @ x)
+
+        attention = network(one, attend, name="Attend")
+        return network(one, forward, attend=attention, fc=one.linear(8, 4))
+
+    assert_clean(padiff.diff(build(kits[0]), build(kits[1]), X))
+
+
+def test_a_candidate_that_is_not_finite_is_a_finding(kits: Kits) -> None:
+    def good(self: Any, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    fine = network(kits[0], lambda self, x: self.fc(x) * 2, name="Spoiled", fc=kits[0].linear(8, 8))
+    layers = kits[0].modules([kits[0].linear(8, 8), fine, kits[0].linear(8, 8)])
+    report = padiff.diff(network(kits[0], good, layers=layers), _Spoiled(float("nan"))(kits[1]), X)
+    source(report, Phase.FORWARD, "layers.1")
+
+
+# Settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["fwd", None, "", 1, ["both"]], ids=repr)
+def test_a_wrong_phase(phase: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, phase=phase)
+    assert f"phase is {phase!r}" in said
+    assert "'both', 'forward', 'backward'" in said
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, "2", None, True], ids=repr)
+def test_a_wrong_number_of_steps(steps: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, steps=steps)
+    assert f"steps is {steps!r}; expected a whole number from 1" in said
+
+
+def test_several_steps_without_optimizers() -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, steps=2)
+    assert "steps is 2" in said
+    assert "optimizers=(for_the_reference, for_the_candidate)" in said
+
+
+def test_several_steps_of_the_forward_pass_alone() -> None:
+    pair = mlp(kit("torch")), mlp(kit("paddle"))
+    optimizers = (lambda: None, lambda: None)
+    said = _said(padiff.InputError, *pair, X, steps=2, optimizers=optimizers, phase="forward")
+    assert "steps is 2" in said
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "words"),
+    [
+        ({"tol": 1e-4}, "tol"),
+        ({"atol": 1e-4, "mode": "strict"}, "mode"),
+        ({"compare_mode": "max"}, "compare_mode='max'"),
+        (1e-4, "0.0001"),
+        ((1e-4, 1e-5), "(0.0001, 1e-05)"),
+        ({"atol": -1.0}, "atol"),
+        ({"rtol": "small"}, "rtol"),
+        ({"atol": None}, "atol"),
+        ({"atol": float("nan")}, "atol"),
+    ],
+    ids=str,
+)
+def test_a_wrong_tolerance(tolerance: Any, words: str) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, tolerance=tolerance)
+    assert words in said
+    assert "tolerance" in said
+    assert "atol, rtol and compare_mode ('mean' or 'strict')" in said
+
+
+@pytest.mark.parametrize("optimizers", [3, "sgd", (), (None,), (1, 2, 3), {"a": 1}], ids=repr)
+def test_wrong_optimizers(optimizers: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, optimizers=optimizers)
+    assert "optimizers" in said
+    assert "pair" in said
+    assert "optimizers=(for_the_reference, for_the_candidate)" in said
+
+
+@pytest.mark.parametrize("optimizers", [(None, None), (1, 2)], ids=repr)
+def test_a_pair_of_what_is_no_optimizer(optimizers: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, optimizers=optimizers)
+    assert "optimizer" in said
+    assert type(optimizers[0]).__qualname__ in said
+
+
+def test_one_optimizer_instead_of_a_pair(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    said = _said(padiff.InputError, *models, X, optimizers=kits[0].sgd(models[0]))
+    assert "optimizers is " in said
+    assert "pair" in said
+
+
+def test_swapped_optimizers_are_told_apart(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    optimizers = kits[1].sgd(models[1]), kits[0].sgd(models[0])
+    said = _said(padiff.InputError, *models, X, optimizers=optimizers)
+    assert "optimizers=(for_the_reference, for_the_candidate)" in said
+
+
+def test_an_optimizer_of_another_model_is_told(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    optimizers = kits[0].sgd(models[0]), kits[1].sgd(mlp(kits[1]))
+    report = padiff.diff(*models, X, optimizers=optimizers)
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+
+
+@pytest.mark.parametrize("loss", [3, "mse", (), (len,), (1, 2), (len, len, len)], ids=repr)
+def test_a_wrong_loss(loss: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, loss=loss)
+    assert "loss is neither a function nor a pair of functions" in said
+    assert "loss=(for_the_reference, for_the_candidate)" in said
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_loss_that_returns_no_tensor(kits: Kits, side: int) -> None:
+    losses = [lambda y: y.sum(), lambda y: y.sum()]
+    losses[side] = lambda y: 0.5
+    said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1]), X, loss=tuple(losses))
+    assert f"the loss returned float, not a tensor of {kits[side].name}" in said
+
+
+def test_a_loss_for_one_framework_given_to_both(kits: Kits) -> None:
+    def loss(y: Any) -> Any:
+        return kits[0].functional.mse_loss(y, kits[0].tensor(np.zeros((4, 4), np.float32)))
+
+    said = _said(padiff.PadiffError, mlp(kits[0]), mlp(kits[1]), X, loss=loss)
+    assert "loss" in said
+    assert f"{__file__}:" in said
+    assert "loss=(for_the_reference, for_the_candidate)" in said
+
+
+def test_a_loss_that_raises_is_named(kits: Kits) -> None:
+    def loss(_: Any) -> Any:
+        raise ValueError("no such loss")
+
+    said = _said(padiff.ForwardError, mlp(kits[0]), mlp(kits[1]), X, loss=loss)
+    assert "no such loss" in said
+    assert "the loss" in said.partition("\nHint")[0].replace("no such loss", "")
+
+
+@pytest.mark.parametrize("mapping", [3, "fc1", ["fc1"], ("fc1", "fc1")], ids=repr)
+def test_a_wrong_mapping(mapping: Any) -> None:
+    said = _said(padiff.MappingError, mlp(kit("torch")), mlp(kit("paddle")), X, mapping=mapping)
+    assert f"mapping is {type(mapping).__qualname__}" in said
+    assert "padiff.LayerMap" in said
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, None, -1], ids=repr)
+def test_a_wrong_seed(seed: Any) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, seed=seed)
+    assert f"seed is {seed!r}" in said
+
+
+# A model that raises ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_model_that_raises_says_where(kits: Kits, side: int) -> None:
+    def explode(self: Any, x: Any) -> Any:
+        raise ZeroDivisionError("boom")
+
+    def build(one: Kit, broken: bool) -> Any:
+        def calm(self: Any, x: Any) -> Any:
+            return self.fc(x)
+
+        middle = network(one, explode if broken else calm, name="Middle", fc=one.linear(8, 8))
+        body = one.sequential(one.linear(8, 8), middle, one.linear(8, 8))
+
+        def forward(self: Any, x: Any) -> Any:
+            return self.body(x)
+
+        return network(one, forward, name="Outer", body=body)
+
+    with pytest.raises(padiff.ForwardError) as caught:
+        padiff.diff(build(kits[0], side == 0), build(kits[1], side == 1), X)
+    said = str(caught.value)
+    assert f"the {kits[side].name} model Outer raised ZeroDivisionError in module 'body.1'" in said
+    assert "Middle" in said
+    assert "boom" in said
+    line = explode.__code__.co_firstlineno + 1
+    assert f"{__file__}:{line}" in said, said
+    assert "float32[4, 8]" in said
+    assert "\nHint: " in said
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_root_that_raises_says_where(kits: Kits) -> None:
+    def explode(y: Any) -> Any:
+        return y.no_such_method()
+
+    with pytest.raises(padiff.ForwardError) as caught:
+        padiff.diff(mlp(kits[0]), mlp(kits[1], after=explode), X)
+    said = str(caught.value)
+    assert "AttributeError" in said
+    assert f"{__file__}:{explode.__code__.co_firstlineno + 1}" in said, said
+    assert "module ''" not in said
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_module_that_is_not_built_yet(framework: str) -> None:
+    if framework == "torch":
+        model = network(kit("torch"), lambda self, x: self.fc(x), fc=kit("torch").nn.LazyLinear(4))
+        said = _said(padiff.InputError, model, mlp(kit("paddle")), X)
+        assert "fc.weight" in said
+        assert "call the model once" in said
+    else:
+        model = network(kit("paddle"), lambda self, x: x * 2, name="Bare")
+        assert padiff.diff(model, network(kit("torch"), lambda self, x: x * 2, name="Bare"), X).aligned

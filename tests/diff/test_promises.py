@@ -1,0 +1,488 @@
+"""Hold padiff to its promises: models come back as they were, watching changes nothing, memory is bounded."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import padiff
+
+from .models import FRAMEWORKS, Kit, array, assert_clean, batch_norm_net, kit, mlp, network, random_state, snapshot
+
+Kits = tuple[Kit, Kit]
+X = (array(6, 8),)
+
+
+def _trained(one: Kit, *, probe: Callable[[Any], None] | None = None, seed: int = 0) -> Any:
+    """Return a model that a user has worked with: trained statistics, gradients, a frozen layer, mixed modes, hooks.
+
+    ``probe`` is called with the value between the layers at every forward.
+    """
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.drop(self.norm(self.fc1(x)))
+        if probe is not None:
+            probe(y)
+        return self.head(self.act(self.frozen(y)))
+
+    model = network(
+        one,
+        forward,
+        name="Trained",
+        fc1=one.linear(8, 8),
+        norm=one.batch_norm(8),
+        drop=one.nn.Dropout(0.25),
+        frozen=one.linear(8, 8),
+        act=one.nn.ReLU(),
+        idle=one.linear(3, 3),
+        head=one.linear(8, 3),
+    )
+    for parameter in model.frozen.parameters():
+        if one.name == "torch":
+            parameter.requires_grad_(False)
+        else:
+            parameter.stop_gradient = True
+    model.frozen.eval()
+    model.act.eval()
+    kept = probe
+    probe = None
+    for step in range(2):
+        y = model(one.tensor(array(5, 8, seed=seed + step) * 2 + 1))
+        (y * y).sum().backward()
+    probe = kept
+    model.head.register_forward_pre_hook(lambda *args: None)
+    if one.name == "torch":
+        model.fc1.register_forward_hook(lambda *args: None)
+        model.fc1.weight.register_hook(lambda gradient: gradient)
+    else:
+        model.fc1.register_forward_post_hook(lambda *args: None)
+    return model
+
+
+def _switches() -> dict[str, Any]:
+    """Return what a run could change for the whole process."""
+    import paddle
+    import torch
+
+    return {
+        "torch grad": torch.is_grad_enabled(),
+        "torch dtype": torch.get_default_dtype(),
+        "torch attention": torch.backends.mha.get_fastpath_enabled(),
+        "torch threads": torch.get_num_threads(),
+        "paddle grad": paddle.is_grad_enabled(),
+        "paddle dtype": paddle.get_default_dtype(),
+        "numpy errors": np.geterr(),
+    }
+
+
+@contextmanager
+def _unchanged(
+    kits: Kits, models: tuple[Any, Any], *, values: tuple[bool, bool] = (True, True)
+) -> Iterator[None]:
+    """Assert that models, random states and switches are afterwards what they were before."""
+
+    def now() -> list[Any]:
+        states = [snapshot(k, m, values=v) for k, m, v in zip(kits, models, values, strict=True)]
+        return [*states, random_state(), _switches()]
+
+    before = now()
+    yield
+    for ours, theirs in zip(before, now(), strict=True):
+        changed = {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)}
+        assert not changed, {key: (ours.get(key), theirs.get(key)) for key in changed}
+
+
+# Restored after success -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["both", "forward", "backward"])
+def test_without_transfer_models_are_bit_identical_after(kits: Kits, phase: str) -> None:
+    models = _trained(kits[0]), _trained(kits[1], seed=5)
+    with _unchanged(kits, models):
+        report = padiff.diff(*models, X, transfer=False, phase=phase)
+    assert not report.aligned
+
+
+def test_with_a_loss_models_are_bit_identical_after(kits: Kits) -> None:
+    models = _trained(kits[0]), _trained(kits[1], seed=5)
+    with _unchanged(kits, models):
+        padiff.diff(*models, X, transfer=False, loss=lambda y: (y * y).mean())
+
+
+def test_settling_suspects_leaves_no_trace(kits: Kits) -> None:
+    """Run the parted modules alone, in float64 and under other seeds: the models come back from there too."""
+    models = _trained(kits[0]), _trained(kits[1])
+    models[1].drop.p = 0.5
+    models[1].act = kits[1].nn.GELU()
+    with _unchanged(kits, models, values=(True, False)):
+        report = padiff.diff(*models, X)
+    assert {found.candidate.path for found in report.sources} >= {"act"}
+
+
+def test_only_the_transfer_remains(kits: Kits) -> None:
+    models = _trained(kits[0]), _trained(kits[1], seed=5)
+    with _unchanged(kits, models, values=(True, False)):
+        assert_clean_but_idle(padiff.diff(*models, X))
+    ours, theirs = (dict(model.named_parameters()) for model in models)
+    for name, parameter in ours.items():
+        if name in theirs:
+            values = [tensor.detach().numpy() for tensor in (parameter, theirs[name])]
+            transposed = values[0].ndim == 2
+            assert np.array_equal(values[0].T if transposed else values[0], values[1]), name
+
+
+def test_transferred_statistics_remain_too(kits: Kits) -> None:
+    reference, port = batch_norm_net(kits[0]), batch_norm_net(kits[1])
+    for seed in range(3):
+        reference(kits[0].tensor(array(16, 8, seed=seed) * 3 + 1))
+    for training in (True, False):
+        for model in (reference, port):
+            model.train() if training else model.eval()
+        assert_clean(padiff.diff(reference, port, X))
+        ours, theirs = (_statistics(one, model.norm) for one, model in zip(kits, (reference, port), strict=True))
+        assert np.abs(ours[0]).max() > 0.05
+        for mine, yours in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine, yours)
+
+
+def _statistics(one: Kit, norm: Any) -> list[np.ndarray]:
+    names = ("running_mean", "running_var") if one.name == "torch" else ("_mean", "_variance")
+    return [getattr(norm, name).numpy().copy() for name in names]
+
+
+def assert_clean_but_idle(report: padiff.Report) -> None:
+    """Assert that nothing parts; the layer that is never called cannot be verified, and is said to be so."""
+    assert report.aligned, str(report)
+    assert set(report.transfer.unverified) == {"idle.weight", "idle.bias"}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_counter_comes_back(framework: str) -> None:
+    """Plain attributes are part of the model, too."""
+    one = kit(framework)
+
+    def forward(self: Any, x: Any) -> Any:
+        self.calls = self.calls + 1
+        return self.fc(x)
+
+    models = tuple(network(one, forward, fc=one.linear(8, 4), calls=0) for _ in range(2))
+    assert_clean(padiff.diff(*models, X))
+    assert [model.calls for model in models] == [0, 0]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_cache_that_forward_fills_comes_back(framework: str) -> None:
+    """A cache of rotary angles or a mask, filled by a diff's run, would keep its dtype, its batch and its graph."""
+    one = kit(framework)
+
+    def forward(self: Any, x: Any) -> Any:
+        if self.cache is None:
+            self.cache = x.detach() * 0 + 1
+        return self.fc(x * self.cache)
+
+    models = tuple(network(one, forward, fc=one.linear(8, 4), cache=None) for _ in range(2))
+    assert_clean(padiff.diff(*models, X))
+    assert [model.cache for model in models] == [None, None]
+    for model in models:
+        model(one.tensor(array(2, 8)))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_inputs_stay_as_they_are(framework: str) -> None:
+    one = kit(framework)
+
+    def forward(self: Any, x: Any) -> Any:
+        x += 1
+        return self.fc(x)
+
+    models = tuple(network(one, forward, fc=one.linear(8, 4)) for _ in range(2))
+    values = array(6, 8)
+    native = one.tensor(values)
+    for given in (values, native):
+        assert_clean(padiff.diff(*models, {"x": given}))
+        assert np.array_equal(np.asarray(given), array(6, 8))
+    assert native.grad is None
+    assert not (native.requires_grad if framework == "torch" else not native.stop_gradient)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_diff_inside_no_grad_is_complete_and_leaves_it_on(framework: str) -> None:
+    kits = kit(framework), kit(FRAMEWORKS[framework == "torch"])
+    models = mlp(kits[0]), mlp(kits[1])
+    with kits[0].native.no_grad(), kits[1].native.no_grad():
+        switches = _switches()
+        assert switches[f"{framework} grad"] is False
+        report = padiff.diff(*models, X, transfer=False, loss=lambda y: y.sum())
+        assert _switches() == switches
+    assert "backward" not in {note.text for note in report.notes}
+    assert not report.aligned
+
+
+# Restored after an exception --------------------------------------------------------------------------------
+
+
+class Bang(BaseException):
+    """Stand for what a user's model may raise, Ctrl-C among it."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, Bang])
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_models_come_back_after_an_exception_in_any_forward(kits: Kits, side: int, error: type) -> None:
+    calls = [0]
+    fatal = [0]
+
+    def probe(_: Any) -> None:
+        calls[0] += 1
+        if calls[0] == fatal[0]:
+            raise error("bang")
+
+    models = tuple(
+        _trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits)
+    )
+    padiff.diff(*models, X, transfer=False)
+    total, calls[0] = calls[0], 0
+    assert total >= 1
+    raised = 0
+    for index in range(1, total + 1):
+        calls[0], fatal[0] = 0, index
+        with _unchanged(kits, models):
+            try:
+                padiff.diff(*models, X, transfer=False)
+            except (padiff.ForwardError, error):
+                raised += 1
+        assert calls[0] >= index
+    # Where a module runs alone its error is caught: it is evidence that cannot be had.
+    assert raised >= 1
+    fatal[0] = 0
+    padiff.diff(*models, X)
+
+
+def test_models_come_back_after_an_exception_in_the_loss(kits: Kits) -> None:
+    models = _trained(kits[0]), _trained(kits[1], seed=5)
+
+    def loss(_: Any) -> Any:
+        raise ValueError("no such loss")
+
+    for losses in ((loss, lambda y: y.sum()), (lambda y: y.sum(), loss)):
+        with _unchanged(kits, models), pytest.raises(padiff.PadiffError, match="no such loss"):
+            padiff.diff(*models, X, transfer=False, loss=losses)
+
+
+def test_models_come_back_after_an_exception_in_the_backward_pass(kits: Kits) -> None:
+    def bomb(_: Any) -> Any:
+        raise RuntimeError("no such gradient")
+
+    def probe(y: Any) -> None:
+        y.register_hook(bomb)
+
+    for side in (0, 1):
+        models = tuple(
+            _trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits)
+        )
+        with _unchanged(kits, models), pytest.raises(padiff.ForwardError, match="no such gradient"):
+            padiff.diff(*models, X, transfer=False)
+
+
+def test_models_come_back_after_an_exception_in_an_optimizer(kits: Kits) -> None:
+    models = _trained(kits[0]), _trained(kits[1], seed=5)
+
+    def bomb() -> None:
+        raise RuntimeError("no such step")
+
+    for optimizers in ((bomb, lambda: None), (lambda: None, bomb)):
+        with _unchanged(kits, models), pytest.raises(Exception, match="no such step"):
+            padiff.diff(*models, X, transfer=False, optimizers=optimizers)
+
+
+# Watching changes nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_outputs_are_bit_identical_with_and_without_recording(framework: str) -> None:
+    one = kit(framework)
+    seen: list[np.ndarray] = []
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.fc1(x)
+        y = self.norm(self.drop(y))
+        y = y * one.native.rand([8])
+        y[:, 0] = 0.5
+        y = self.act(y)
+        y = self.fc2(y)
+        seen.append(y.detach().numpy().copy())
+        return y
+
+    layers = {"fc1": one.linear(8, 8), "drop": one.nn.Dropout(0.5), "norm": one.batch_norm(8)}
+    models = tuple(
+        network(one, forward, **layers, act=one.nn.GELU(), fc2=one.linear(8, 8), twin=twin) for twin in range(2)
+    )
+    one.seed(3)
+    models[0](one.tensor(X[0]))
+    plain = seen.pop()
+    for model in models:
+        _reset(one, model.norm)
+    padiff.diff(*models, X, seed=3, phase="forward")
+    reference, candidate = seen[:2]
+    assert np.array_equal(plain.view(np.uint32), reference.view(np.uint32))
+    assert np.array_equal(plain.view(np.uint32), candidate.view(np.uint32))
+    seen.clear()
+    padiff.diff(*models, X, seed=3)
+    assert np.array_equal(plain.view(np.uint32), seen[0].view(np.uint32))
+    assert np.array_equal(plain.view(np.uint32), seen[1].view(np.uint32))
+
+
+def _reset(one: Kit, norm: Any) -> None:
+    for values, start in zip(("mean", "var"), (0.0, 1.0), strict=True):
+        name = f"running_{values}" if one.name == "torch" else {"mean": "_mean", "var": "_variance"}[values]
+        buffer = getattr(norm, name)
+        if one.name == "torch":
+            buffer.fill_(start)
+        else:
+            buffer.set_value(np.full(buffer.shape, start, "float32"))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_gradients_are_bit_identical_with_and_without_recording(framework: str) -> None:
+    one = kit(framework)
+    seen: list[dict[str, np.ndarray]] = []
+
+    class Spy:
+        def __init__(self, model: Any) -> None:
+            self.model = model
+
+        def __call__(self) -> None:
+            seen.append({name: p.grad.numpy().copy() for name, p in self.model.named_parameters()})
+
+    models = mlp(one), mlp(one)
+    y = models[0](one.tensor(X[0]))
+    (y * y).mean().backward()
+    plain = {name: p.grad.numpy().copy() for name, p in models[0].named_parameters()}
+    padiff.diff(*models, X, loss=lambda y: (y * y).mean(), optimizers=(Spy(models[0]), lambda: None))
+    assert seen[0].keys() == plain.keys()
+    for name, gradient in plain.items():
+        assert np.array_equal(gradient.view(np.uint32), seen[0][name].view(np.uint32)), name
+
+
+# Memory -----------------------------------------------------------------------------------------------------
+
+
+def _live() -> Counter[str]:
+    """Count what the garbage collector tracks, by type, tensors among it."""
+    gc.collect()
+    gc.collect()
+    found = Counter(f"{type(o).__module__}.{type(o).__qualname__}" for o in gc.get_objects())
+    # Paddle forgets one list of argument names for each tensor that it makes.
+    found.pop("builtins.list", None)
+    return found
+
+
+def _tensors() -> int:
+    import paddle
+    import torch
+
+    gc.collect()
+    return sum(issubclass(type(o), torch.Tensor | paddle.Tensor) for o in gc.get_objects())
+
+
+@pytest.mark.parametrize("faulty", [False, True], ids=["clean", "parted"])
+def test_ten_diffs_leave_nothing_behind(kits: Kits, faulty: bool) -> None:
+    models = batch_norm_net(kits[0]), batch_norm_net(kits[1], eps=1e-3 if faulty else 1e-5)
+
+    def go() -> None:
+        report = padiff.diff(*models, X)
+        assert report.aligned is not faulty
+        str(report)
+
+    for _ in range(2):
+        go()
+    before, tensors = _live(), _tensors()
+    for _ in range(10):
+        go()
+    grown = {name: count for name, count in (_live() - before).items() if count >= 5}
+    assert not grown
+    assert _tensors() <= tensors
+
+
+def test_ten_failed_diffs_leave_nothing_behind(kits: Kits) -> None:
+    def bomb(y: Any) -> Any:
+        raise ValueError("bang")
+
+    models = mlp(kits[0]), mlp(kits[1], after=bomb)
+
+    def go() -> None:
+        with pytest.raises(padiff.ForwardError):
+            padiff.diff(*models, X)
+
+    for _ in range(3):
+        go()
+    tensors = _tensors()
+    for _ in range(10):
+        go()
+    assert _tensors() <= tensors
+
+
+def test_ten_diffs_do_not_grow_the_process(kits: Kits) -> None:
+    models = mlp(kits[0], hidden=1024), mlp(kits[1], hidden=1024)
+    x = (array(256, 8),)  # each hidden value holds 1 MiB, a diff at least four of them
+    process = psutil.Process()
+    sizes = []
+    for _ in range(13):
+        padiff.diff(*models, x)
+        gc.collect()
+        sizes.append(process.memory_info().rss)
+    assert min(sizes[-3:]) - max(sizes[:4]) < 8 * 2**20, sizes
+
+
+def test_a_report_holds_no_tensor_and_no_model(kits: Kits) -> None:
+    import weakref
+
+    models = [mlp(kits[0]), mlp(kits[1], after=lambda y: y * 2)]
+    alive = [weakref.ref(model) for model in models]
+    report = padiff.diff(*models, X)
+    models.clear()
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
+    assert not report.aligned
+
+
+# Import -----------------------------------------------------------------------------------------------------
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+HEAVY = ("numpy", "attr", "attrs", "ml_dtypes", "rich", "torch", "paddle", "mindspore", "padiff_torch", "padiff_paddle")
+
+
+def test_import_is_light() -> None:
+    code = f"import sys, padiff; print([name for name in {HEAVY} if name in sys.modules])"
+    assert _python(code) == "[]"
+
+
+def test_reading_the_names_imports_no_framework() -> None:
+    code = (
+        "import sys, padiff; [getattr(padiff, name) for name in padiff.__all__]; "
+        "print([name for name in ('torch', 'paddle', 'mindspore', 'padiff_torch', 'padiff_paddle') if name in sys.modules])"
+    )
+    assert _python(code) == "[]"
+
+
+def test_a_diff_of_one_framework_does_not_import_the_other() -> None:
+    code = (
+        "import sys, numpy, torch, padiff; model = torch.nn.Linear(2, 2); "
+        "report = padiff.diff(model, torch.nn.Linear(2, 2), (numpy.ones((1, 2), 'float32'),)); "
+        "print(report.aligned, 'paddle' in sys.modules)"
+    )
+    assert _python(code).splitlines()[-1] == "True False"
