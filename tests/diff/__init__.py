@@ -1,1 +1,1 @@
-"""Ask `padiff.diff` through its public interface: the peers' failures, the promises, bad input, mappings, optimizers."""
+"""Ask `padiff.diff` through its public interface: peers' failures, promises, bad input, mappings, steps."""

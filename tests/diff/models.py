@@ -49,7 +49,9 @@ class Kit:
     def tensor(self, values: Any) -> Any:
         """Return a tensor with these values."""
         values = np.asarray(values)
-        return self.native.from_numpy(values.copy()) if self.name == "torch" else self.native.to_tensor(values)
+        if self.name == "torch":
+            return self.native.from_numpy(values.copy())
+        return self.native.to_tensor(values)
 
     def parameter(self, values: Any) -> Any:
         """Return a trainable parameter with these values."""
@@ -151,7 +153,7 @@ def mlp(kit: Kit, *, hidden: int = 16, out: int = 4, bias: bool = True, after: A
 
 
 def blocks(kit: Kit, *, depth: int = 4, factors: Any = (), norm: Any = None) -> Any:
-    """Return ``depth`` residual blocks of norm, fc, relu on 8 features; ``factors`` scales a block's branch."""
+    """Return ``depth`` residual blocks of norm, fc, relu on 8 features; ``factors`` scales branches."""
     scales = dict(factors)
 
     def block(index: int) -> Any:
@@ -161,9 +163,7 @@ def blocks(kit: Kit, *, depth: int = 4, factors: Any = (), norm: Any = None) -> 
             return x + self.act(self.fc(self.norm(x))) * scale
 
         layer_norm = (norm or {}).get(index) or kit.nn.LayerNorm(8)
-        return network(
-            kit, forward, name="Block", norm=layer_norm, fc=kit.linear(8, 8), act=kit.nn.ReLU()
-        )
+        return network(kit, forward, name="Block", norm=layer_norm, fc=kit.linear(8, 8), act=kit.nn.ReLU())
 
     def forward(self: Any, x: Any) -> Any:
         for layer in self.blocks:
@@ -240,7 +240,8 @@ def _bits(kit: Kit, tensor: Any) -> str | None:
     if tensor is None:
         return None
     values = tensor.detach().cpu().numpy() if kit.name == "torch" else tensor.numpy()
-    return f"{values.dtype}{values.shape} {hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()}"
+    digest = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+    return f"{values.dtype}{values.shape} {digest}"
 
 
 def _plain(module: Any) -> dict[str, int]:
@@ -268,7 +269,7 @@ _HOOKS = (
 
 
 def snapshot(kit: Kit, model: Any, *, values: bool = True) -> dict[str, Any]:
-    """Return everything about a model that a diff must put back; without ``values`` all but parameters and buffers."""
+    """Return everything that a diff must put back; without ``values`` no bits of parameters and buffers."""
     state: dict[str, Any] = {}
     tree = model.named_modules() if kit.name == "torch" else model.named_sublayers(include_self=True)
     for path, module in tree:
@@ -301,10 +302,11 @@ def random_state() -> dict[str, Any]:
     import paddle
     import torch
 
+    words = [word for state in paddle.get_rng_state() for word in str(state).split()]
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
         # The text of a state holds the address of its engine, which is no part of it.
-        "paddle": [word for state in paddle.get_rng_state() for word in str(state).split() if word[:2] != "0x"],
+        "paddle": [word for word in words if word[:2] != "0x"],
         "numpy": [str(part) if np.isscalar(part) else part.tobytes() for part in np.random.get_state()],
         "python": random.getstate(),
     }

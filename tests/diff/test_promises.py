@@ -16,14 +16,25 @@ import pytest
 
 import padiff
 
-from .models import FRAMEWORKS, Kit, array, assert_clean, batch_norm_net, kit, mlp, network, random_state, snapshot
+from .models import (
+    FRAMEWORKS,
+    Kit,
+    array,
+    assert_clean,
+    batch_norm_net,
+    kit,
+    mlp,
+    network,
+    random_state,
+    snapshot,
+)
 
 Kits = tuple[Kit, Kit]
 X = (array(6, 8),)
 
 
 def _trained(one: Kit, *, probe: Callable[[Any], None] | None = None, seed: int = 0) -> Any:
-    """Return a model that a user has worked with: trained statistics, gradients, a frozen layer, mixed modes, hooks.
+    """Return a model that was worked with: trained statistics, gradients, a frozen layer, mixed modes, hooks.
 
     ``probe`` is called with the value between the layers at every forward.
     """
@@ -148,7 +159,7 @@ def test_transferred_statistics_remain_too(kits: Kits) -> None:
         for model in (reference, port):
             model.train() if training else model.eval()
         assert_clean(padiff.diff(reference, port, X))
-        ours, theirs = (_statistics(one, model.norm) for one, model in zip(kits, (reference, port), strict=True))
+        ours, theirs = _statistics(kits[0], reference.norm), _statistics(kits[1], port.norm)
         assert np.abs(ours[0]).max() > 0.05
         for mine, yours in zip(ours, theirs, strict=True):
             assert np.array_equal(mine, yours)
@@ -181,7 +192,7 @@ def test_a_counter_comes_back(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_cache_that_forward_fills_comes_back(framework: str) -> None:
-    """A cache of rotary angles or a mask, filled by a diff's run, would keep its dtype, its batch and its graph."""
+    """A cache of rotary angles or a mask, filled by a diff, would keep that run's dtype, batch and graph."""
     one = kit(framework)
 
     def forward(self: Any, x: Any) -> Any:
@@ -243,7 +254,7 @@ def test_models_come_back_after_an_exception_in_any_forward(kits: Kits, side: in
     def probe(_: Any) -> None:
         calls[0] += 1
         if calls[0] == fatal[0]:
-            raise error("bang")
+            raise error
 
     models = tuple(
         _trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits)
@@ -270,7 +281,8 @@ def test_models_come_back_after_an_exception_in_the_loss(kits: Kits) -> None:
     models = _trained(kits[0]), _trained(kits[1], seed=5)
 
     def loss(_: Any) -> Any:
-        raise ValueError("no such loss")
+        msg = "no such loss"
+        raise ValueError(msg)
 
     for losses in ((loss, lambda y: y.sum()), (lambda y: y.sum(), loss)):
         with _unchanged(kits, models), pytest.raises(padiff.PadiffError, match="no such loss"):
@@ -279,15 +291,15 @@ def test_models_come_back_after_an_exception_in_the_loss(kits: Kits) -> None:
 
 def test_models_come_back_after_an_exception_in_the_backward_pass(kits: Kits) -> None:
     def bomb(_: Any) -> Any:
-        raise RuntimeError("no such gradient")
+        msg = "no such gradient"
+        raise RuntimeError(msg)
 
     def probe(y: Any) -> None:
         y.register_hook(bomb)
 
     for side in (0, 1):
-        models = tuple(
-            _trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits)
-        )
+        spies = [probe if index == side else None for index in (0, 1)]
+        models = tuple(_trained(one, probe=spy) for one, spy in zip(kits, spies, strict=True))
         with _unchanged(kits, models), pytest.raises(padiff.ForwardError, match="no such gradient"):
             padiff.diff(*models, X, transfer=False)
 
@@ -296,7 +308,8 @@ def test_models_come_back_after_an_exception_in_an_optimizer(kits: Kits) -> None
     models = _trained(kits[0]), _trained(kits[1], seed=5)
 
     def bomb() -> None:
-        raise RuntimeError("no such step")
+        msg = "no such step"
+        raise RuntimeError(msg)
 
     for optimizers in ((bomb, lambda: None), (lambda: None, bomb)):
         with _unchanged(kits, models), pytest.raises(Exception, match="no such step"):
@@ -322,9 +335,8 @@ def test_outputs_are_bit_identical_with_and_without_recording(framework: str) ->
         return y
 
     layers = {"fc1": one.linear(8, 8), "drop": one.nn.Dropout(0.5), "norm": one.batch_norm(8)}
-    models = tuple(
-        network(one, forward, **layers, act=one.nn.GELU(), fc2=one.linear(8, 8), twin=twin) for twin in range(2)
-    )
+    layers |= {"act": one.nn.GELU(), "fc2": one.linear(8, 8)}
+    models = tuple(network(one, forward, **layers) for _ in range(2))
     one.seed(3)
     models[0](one.tensor(X[0]))
     plain = seen.pop()
@@ -375,24 +387,23 @@ def test_gradients_are_bit_identical_with_and_without_recording(framework: str) 
 # Memory -----------------------------------------------------------------------------------------------------
 
 
-def _live() -> Counter[str]:
+def _live() -> Counter[type]:
     """Count what the garbage collector tracks, by type, tensors among it."""
     gc.collect()
-    gc.collect()
-    found = Counter(f"{type(o).__module__}.{type(o).__qualname__}" for o in gc.get_objects())
+    found = Counter(map(type, gc.get_objects()))
     # Paddle forgets one list of argument names for each tensor that it makes.
-    found.pop("builtins.list", None)
+    del found[list]
     return found
 
 
-def _tensors() -> int:
+def _tensors(found: Counter[type]) -> int:
     import paddle
     import torch
 
-    gc.collect()
-    return sum(issubclass(type(o), torch.Tensor | paddle.Tensor) for o in gc.get_objects())
+    return sum(count for cls, count in found.items() if issubclass(cls, torch.Tensor | paddle.Tensor))
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("faulty", [False, True], ids=["clean", "parted"])
 def test_ten_diffs_leave_nothing_behind(kits: Kits, faulty: bool) -> None:
     models = batch_norm_net(kits[0]), batch_norm_net(kits[1], eps=1e-3 if faulty else 1e-5)
@@ -404,17 +415,20 @@ def test_ten_diffs_leave_nothing_behind(kits: Kits, faulty: bool) -> None:
 
     for _ in range(2):
         go()
-    before, tensors = _live(), _tensors()
+    before = _live()
     for _ in range(10):
         go()
-    grown = {name: count for name, count in (_live() - before).items() if count >= 5}
+    after = _live()
+    assert _tensors(after) <= _tensors(before)
+    grown = {cls: count for cls, count in (after - before).items() if count >= 5}
     assert not grown
-    assert _tensors() <= tensors
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_ten_failed_diffs_leave_nothing_behind(kits: Kits) -> None:
     def bomb(y: Any) -> Any:
-        raise ValueError("bang")
+        msg = "bang"
+        raise ValueError(msg)
 
     models = mlp(kits[0]), mlp(kits[1], after=bomb)
 
@@ -424,12 +438,13 @@ def test_ten_failed_diffs_leave_nothing_behind(kits: Kits) -> None:
 
     for _ in range(3):
         go()
-    tensors = _tensors()
+    before = _live()
     for _ in range(10):
         go()
-    assert _tensors() <= tensors
+    assert _tensors(_live()) <= _tensors(before)
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_ten_diffs_do_not_grow_the_process(kits: Kits) -> None:
     models = mlp(kits[0], hidden=1024), mlp(kits[1], hidden=1024)
     x = (array(256, 8),)  # each hidden value holds 1 MiB, a diff at least four of them
@@ -458,12 +473,14 @@ def test_a_report_holds_no_tensor_and_no_model(kits: Kits) -> None:
 
 
 def _python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-HEAVY = ("numpy", "attr", "attrs", "ml_dtypes", "rich", "torch", "paddle", "mindspore", "padiff_torch", "padiff_paddle")
+FOREIGN = ["torch", "paddle", "mindspore", "padiff_torch", "padiff_paddle"]
+HEAVY = ["numpy", "attr", "attrs", "ml_dtypes", "rich", *FOREIGN]
 
 
 def test_import_is_light() -> None:
@@ -474,7 +491,7 @@ def test_import_is_light() -> None:
 def test_reading_the_names_imports_no_framework() -> None:
     code = (
         "import sys, padiff; [getattr(padiff, name) for name in padiff.__all__]; "
-        "print([name for name in ('torch', 'paddle', 'mindspore', 'padiff_torch', 'padiff_paddle') if name in sys.modules])"
+        f"print([name for name in {FOREIGN} if name in sys.modules])"
     )
     assert _python(code) == "[]"
 

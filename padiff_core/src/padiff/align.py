@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Module
 from padiff.names import similarity
 from padiff.trace import Call, Leaf, Trace
-from padiff.weights import UnitMatch, align_sequences
+from padiff.weights import UnitMatch, align_sequences, forward_run
 
 __all__ = ["Alignment", "Pair", "align", "pair_leaves"]
 
@@ -42,6 +41,20 @@ class Pair:
         """Tie the leaves."""
         self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
         self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+
+    @property
+    def misfed(self) -> bool:
+        """Return whether an input cannot be fed: the two sides give it other shapes."""
+        if self.reference.children or self.candidate.children:
+            return False
+        return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
+
+    @property
+    def misfits(self) -> tuple[tuple[int, int], ...]:
+        """Return the outputs, tied in order, whose shapes differ; for calls of one kind only."""
+        if self.reference.module.kind is None or self.reference.module.kind != self.candidate.module.kind:
+            return ()
+        return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
 
 
 @attrs.define(eq=False)
@@ -107,6 +120,17 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
             found.append((i, fit))
             free.remove(fit)
     return tuple(sorted(found))
+
+
+def _misfits(
+    reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield what is left on both sides in order, of one sort of dtype, as pairs that would belong together."""
+    ours = [i for i in range(len(reference)) if i not in {a for a, _ in tied}]
+    theirs = [j for j in range(len(candidate)) if j not in {b for _, b in tied}]
+    for i, j in zip(ours, theirs, strict=False):
+        if _sort_of(reference[i].dtype) == _sort_of(candidate[j].dtype) and reference[i].shape != candidate[j].shape:
+            yield i, j
 
 
 def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
@@ -204,7 +228,7 @@ class _Anchors:
             best = max(overlap, key=lambda k: overlap[k], default=None)
             if best is not None and overlap[best] > _MOSTLY:
                 theirs = self._calls[best]
-                if theirs.children and _shapes(ours.outputs) == _shapes(theirs.outputs):
+                if theirs.children and _borders(ours) == _borders(theirs):
                     yield ours, theirs
 
     def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
@@ -266,6 +290,11 @@ def _shapes(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
     return tuple(leaf.shape for leaf in leaves)
 
 
+def _borders(call: Call) -> tuple[object, ...]:
+    """Return the shapes of a call's first input and of its outputs."""
+    return (_shapes(call.inputs[:1]), _shapes(call.outputs))
+
+
 def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors) -> None:
     """Match calls without parameters, region by region, between the calls that are matched already."""
     matched_candidates = {id(pair.candidate): pair for pair in pairs.values()}
@@ -274,7 +303,7 @@ def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors) -> None:
         ours_top, theirs_top = regions.pop()
         ours = list(_region(ours_top, lambda call: id(call) in pairs))
         theirs = list(_region(theirs_top, lambda call: id(call) in matched_candidates))
-        anchors = _monotone(
+        anchors = forward_run(
             [(i, theirs.index(pairs[id(call)].candidate)) for i, call in enumerate(ours) if _inside(call, pairs, theirs)]
         )
         start_a = start_b = 0
@@ -291,21 +320,6 @@ def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors) -> None:
 def _inside(call: Call, pairs: Mapping[int, Pair], theirs: Sequence[Call]) -> bool:
     pair = pairs.get(id(call))
     return pair is not None and any(pair.candidate is other for other in theirs)
-
-
-def _monotone(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest run of anchors that goes forward on both sides (branches may be called in another order).
-
-    Longest increasing subsequence, by patience sorting.
-    """
-    tails: list[int] = []
-    chains: list[list[tuple[int, int]]] = []
-    for a, b in anchors:
-        at = bisect_left(tails, b)
-        chain = [*(chains[at - 1] if at else ()), (a, b)]
-        tails[at : at + 1] = [b]
-        chains[at : at + 1] = [chain]
-    return chains[-1] if chains else []
 
 
 def _region(top: Call, matched: object) -> Iterator[Call]:
@@ -336,12 +350,19 @@ def _tie_gap(
     tied = align_sequences(scores)
     start = (0, 0)
     for i, j in [*tied, (len(a), len(b))]:
-        left, right = a[start[0] : i], b[start[1] : j]
-        if len(left) == len(right) == 1 and _may_tie(left[0], right[0], alone=True):
-            yield left[0], right[0]
+        yield from _only_ones(a[start[0] : i], b[start[1] : j])
         start = (i + 1, j + 1)
     for i, j in tied:
         yield a[i], b[j]
+
+
+def _only_ones(ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
+    """Yield the calls that alone on either side give tensors of their shape: a wrong activation, a wrong pooling."""
+    for call in ours:
+        alike = [other for other in theirs if _shapes(other.outputs) == _shapes(call.outputs)]
+        rivals = [other for other in ours if _shapes(other.outputs) == _shapes(call.outputs)]
+        if len(alike) == len(rivals) == 1 and _may_tie(call, alike[0], alone=True):
+            yield call, alike[0]
 
 
 def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:

@@ -89,9 +89,7 @@ def diff(
     given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
     tasks, notes = _tasks(sides, given, asked)
     with shown() as progress, ExitStack() as stack:
-        for model in sides:
-            stack.enter_context(model.preserved())
-        engine = _Engine(sides, tasks, asked, resolved, progress)
+        engine = _Engine(sides, tasks, asked, resolved, progress, stack)
         for step in range(asked.steps):
             engine.step(step)
         return engine.report(notes, time.perf_counter() - started)
@@ -196,13 +194,14 @@ class _Engine:
     """Run the steps of one diff and gather what they show."""
 
     def __init__(
-        self, sides: tuple[Model, Model], tasks: tuple[Task, Task], asked: _Asked, resolved: Resolved, progress: Progress
+        self, sides: tuple[Model, Model], tasks: tuple[Task, Task], asked: _Asked, resolved: Resolved, progress: Progress, stack: ExitStack
     ) -> None:
         self.reference, self.candidate = sides
         self.tasks = tasks
         self.asked = asked
         self.resolved = resolved
         self.progress = progress
+        self.stack = stack
         self.pairing: Pairing | None = None
         self.findings: list[Finding] = []
         self.notes: list[Note] = []
@@ -235,6 +234,10 @@ class _Engine:
         _check_reference(trace)
         if self.pairing is None:
             self.pairing = self._pair(trace, store)
+            if self.asked.optimizers is not None:
+                # After the transfer, which stays; what steps do to buffers and gradients does not.
+                for model in (self.reference, self.candidate):
+                    self.stack.enter_context(model.preserved())
         self.progress.phase("running the candidate")
         free = record(self.candidate, self.tasks[1], store, values=False)
         if not free.outputs:
@@ -248,7 +251,7 @@ class _Engine:
         judged = self._force(trace, free, alignment)
         self._gather(step, trace, free, judged)
         self._excuse_idle(trace, judged.forced)
-        self.findings = [self._located(finding, judged.judge.alignment) for finding in self.findings]
+        self.findings = [self._located(_at_home(f, judged.judge.alignment), judged.judge.alignment) for f in self.findings]
         if self.asked.optimizers is not None and self.asked.backward:
             updates = step_both(
                 self.reference, self.candidate, self.asked.optimizers, self.pairing.matches, trace, step
@@ -349,7 +352,7 @@ class _Engine:
             return
         kept = []
         for finding in self.findings:
-            side = "candidate" if finding.reference.path is None or _has(finding.evidence, "candidate") else "reference"
+            side = "candidate" if _has(finding.evidence, "candidate") else "reference"
             if finding.phase is not Phase.PARAMETER or finding.verdict is not Verdict.UNMATCHED:
                 kept.append(finding)
                 continue
@@ -546,6 +549,19 @@ def _check_reference(trace: Trace) -> None:
     raise UnusableReference(msg)
 
 
+def _at_home(finding: Finding, alignment: Alignment) -> Finding:
+    """Return a finding whose side without counterpart is placed at the nearest module that has one."""
+    for near, far in (("reference", "candidate"), ("candidate", "reference")):
+        if getattr(finding, far).path is not None:
+            continue
+        home = getattr(finding, near).path or ""
+        pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
+        above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
+        call = max(above, key=lambda found: found[0])[1]
+        return attrs.evolve(finding, **{far: place_of(call)})
+    return finding
+
+
 def _with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
     if place.path is None or place.location is not None:
         return place
@@ -600,7 +616,7 @@ def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
     spot = suspicion.spot
-    return (None if spot is None else (id(spot.reference), spot.what, spot.reference.token),)
+    return (None,) if spot is None else (spot.what, spot.reference.token)
 
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:

@@ -10,7 +10,7 @@ import attrs
 from padiff.adapter import Module
 from padiff.layers import CATALOGUE
 
-__all__ = ["Contrast", "contrasts", "in_words"]
+__all__ = ["Contrast", "contrasts", "in_words", "settings_of"]
 
 
 @attrs.frozen
@@ -49,6 +49,14 @@ def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
                 _spelled(a, ours.native(reference.native), ours.spelled),
                 _spelled(b, theirs.native(candidate.native), theirs.spelled),
             )
+
+
+def settings_of(module: Module) -> dict[str, Any]:
+    """Return a module's hyper-parameters in the catalogue's convention; of those that its class spells."""
+    if module.rule is None:
+        return {}
+    found = {name: setting.value(module.native) for name, setting in module.rule.settings.items()}
+    return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in found.items()}
 
 
 def _same(a: Any, b: Any) -> bool:

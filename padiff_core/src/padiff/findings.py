@@ -36,7 +36,9 @@ def _location(call: Call, at: Call | None) -> str | None:
     definition = call.module.definition
     own = definition is not None and (call.parent is None or _is_users(call, definition[0]))
     if at is not None and at is not call and at.frames:
-        return _line(at.frames)
+        # Wrappers without a match may lie between: the line is the one in the call's own code.
+        own_lines = [f for f in at.frames if (f.file, f.start) == definition and not f.library]
+        return _line(own_lines or at.frames)
     if definition is not None and own:
         return f"{definition[0]}:{definition[1]}"
     return _line(call.frames)

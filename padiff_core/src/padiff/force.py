@@ -83,6 +83,8 @@ class Check:
     difference: Difference
     kept: bool = False
     """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
+    tainted: bool = False
+    """True where an earlier value of the same code could not be fed: its shape was another."""
     close: bool | None = None
     """What the user's own rule says, where one was given."""
 
@@ -114,6 +116,8 @@ class Forcer(Watcher):
         self.own: dict[tuple[int, int], Array] = {}
         """(id of the alignment's candidate call, input index) -> value of an input that has no counterpart, or
         keeps its own value."""
+        self.unreached: set[int] = set()
+        """Ids of the pairs whose outputs got no gradient, though the reference's did."""
         self._plan = plan
         self._force = force
         self._truth = truth
@@ -123,7 +127,9 @@ class Forcer(Watcher):
         self._rule = rule
         self._holds: dict[int, int] = {}
         self._open: dict[int, Pair] = {}
+        self._around: dict[int, Pair | None] = {}
         self._last: dict[int, str] = {}
+        self._tainted: set[int] = set()
         self._awaited: dict[int, Spot] = {}
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
@@ -133,6 +139,7 @@ class Forcer(Watcher):
             return {}
         parent, owner = self._owner(call)
         self._open[id(call)] = pair
+        self._around[id(pair)] = owner
         between = (self._last.get(id(parent), "start"), _relative(pair.candidate, owner))
         changed: dict[int, Any] = {}
         fed = set()
@@ -142,7 +149,7 @@ class Forcer(Watcher):
                 leaf = call.inputs[theirs]
                 self.consumers.setdefault(leaf.token, []).append(pair)
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf)
-                self._feed(spot, tensors[theirs], changed, theirs)
+                self._feed(spot, tensors[theirs], changed, theirs, tainted=id(parent) in self._tainted)
         for index, tensor in enumerate(tensors):
             if index not in fed:
                 self.own[id(pair.candidate), index] = tensor.numpy()
@@ -159,17 +166,31 @@ class Forcer(Watcher):
         for ours, theirs in pair.outputs:
             if theirs < len(tensors):
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
-                self._feed(spot, tensors[theirs], changed, theirs)
+                tainted = id(call) in self._tainted or pair.misfed
+                self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
+        for ours, theirs in pair.misfits:
+            if theirs < len(tensors):
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
+                self.checks.append(Check(spot, False, _UNLIKE, tainted=id(call) in self._tainted or pair.misfed))
+                self._tainted.add(id(parent))
         self._last[id(parent)] = _relative(pair.candidate, owner)
         return changed
 
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
+        cut: dict[int, Spot] = {}
         for spot in self._awaited.values():
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
-                self._check_gradient(spot, np.zeros_like(expected))
+                if spot.what == "output":
+                    self.unreached.add(id(spot.pair))
+                # Of what one code made, the last is where the gradient was cut off; the rest follows.
+                cut[id(spot.owner if spot.what == "input" else self._around.get(id(spot.pair)))] = spot
         self._awaited.clear()
+        for owner, spot in cut.items():
+            expected = self._force.gradient(spot.reference)
+            if expected is not None and owner not in self.unreached:
+                self._check_gradient(spot, np.zeros_like(expected))
 
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""
@@ -179,7 +200,7 @@ class Forcer(Watcher):
                 return above, pair
         return None, None
 
-    def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int) -> None:
+    def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, *, tainted: bool) -> None:
         """Compare one tensor, wait for its gradient, and put the reference's value in."""
         token = spot.candidate.token
         if self._holds.get(token) == spot.reference.token:
@@ -203,12 +224,13 @@ class Forcer(Watcher):
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not apart.equal:
-                self.checks.append(Check(spot, False, apart, kept, self._closeness(truth, tensor.view())))
+                                self.checks.append(Check(spot, False, apart, kept, tainted, self._closeness(truth, tensor.view())))
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()
                 return
-        if self._memory.overwrite(tensor, value):
+        # A tensor that stands for two of the reference's keeps the first in its memory: other code relies on it.
+        if new and self._memory.overwrite(tensor, value):
             self._hold(tensor, token, spot)
             return
         changed[index] = tensor.swapped(value)
@@ -258,6 +280,7 @@ class Forcer(Watcher):
         return apart.equal and truth is self._force.gradient(spot.reference)
 
 
+_UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
 _ALIKE = 1e-3
 _MASKED = -1e3
 

@@ -47,6 +47,8 @@ class Forced:
     own: Mapping[tuple[int, int], Array]
     gradients: list[StateCheck]
     buffers: list[StateCheck]
+    unreached: frozenset[int]
+    """Ids of the pairs whose outputs got no gradient, though the reference's did."""
     loss: float | None
     reached: frozenset[str]
     """Paths of the candidate's parameters that got a gradient."""
@@ -85,7 +87,16 @@ def force(
             gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient(), rule)
         reached = frozenset(path for path, p in parameters.items() if not p.buffer and p.gradient() is not None)
         buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule))
-    return Forced(forcer.checks, forcer.consumers, forcer.own, gradients, buffers, losses[0] if losses else None, reached)
+    return Forced(
+        forcer.checks,
+        forcer.consumers,
+        forcer.own,
+        gradients,
+        buffers,
+        frozenset(forcer.unreached),
+        losses[0] if losses else None,
+        reached,
+    )
 
 
 def _compare(

@@ -75,6 +75,8 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
+            if check.tainted and not _contrasted(owner):
+                continue
             if check.close is not None:
                 ruling = _classic(check)
             elif is_suspect(check.difference, truth.dtype) or _contrasted(owner):
@@ -129,7 +131,8 @@ class Judge:
 
     def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
         """Return the calls whose later differences follow from what is known of them already."""
-        return self._moved | {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        known = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        return known | self._moved | {id(pair) for pair in self.alignment.pairs if pair.misfed or pair.misfits}
 
     def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
@@ -190,7 +193,7 @@ class Judge:
     def _parameter(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
         pairs = self.alignment.using(check.match.candidate.module)
         around = [p for p in map(self.around, pairs) if p is not None]
-        if not pairs or any(id(pair) in excused for pair in pairs):
+        if not pairs or any(id(pair) in excused | self.forced.unreached for pair in pairs):
             return None
         read = _of_parameter(check, lambda alone: alone.gradients)
         what = f"gradient of {check.link.candidate.part.parameter}"

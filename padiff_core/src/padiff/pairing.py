@@ -11,6 +11,7 @@ from padiff.adapter import Model
 from padiff.align import Pair
 from padiff.alone import Bench
 from padiff.compare import difference
+from padiff.explain import contrasts, in_words
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import is_suspect
 from padiff.trace import Trace
@@ -167,8 +168,19 @@ def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: lis
         candidate=there if ours else here,
         what=f"parameter {held.part.parameter}",
         evidence=tuple(evidence),
+        cause=_only(unit, held, partner, side, other),
         source=True,
     )
+
+
+def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str, other: str) -> str:
+    """Say why a parameter may have no counterpart: a hyper-parameter that differs, or that it is there on one side."""
+    name = held.part.parameter
+    if partner is None:
+        return f"{unit.path or name} ({unit.kind or unit.module.class_name}) is in the {side} only"
+    ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
+    differing = in_words(contrasts(ours.module, theirs.module))
+    return differing or f"{name}: present in the {side}, absent or of another shape in the {other}"
 
 
 def _place(unit: HeldUnit, held: Held) -> Place:

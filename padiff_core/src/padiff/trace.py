@@ -43,6 +43,8 @@ class Frame:
     file: str
     line: int
     function: str
+    start: int
+    """First line of the function."""
     library: bool
 
     def __str__(self) -> str:

@@ -153,7 +153,7 @@ class Watcher(Listener):
                 inside = False
                 if sort is not _MACHINERY:
                     code = frame.f_code
-                    frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name, sort is _LIBRARY))
+                    frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno, sort is _LIBRARY))
             elif not inside:
                 break
             frame = frame.f_back

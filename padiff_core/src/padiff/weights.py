@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.explain import settings_of
 from padiff.names import agreement, renumbered, similarity
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit
@@ -20,6 +22,8 @@ Array = NDArray[Any]
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
+_SURE_WEIGHT = 0.1
+_SETTINGS_WEIGHT = 0.3
 _NEVER = -99
 
 
@@ -146,8 +150,8 @@ def match_units(
     """Match units of two models; both sequences in execution order.
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
-    (Needleman-Wunsch) gives a first matching; partners are exchanged where names say so beyond doubt (q, k and v called
-    in another order); what is left over is matched by name. ``fixed`` maps reference module paths to candidate module paths:
+    (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
+    names say so beyond doubt (q, k and v called in another order). ``fixed`` maps reference module paths to candidate module paths:
     what is below one then belongs below the other.
     """
     tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
@@ -155,19 +159,21 @@ def match_units(
     theirs_in = [_region(unit.module.path, [b for _, b in tops]) for unit in candidate]
     names = similarity(_named(reference), _named(candidate)) if reference and candidate else np.zeros((0, 0))
     fit = np.zeros((len(reference), len(candidate)), np.float32)
+    ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
     cache: dict[tuple[Any, ...], float] = {}
     for i, ours in enumerate(reference):
         for j, theirs in enumerate(candidate):
             if ours_in[i] != theirs_in[j]:
                 continue
-            key = (_signature(ours), _signature(theirs))
+            key = (ours_like[i], theirs_like[j])
             if key not in cache:
-                cache[key] = link_roles(ours, theirs)[0]
+                cache[key] = _fit(ours, theirs)
             fit[i, j] = cache[key]
-    scores = np.where(fit > 0, fit + _NAME_WEIGHT * names, 0)
+    sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
+    scores = np.where(fit > 0, fit + _NAME_WEIGHT * names + _SURE_WEIGHT * sure, 0).astype(np.float32)
     pairs = align_sequences(scores)
-    pairs = _swapped_by_name(pairs, fit, agreement([unit.path for unit in reference], [unit.path for unit in candidate]))
-    pairs += _left_over(pairs, scores)
+    pairs = _swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)
+    pairs += _misfits(pairs, reference, candidate, names)
     return [
         UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)
     ]
@@ -183,9 +189,19 @@ def _named(units: Sequence[HeldUnit]) -> list[str]:
     return [ranked[unit.path] for unit in units]
 
 
+def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
+    """Return how well two units fit: their roles first, then how many hyper-parameters agree; 0 where they cannot."""
+    fit = link_roles(reference, candidate)[0]
+    ours, theirs = settings_of(reference.module), settings_of(candidate.module)
+    shared = ours.keys() & theirs.keys()
+    if not fit or not shared or reference.kind != candidate.kind:
+        return fit
+    return fit + _SETTINGS_WEIGHT * sum(ours[name] == theirs[name] for name in shared) / len(shared)
+
+
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
     shapes = tuple((role, held.shape) for role, held in unit.roles.items())
-    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else "")
+    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(settings_of(unit.module)))
 
 
 def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
@@ -212,6 +228,21 @@ def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
+def forward_run(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest run of anchors that goes forward on both sides (branches may be called in another order).
+
+    Longest increasing subsequence, by patience sorting.
+    """
+    tails: list[int] = []
+    chains: list[list[tuple[int, int]]] = []
+    for a, b in anchors:
+        at = bisect_left(tails, b)
+        chain = [*(chains[at - 1] if at else ()), (a, b)]
+        tails[at : at + 1] = [b]
+        chains[at : at + 1] = [chain]
+    return chains[-1] if chains else []
+
+
 def _swapped_by_name(
     pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
@@ -229,6 +260,34 @@ def _swapped_by_name(
             break
         theirs[a], theirs[b] = theirs[b], theirs[a]
     return list(zip(ours.tolist(), theirs.tolist(), strict=True))
+
+
+def _misfits(
+    pairs: list[tuple[int, int]],
+    reference: Sequence[HeldUnit],
+    candidate: Sequence[HeldUnit],
+    names: NDArray[np.float32],
+) -> list[tuple[int, int]]:
+    """Return pairs of units of one kind that are left between the same neighbours, though their shapes do not fit."""
+    ours, theirs = {i for i, _ in pairs}, {j for _, j in pairs}
+    found = []
+    for i, j in _gaps(forward_run(sorted(pairs)), len(reference), len(candidate)):
+        a = [x for x in i if x not in ours and reference[x].kind is not None]
+        b = [x for x in j if x not in theirs]
+        scores = np.zeros((len(a), len(b)), np.float32)
+        for x, y in np.ndindex(scores.shape):
+            if reference[a[x]].kind == candidate[b[y]].kind:
+                scores[x, y] = 1 + names[a[x], b[y]]
+        found += [(a[x], b[y]) for x, y in align_sequences(scores)]
+    return found
+
+
+def _gaps(pairs: list[tuple[int, int]], rows: int, columns: int) -> Iterator[tuple[range, range]]:
+    """Yield the index ranges between neighbouring pairs that go forward on both sides."""
+    last = (-1, -1)
+    for i, j in [*pairs, (rows, columns)]:
+        yield range(last[0] + 1, i), range(last[1] + 1, j)
+        last = (i, j)
 
 
 def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:

@@ -1,0 +1,426 @@
+"""Step both sides, compare losses and statistics, and let a user's own tolerance decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+
+from .models import Kit, array, assert_clean, batch_norm_net, kit, mlp, network, paths, source, told
+
+Kits = tuple[Kit, Kit]
+X = (array(6, 8),)
+
+
+def _mean_square(y: Any) -> Any:
+    return (y * y).mean()
+
+
+def _pair(kits: Kits, build: Any = mlp) -> tuple[Any, Any]:
+    return build(kits[0]), build(kits[1])
+
+
+def _made(kits: Kits, models: Any, name: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
+    return tuple(
+        getattr(one, name)(model, **settings)
+        for one, model, settings in zip(kits, models, (ours, theirs), strict=True)
+    )
+
+
+OPTIMIZERS = [
+    ("sgd", {"lr": 0.1}),
+    ("sgd", {"lr": 0.1, "weight_decay": 0.05}),
+    ("sgd", {"lr": 0.1, "momentum": 0.9}),
+    ("adam", {"lr": 0.01}),
+    ("adamw", {"lr": 0.01, "weight_decay": 0.1}),
+]
+
+
+# Aligned ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "settings"), OPTIMIZERS, ids=str)
+@pytest.mark.parametrize("build", [mlp, batch_norm_net])
+def test_the_same_training_is_aligned(kits: Kits, build: Any, name: str, settings: Any) -> None:
+    models = _pair(kits, build)
+    optimizers = _made(kits, models, name, settings, settings)
+    assert_clean(padiff.diff(*models, X, optimizers=optimizers, steps=3, loss=_mean_square))
+
+
+@pytest.mark.parametrize(("name", "settings"), OPTIMIZERS[:2] + OPTIMIZERS[3:], ids=str)
+def test_the_steps_are_really_taken(kits: Kits, name: str, settings: Any) -> None:
+    models = _pair(kits)
+    twin = mlp(kits[0])
+    with_same_weights(kits[0], models[0], twin)
+    before = _weights(kits[0], models[0])
+    optimizers = _made(kits, models, name, settings, settings)
+    padiff.diff(*models, X, optimizers=optimizers, steps=3, loss=_mean_square)
+    optimizer = getattr(kits[0], name)(twin, **settings)
+    for _ in range(3):
+        _mean_square(twin(kits[0].tensor(X[0]))).backward()
+        optimizer.step()
+        optimizer.clear_grad() if kits[0].name == "paddle" else optimizer.zero_grad()
+    trained, expected = _weights(kits[0], models[0]), _weights(kits[0], twin)
+    for key, value in expected.items():
+        assert not np.array_equal(before[key], value), key
+        np.testing.assert_allclose(trained[key], value, rtol=1e-5, atol=1e-6)
+    theirs = _weights(kits[1], models[1])
+    for key, value in trained.items():
+        np.testing.assert_array_equal(value.T if value.ndim == 2 else value, theirs[key])
+
+
+def with_same_weights(one: Kit, source: Any, target: Any) -> None:
+    """Copy a model's weights to its twin."""
+    if one.name == "torch":
+        target.load_state_dict(source.state_dict())
+    else:
+        target.set_state_dict(source.state_dict())
+
+
+def _weights(one: Kit, model: Any) -> dict[str, np.ndarray]:
+    return {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+
+
+def test_functions_serve_as_optimizers(kits: Kits) -> None:
+    models = _pair(kits)
+    made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.1})
+
+    def stepping(one: Kit, optimizer: Any) -> Any:
+        def step() -> None:
+            optimizer.step()
+            optimizer.clear_grad() if one.name == "paddle" else optimizer.zero_grad()
+
+        return step
+
+    before = _weights(kits[0], models[0])
+    functions = tuple(stepping(one, optimizer) for one, optimizer in zip(kits, made, strict=True))
+    assert_clean(padiff.diff(*models, X, optimizers=functions, steps=2))
+    assert not np.array_equal(before["fc1.weight"], _weights(kits[0], models[0])["fc1.weight"])
+
+
+def test_a_step_does_not_add_to_gradients_that_were_there(kits: Kits) -> None:
+    models = _pair(kits)
+    for one, model in zip(kits, models, strict=True):
+        (model(one.tensor(X[0])) * 100).sum().backward()
+    optimizers = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.1})
+    assert_clean(padiff.diff(*models, X, optimizers=optimizers, steps=2))
+
+
+def test_batch_norm_statistics_are_followed_over_the_steps(kits: Kits) -> None:
+    x = (array(16, 8) * 3 + 1,)
+    models = _pair(kits, batch_norm_net)
+    optimizers = _made(kits, models, "sgd", {"lr": 0.05}, {"lr": 0.05})
+    assert_clean(padiff.diff(*models, x, optimizers=optimizers, steps=3))
+    wrong = batch_norm_net(kits[0]), batch_norm_net(kits[1], momentum=0.2)
+    optimizers = _made(kits, wrong, "sgd", {"lr": 0.05}, {"lr": 0.05})
+    report = padiff.diff(*wrong, x, optimizers=optimizers, steps=3)
+    assert {found.phase for found in report.sources} == {Phase.BUFFER}, told(report)
+    assert {found.step for found in report.sources} == {0, 1, 2}, told(report)
+    assert all("momentum: 0.1" in found.cause and "0.2" in found.cause for found in report.sources)
+
+
+# Apart ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs", "cause"),
+    [
+        ("sgd", {"lr": 0.1}, {"lr": 0.11}, "lr: 0.1 in the reference, 0.11 in the candidate"),
+        (
+            "sgd",
+            {"weight_decay": 0.01},
+            {"weight_decay": 0.0},
+            "weight_decay: 0.01 in the reference, 0.0 in the candidate",
+        ),
+        (
+            "adamw",
+            {"weight_decay": 0.01},
+            {"weight_decay": 0.1},
+            "weight_decay: 0.01 in the reference, 0.1 in the candidate",
+        ),
+        ("adam", {"lr": 1e-3}, {"lr": 2e-3}, "lr: 0.001 in the reference, 0.002 in the candidate"),
+    ],
+    ids=["lr", "weight decay of SGD", "weight decay of AdamW", "lr of Adam"],
+)
+def test_another_setting_is_named(kits: Kits, name: str, ours: Any, theirs: Any, cause: str) -> None:
+    models = _pair(kits)
+    report = padiff.diff(*models, X, optimizers=_made(kits, models, name, ours, theirs))
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert set(paths(report)) == {"fc1", "fc2"}, told(report)
+    weights = [found for found in report.sources if found.what == "weight after the step"]
+    assert weights
+    assert all(cause in found.cause for found in report.sources), told(report)
+
+
+def test_other_betas_are_named_where_they_begin_to_matter(kits: Kits) -> None:
+    models = _pair(kits)
+    # The first step of Adam is the sign of the gradient, whatever the betas.
+    settings = {"betas": (0.9, 0.999)}, {"betas": (0.9, 0.95)}
+    report = padiff.diff(
+        *models, X, optimizers=_made(kits, models, "adam", *settings), steps=3, loss=_mean_square
+    )
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert min(found.step for found in report.sources) >= 1, told(report)
+    assert all("beta2: 0.999 in the reference, 0.95 in the candidate" in f.cause for f in report.sources)
+
+
+def test_another_optimizer_is_named(kits: Kits) -> None:
+    models = _pair(kits)
+    optimizers = kits[0].adam(models[0], 0.01), kits[1].sgd(models[1], 0.01)
+    report = padiff.diff(*models, X, optimizers=optimizers)
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert all("class: 'adam' in the reference, 'sgd' in the candidate" in f.cause for f in report.sources)
+
+
+def test_coupled_and_decoupled_decay_are_told_apart(kits: Kits) -> None:
+    models = _pair(kits)
+    if kits[0].name == "torch":
+        coupled = kits[0].native.optim.Adam(models[0].parameters(), lr=0.01, weight_decay=0.1)
+    else:
+        coupled = kits[0].native.optimizer.Adam(0.01, parameters=models[0].parameters(), weight_decay=0.1)
+    optimizers = coupled, kits[1].adamw(models[1], 0.01, weight_decay=0.1)
+    report = padiff.diff(*models, X, optimizers=optimizers)
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert all("class: 'adam' in the reference, 'adamw' in the candidate" in f.cause for f in report.sources)
+
+
+def test_a_parameter_that_the_optimizer_lacks_is_the_only_one_named(kits: Kits) -> None:
+    models = _pair(kits)
+    rest = [p for name, p in models[1].named_parameters() if name != "fc2.bias"]
+    if kits[1].name == "torch":
+        other = kits[1].native.optim.SGD(rest, lr=0.1)
+    else:
+        other = kits[1].native.optimizer.SGD(0.1, parameters=rest)
+    report = padiff.diff(*models, X, optimizers=(kits[0].sgd(models[0], 0.1), other))
+    places = [(f.candidate.path, f.what) for f in report.sources]
+    assert places == [("fc2", "bias after the step")], told(report)
+
+
+def test_a_function_that_steps_otherwise_is_found(kits: Kits) -> None:
+    models = _pair(kits)
+    made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.2})
+    report = padiff.diff(*models, X, optimizers=(made[0].step, made[1].step))
+    assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert set(paths(report)) == {"fc1", "fc2"}
+
+
+def test_a_schedule_on_one_side_only_is_found_at_its_step(kits: Kits) -> None:
+    models = _pair(kits)
+    made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.1})
+    steps = [0]
+
+    def decaying() -> None:
+        made[1].step()
+        steps[0] += 1
+        if kits[1].name == "torch":
+            made[1].param_groups[0]["lr"] = 0.1 * 0.5 ** steps[0]
+        else:
+            made[1].set_lr(0.1 * 0.5 ** steps[0])
+
+    report = padiff.diff(*models, X, optimizers=(made[0], decaying), steps=3)
+    assert {found.step for found in report.sources} == {1, 2}, told(report)
+
+
+def test_a_fault_of_the_model_is_found_at_every_step(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1], after=lambda y: y * 1.1)
+    optimizers = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.1})
+    report = padiff.diff(*models, X, optimizers=optimizers, steps=2)
+    assert {(f.phase, f.candidate.path, f.step) for f in report.sources} == {
+        (Phase.FORWARD, "", 0),
+        (Phase.FORWARD, "", 1),
+    }, told(report)
+
+
+# Losses -----------------------------------------------------------------------------------------------------
+
+
+def test_losses_are_reported(kits: Kits) -> None:
+    models = _pair(kits)
+    report = padiff.diff(*models, X, loss=_mean_square)
+    assert_clean(report)
+    expected = float(_mean_square(models[0](kits[0].tensor(X[0]))).item())
+    assert report.loss[0] == pytest.approx(expected, rel=1e-6)
+    assert report.loss[1] == pytest.approx(expected, rel=1e-5)
+    assert padiff.diff(*models, X).loss is None
+
+
+def test_a_pair_of_losses_serves_each_side(kits: Kits) -> None:
+    target = array(6, 4, seed=9)
+
+    def loss_of(one: Kit) -> Any:
+        return lambda y: one.functional.mse_loss(y, one.tensor(target))
+
+    losses = loss_of(kits[0]), loss_of(kits[1])
+    models = _pair(kits)
+    report = padiff.diff(*models, X, loss=losses)
+    assert_clean(report)
+    y = models[0](kits[0].tensor(X[0])).detach().numpy()
+    assert report.loss[0] == pytest.approx(float(((y - target) ** 2).mean()), rel=1e-5)
+
+
+def test_the_loss_of_one_framework_class_serves_each_side(kits: Kits) -> None:
+    models = _pair(kits)
+    labels = np.array([0, 1, 2, 3, 0, 1])
+
+    def loss_of(one: Kit) -> Any:
+        return lambda y: one.nn.CrossEntropyLoss()(y, one.tensor(labels))
+
+    assert_clean(padiff.diff(*models, X, loss=(loss_of(kits[0]), loss_of(kits[1]))))
+
+
+def test_a_loss_of_half_the_size_is_a_finding_of_the_loss(kits: Kits) -> None:
+    report = padiff.diff(*_pair(kits), X, loss=(_mean_square, lambda y: _mean_square(y) / 2))
+    assert {found.phase for found in report.sources} == {Phase.LOSS}, told(report)
+    assert report.loss[1] == pytest.approx(report.loss[0] / 2, rel=1e-5)
+
+
+def test_a_loss_with_the_right_value_and_the_wrong_gradient_is_found(kits: Kits) -> None:
+    def detached(y: Any) -> Any:
+        return (y * y.detach()).mean()
+
+    report = padiff.diff(*_pair(kits), X, loss=(_mean_square, detached))
+    assert {found.phase for found in report.sources} == {Phase.LOSS}, told(report)
+    assert "gradient" in report.sources[0].what
+
+
+def test_a_mean_against_a_sum_is_found(kits: Kits) -> None:
+    report = padiff.diff(*_pair(kits), X, loss=(_mean_square, lambda y: (y * y).sum()))
+    assert {found.phase for found in report.sources} == {Phase.LOSS}, told(report)
+
+
+# Tolerances -------------------------------------------------------------------------------------------------
+
+
+def _spiked(kits: Kits, height: float, *, rows: int = 16, columns: int = 8192) -> tuple[Any, Any]:
+    spike = np.zeros((rows, columns), np.float32)
+    spike[3, 77] = height
+
+    def build(one: Kit, extra: Any) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            return self.fc(x) + extra
+
+        return network(one, forward, fc=one.linear(8, columns))
+
+    return build(kits[0], kits[0].tensor(spike * 0)), build(kits[1], kits[1].tensor(spike))
+
+
+def test_strict_looks_at_every_element_and_mean_at_the_mean_error(kits: Kits) -> None:
+    x = (array(16, 8),)
+    models = _spiked(kits, 5.0)
+
+    def aligned(**tolerance: Any) -> bool:
+        return padiff.diff(*models, x, tolerance=tolerance, phase="forward").aligned
+
+    # 5 / 131072 = 3.8e-5
+    assert aligned(atol=1e-4, rtol=1e-4, compare_mode="mean")
+    assert not aligned(atol=1e-5, rtol=1e-7, compare_mode="mean")
+    assert not aligned(atol=4.9, rtol=1e-5, compare_mode="strict")
+    assert aligned(atol=5.1, rtol=1e-5, compare_mode="strict")
+
+
+def test_the_rule_without_a_mode_is_mean(kits: Kits) -> None:
+    models = _spiked(kits, 5.0)
+    x = (array(16, 8),)
+    assert padiff.diff(*models, x, tolerance={"atol": 1e-4, "rtol": 1e-4}, phase="forward").aligned
+
+
+def test_atol_and_rtol_are_those_of_allclose(kits: Kits) -> None:
+    def models(factor: float, shift: float) -> tuple[Any, Any]:
+        return mlp(kits[0]), mlp(kits[1], after=lambda y: y * factor + shift)
+
+    def aligned(factor: float, shift: float, **tolerance: Any) -> bool:
+        rule = {"compare_mode": "strict", **tolerance}
+        return padiff.diff(*models(factor, shift), X, tolerance=rule, phase="forward").aligned
+
+    assert aligned(1.01, 0.0, atol=1e-5, rtol=0.011)
+    assert not aligned(1.01, 0.0, atol=1e-5, rtol=0.009)
+    assert aligned(1.0, 0.01, atol=0.011, rtol=1e-5)
+    assert not aligned(1.0, 0.01, atol=0.009, rtol=1e-5)
+
+
+def test_a_rule_names_the_place_and_says_what_it_rests_on(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1], after=lambda y: y * 1.5)
+    report = padiff.diff(*models, X, tolerance={"atol": 1e-4, "rtol": 1e-4, "compare_mode": "strict"})
+    found = source(report, Phase.FORWARD, "")
+    assert found.between == ("fc2", "end")
+    assert "outside the given tolerance" in found.evidence
+
+
+STRICT = {"atol": 1e-2, "rtol": 1e-2, "compare_mode": "strict"}
+
+
+def test_a_rule_governs_gradients(kits: Kits) -> None:
+    def hooked(factor: float) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            h = self.act(self.fc1(x)) * 1.0
+            h.register_hook(lambda gradient: gradient * factor)
+            return self.fc2(h)
+
+        port = mlp(kits[1])
+        layers = {"fc1": port.fc1, "act": port.act, "fc2": port.fc2}
+        return mlp(kits[0]), network(kits[1], forward, **layers)
+
+    assert padiff.diff(*hooked(1.001), X, tolerance=STRICT).aligned
+    report = padiff.diff(*hooked(3.0), X, tolerance=STRICT)
+    assert {found.phase for found in report.sources} == {Phase.BACKWARD}, told(report)
+
+
+def test_a_rule_governs_the_loss(kits: Kits) -> None:
+    def losses(shift: float) -> Any:
+        return _mean_square, lambda y: _mean_square(y) + shift
+
+    assert padiff.diff(*_pair(kits), X, loss=losses(1e-3), tolerance=STRICT).aligned
+    report = padiff.diff(*_pair(kits), X, loss=losses(1.0), tolerance=STRICT)
+    assert {found.phase for found in report.sources} == {Phase.LOSS}, told(report)
+
+
+def test_a_rule_governs_buffers(kits: Kits) -> None:
+    x = (array(16, 8),)
+
+    def momenta(other: float) -> Any:
+        return batch_norm_net(kits[0]), batch_norm_net(kits[1], momentum=other)
+
+    assert padiff.diff(*momenta(0.1001), x, tolerance=STRICT).aligned
+    report = padiff.diff(*momenta(0.9), x, tolerance=STRICT)
+    assert {found.phase for found in report.sources} == {Phase.BUFFER}, told(report)
+
+
+def test_a_rule_governs_parameters(kits: Kits) -> None:
+    models = _pair(kits)
+    padiff.diff(*models, X)
+    _shift(kits[1], models[1].fc2.bias, 1e-3)
+    assert not padiff.diff(*models, X, transfer=False).aligned
+    assert padiff.diff(*models, X, transfer=False, tolerance=STRICT).aligned
+    _shift(kits[1], models[1].fc2.bias, 1.0)
+    report = padiff.diff(*models, X, transfer=False, tolerance=STRICT)
+    assert {found.phase for found in report.sources} == {Phase.PARAMETER}, told(report)
+
+
+def _shift(one: Kit, parameter: Any, by: float) -> None:
+    values = parameter.detach().numpy() + np.float32(by)
+    if one.name == "torch":
+        parameter.data = one.tensor(values)
+    else:
+        parameter.set_value(values)
+
+
+def test_a_rule_governs_the_update(kits: Kits) -> None:
+    def run(lr: float) -> padiff.Report:
+        models = _pair(kits)
+        optimizers = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": lr})
+        return padiff.diff(*models, X, optimizers=optimizers, tolerance=STRICT, loss=lambda y: y.sum())
+
+    assert run(0.1001).aligned
+    assert {found.phase for found in run(10.0).sources} == {Phase.UPDATE}
+
+
+def test_an_empty_tolerance_is_the_documented_rule() -> None:
+    """An empty dict asks for PaDiff's own 0 and 1e-7, which float32 does not keep: the user's words count."""
+    models = _pair((kit("torch"), kit("paddle")))
+    x = (array(64, 8),)
+    assert not padiff.diff(*models, x, tolerance={"atol": 0.0, "rtol": 0.0}).aligned
+    assert_clean(padiff.diff(*models, x))
