@@ -345,6 +345,23 @@ def test_a_place_is_found_behind_another_style(kits: Kits, style: str, reversed_
     assert found.candidate.location.startswith(f"{__file__}:")
 
 
+@pytest.mark.parametrize("where", [0, 1, 2], ids=["first", "middle", "last"])
+def test_a_fault_in_a_module_of_the_users_own_is_named_there(kits: Kits, where: int) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def build(kit: Kit, factor: float) -> Any:
+        layers = [_scaled(kit, factor if index == where else 1.0) for index in range(3)]
+        return network(kit, forward, layers=kit.modules(layers))
+
+    report = padiff.diff(build(kits[0], 1.0), build(kits[1], 1.5), X)
+    found = source(report, Phase.FORWARD, f"layers.{where}")
+    assert found.between == ("fc", "end")
+    assert found.candidate.location == f"{__file__}:{_scaled.__code__.co_firstlineno + 1}"
+
+
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_a_fault_in_a_wrapper_that_only_the_candidate_has_is_named_there(kits: Kits, where: int) -> None:
     def forward(self: Any, x: Any) -> Any:

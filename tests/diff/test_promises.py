@@ -413,14 +413,16 @@ def test_ten_diffs_leave_nothing_behind(kits: Kits, faulty: bool) -> None:
         assert report.aligned is not faulty
         str(report)
 
-    for _ in range(2):
-        go()
-    before = _live()
-    for _ in range(10):
-        go()
-    after = _live()
-    assert _tensors(after) <= _tensors(before)
-    grown = {cls: count for cls, count in (after - before).items() if count >= 5}
+    go()
+    for _ in range(3):
+        before = _live()
+        for _ in range(10):
+            go()
+        after = _live()
+        assert _tensors(after) <= _tensors(before)
+        grown = {cls: count for cls, count in (after - before).items() if count >= 5}
+        if not grown:
+            break  # caches (of abstract classes, say) fill once; a leak grows every time
     assert not grown
 
 

@@ -318,6 +318,10 @@ class Adapter(ABC):
         """Return what a reader of a report needs: the framework's version, devices, threads."""
 
     @abstractmethod
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is one of this framework's optimizers."""
+
+    @abstractmethod
     def step(self, optimizer: Any) -> None:
         """Let a native optimizer take one step and clear its gradients. A plain callable is simply called."""
 

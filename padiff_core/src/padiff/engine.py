@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from padiff.adapter import Model
 from padiff.align import Alignment, Pair, align
 from padiff.alone import Bench
-from padiff.compare import close, difference
+from padiff.asked import Asked, check_optimizers
+from padiff.compare import difference
 from padiff.errors import BackwardError, InputError, UnusableReference
 from padiff.explain import contrasts
 from padiff.findings import finding_of, merged, place_of
@@ -44,8 +45,6 @@ from padiff.weights import copy_link
 __all__ = ["diff"]
 
 Array = NDArray[Any]
-_PHASES = ("both", "forward", "backward")
-_RULE = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _VICTIM = 1e-3
 _NEAR = 3
 _BY_PLACE = "same kind, shapes and place"
@@ -81,10 +80,11 @@ def diff(
     what cannot be compared: see `padiff.errors`.
     """
     started = time.perf_counter()
-    asked = _Asked(loss, optimizers, steps, phase, transfer, tolerance, seed)
+    asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed)
     sides = adapter_for(reference).wrap(reference), adapter_for(candidate).wrap(candidate)
     for name, model in zip(("reference", "candidate"), sides, strict=True):
-        _check_device(name, model)
+        _check_side(name, model)
+    check_optimizers(asked.optimizers, sides[0].adapter, sides[1].adapter)
     resolved = resolve(mapping, *sides)
     given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
     tasks, notes = _tasks(sides, given, asked)
@@ -95,76 +95,14 @@ def diff(
         return engine.report(notes, time.perf_counter() - started)
 
 
-@attrs.frozen
-class _Asked:
-    """Hold what the caller asked for, checked."""
-
-    loss: Any
-    optimizers: Any = attrs.field()
-    steps: int = attrs.field()
-    phase: str = attrs.field()
-    transfer: bool
-    tolerance: Mapping[str, Any] | None = attrs.field()
-    seed: int
-
-    @phase.validator
-    def _known(self, _: Any, value: str) -> None:
-        if value not in _PHASES:
-            msg = f"phase is {value!r}.\nHint: one of {', '.join(map(repr, _PHASES))}."
-            raise InputError(msg)
-
-    @optimizers.validator
-    def _pair(self, _: Any, value: Any) -> None:
-        if value is not None and not (isinstance(value, tuple | list) and len(value) == 2):
-            msg = (
-                f"optimizers is {type(value).__qualname__}; expected a pair.\n"
-                "Hint: optimizers=(for_the_reference, for_the_candidate)."
-            )
-            raise InputError(msg)
-
-    @steps.validator
-    def _positive(self, _: Any, value: int) -> None:
-        if not isinstance(value, int) or value < 1:
-            msg = f"steps is {value!r}; expected a whole number from 1.\nHint: steps=1 compares one run."
-            raise InputError(msg)
-        if value > 1 and (self.optimizers is None or self.phase == "forward"):
-            msg = (
-                f"steps is {value}, and without optimizers (or without the backward pass) every step is the same.\n"
-                "Hint: optimizers=(for_the_reference, for_the_candidate), phase='both'."
-            )
-            raise InputError(msg)
-
-    @tolerance.validator
-    def _rules(self, _: Any, value: Any) -> None:
-        if value is None:
-            return
-        unknown = [key for key in value if key not in _RULE] if isinstance(value, Mapping) else [repr(value)]
-        mode = "mean" if unknown else value.get("compare_mode", "mean")
-        if unknown or mode not in ("mean", "strict"):
-            wrong = ", ".join(map(str, unknown)) or f"compare_mode={mode!r}"
-            msg = (
-                f"tolerance has {wrong}; expected a dict with atol, rtol and compare_mode ('mean' or 'strict').\n"
-                "Hint: leave it out, and the models' own rounding decides."
-            )
-            raise InputError(msg)
-
-    @property
-    def backward(self) -> bool:
-        """Return whether the backward pass runs."""
-        return self.phase != "forward"
-
-    @property
-    def rule(self) -> Callable[[Array, Array], bool] | None:
-        """Return the user's own rule."""
-        if self.tolerance is None:
-            return None
-        asked = {**_RULE, **self.tolerance}
-        return lambda ours, theirs: close(
-            ours, theirs, atol=asked["atol"], rtol=asked["rtol"], mode=asked["compare_mode"]
-        )
-
-
-def _check_device(name: str, model: Model) -> None:
+def _check_side(name: str, model: Model) -> None:
+    """Raise `InputError` where a model is not built yet, or lies partly elsewhere."""
+    try:
+        for parameter in model.parameters().values():
+            _ = parameter.shape  # what is not built yet has none
+    except InputError as error:
+        msg = f"in the {name}, {error}"
+        raise InputError(msg) from None
     devices = model.device.split(",")
     if len(devices) > 1 and "cpu" in devices:
         msg = (
@@ -174,7 +112,7 @@ def _check_device(name: str, model: Model) -> None:
         raise InputError(msg)
 
 
-def _tasks(sides: tuple[Model, Model], given: Any, asked: _Asked) -> tuple[tuple[Task, Task], list[Note]]:
+def _tasks(sides: tuple[Model, Model], given: Any, asked: Asked) -> tuple[tuple[Task, Task], list[Note]]:
     notes = []
     losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
     if len(losses) != 2 or not all(one is None or callable(one) for one in losses):
@@ -194,7 +132,7 @@ class _Engine:
     """Run the steps of one diff and gather what they show."""
 
     def __init__(
-        self, sides: tuple[Model, Model], tasks: tuple[Task, Task], asked: _Asked, resolved: Resolved, progress: Progress, stack: ExitStack
+        self, sides: tuple[Model, Model], tasks: tuple[Task, Task], asked: Asked, resolved: Resolved, progress: Progress, stack: ExitStack
     ) -> None:
         self.reference, self.candidate = sides
         self.tasks = tasks
@@ -302,7 +240,7 @@ class _Engine:
     def _judge(self, trace: Trace, alignment: Alignment) -> _Judged:
         assert self.pairing is not None
         forced = force(self.candidate, self.tasks[1], alignment, trace, self.pairing.matches, self.asked.rule)
-        judge = Judge(self._bench(trace, alignment, forced.own), trace, forced)
+        judge = Judge(self._bench(trace, alignment, forced.own), trace, forced, loss=self.tasks[0].loss is not None)
         return _Judged(judge, forced, judge.forward())
 
     def _gather(self, step: int, trace: Trace, free: Trace, judged: _Judged) -> None:

@@ -21,7 +21,7 @@ from padiff.explain import contrasts
 from padiff.force import Check, Spot
 from padiff.forced import Forced, StateCheck
 from padiff.report import Figures, Phase, Verdict
-from padiff.settle import Ruling, Settler, is_suspect, relative
+from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Ruling, Settler, is_suspect, relative
 from padiff.trace import Trace
 from padiff.units import Held
 from padiff.weights import canonical
@@ -58,11 +58,13 @@ class Suspicion:
 class Judge:
     """Judge one forced run."""
 
-    def __init__(self, bench: Bench, trace: Trace, forced: Forced) -> None:
+    def __init__(self, bench: Bench, trace: Trace, forced: Forced, *, loss: bool) -> None:
         self.alignment: Alignment = bench.alignment
         self.trace = trace
         self.forced = forced
         self.settler = Settler(bench)
+        self.loss = loss
+        """Whether the user gave a loss; the default one is the same on both sides."""
         self.notes: set[str] = set()
         self._moved: set[int] = set()
         """Calls that only passed on a wrong mask."""
@@ -79,7 +81,7 @@ class Judge:
                 continue
             if check.close is not None:
                 ruling = _classic(check)
-            elif is_suspect(check.difference, truth.dtype) or _contrasted(owner):
+            elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
                 ruling = self.settler.settle(owner, _value(spot), check.difference, truth)
             else:
                 continue
@@ -122,7 +124,9 @@ class Judge:
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
-            suspect = is_suspect(check.difference, dtype) if check.close is None else not check.close
+            suspect = not check.close
+            if check.close is None:
+                suspect = is_suspect(check.difference, dtype, quiet=QUIET_BACKWARD)
             if check.backward and suspect:
                 suspicion = self._blame(check, expected, excused)
                 if suspicion is not None:
@@ -160,11 +164,11 @@ class Judge:
         figures = Figures(apart.rel_l2, apart.max_abs)
         if apart.rel_l2 <= _HOOKED and check.close is None:
             return None
-        if any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
+        if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
             return Suspicion(root, Phase.LOSS, f"gradient of {_name(spot)}", ruling, root.candidate.index)
         text = "every call that takes the tensor gets it right alone; seen in the whole model only"
-        pair = suspects[0] if suspects else spot.pair
+        pair = (suspects or self._sharing(spot) or [spot.pair])[0]
         return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), spot)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
@@ -218,13 +222,14 @@ class Judge:
         pairs = self.alignment.using(check.match.candidate.module)
         if not pairs or any(id(pair) in excused for pair in pairs):
             return None
-        if self._bessel(check, pairs):
+        if self._bessel(check):
             self.notes.add(
                 f"running variances are tracked with n/(n-1) by one framework and without by the other "
                 f"({self.settler.bench.reference.name}, {self.settler.bench.candidate.name}): taken as a convention"
             )
             return None
-        if not _state_suspect(check):
+        suspect = is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_LIBRARY)
+        if not (suspect if check.close is None else not check.close):
             return None
         read = _of_parameter(check, lambda alone: alone.buffers)
         truth = check.reference if len(pairs) == 1 else None
@@ -234,13 +239,14 @@ class Judge:
         what = f"buffer {check.link.candidate.part.parameter} after the run"
         return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
 
-    def _bessel(self, check: StateCheck, pairs: list[Pair]) -> bool:
+    def _bessel(self, check: StateCheck) -> bool:
         """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
         bench, module = self.settler.bench, check.match.reference.module
-        if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(pairs) != 1:
+        calls = [call for call in self.trace.calls if call.module.native is module.native]
+        if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(calls) != 1:
             return False
         momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
-        values = pairs[0].reference.inputs[0].shape if pairs[0].reference.inputs else ()
+        values = calls[0].inputs[0].shape if calls[0].inputs else ()
         count = int(np.prod(values)) // max(check.reference.size, 1)
         if momentum is None or count < 2:
             return False
@@ -250,7 +256,9 @@ class Judge:
         ratio = count / (count - 1)
         eps = np.dtype(np.float32)
         return any(
-            not is_suspect(difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps)
+            not is_suspect(
+                difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps, quiet=QUIET_LIBRARY
+            )
             for r in (ratio, 1 / ratio)
         )
 
@@ -258,7 +266,14 @@ class Judge:
 def _state_suspect(check: StateCheck) -> bool:
     if check.close is not None:
         return not check.close
-    return is_suspect(check.difference, check.reference.dtype, check.scale)
+    return is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_BACKWARD)
+
+
+def _quiet(pair: Pair) -> float:
+    """Return how many machine epsilons of local error need no settling."""
+    kind = pair.reference.module.kind
+    alone = not pair.reference.children and not pair.candidate.children
+    return QUIET_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else QUIET
 
 
 def _classic(check: Check) -> Ruling:

@@ -20,14 +20,19 @@ from padiff.compare import Difference, difference
 from padiff.explain import contrasts
 from padiff.report import Figures, Verdict
 
-__all__ = ["Ruling", "Settler", "epsilon", "is_suspect", "relative"]
+__all__ = ["QUIET", "QUIET_BACKWARD", "QUIET_LIBRARY", "Ruling", "Settler", "epsilon", "is_suspect", "relative"]
 
 Array = NDArray[Any]
 Reader = Callable[[Alone, bool], Array | None]
 """Takes one value from what a call did alone; the flag is true for the reference's side."""
 
-_QUIET = 4.0
+QUIET = 4.0
 """A local error of so many machine epsilons (relative L2) needs no settling; aligned float32 calls show up to 2.5."""
+QUIET_LIBRARY = 32.0
+"""The same for a framework's own module of a known kind with equal hyper-parameters: large sums show up to 8, and a
+fault in such a module is none of the port's."""
+QUIET_BACKWARD = 128.0
+"""The same for gradients: a fault that is not seen forward (a detach, a hook) is gross."""
 _QUIET_ELEMENT = 64.0
 """The same for the largest error of one element, against the root mean square."""
 _TOGETHER = 1e-8
@@ -61,19 +66,20 @@ def epsilon(dtype: np.dtype[Any]) -> float:
     return float(ml_dtypes.finfo(dtype).eps) if dtype.kind == "V" else float(np.finfo(dtype).eps)
 
 
-def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0) -> bool:
+def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0, quiet: float = QUIET) -> bool:
     """Return whether a local error is more than the format's own rounding explains at first sight.
 
     ``scale`` is the magnitude (root mean square) of what the value was computed from, where the value itself may be
-    zero but for rounding: the gradient of a bias that a normalisation cancels.
+    zero but for rounding: the gradient of a bias that a normalisation cancels. ``quiet`` is how many machine epsilons
+    need no settling.
     """
     if apart.equal:
         return False
     eps = epsilon(dtype)
     if eps == 0 or eps > _COARSE or not apart.shape_equal or apart.nan_mismatch:
         return True
-    bound = _QUIET_ELEMENT * eps * max(apart.scale, scale) * max(1.0, np.log10(max(apart.count, 1)))
-    return relative(apart, scale) > _QUIET * eps or bool(apart.max_abs > bound)
+    bound = _QUIET_ELEMENT * quiet / QUIET * eps * max(apart.scale, scale) * max(1.0, np.log10(max(apart.count, 1)))
+    return relative(apart, scale) > quiet * eps or bool(apart.max_abs > bound)
 
 
 def relative(apart: Difference, scale: float = 0.0) -> float:

@@ -19,7 +19,7 @@ from padiff.adapter import Adapter
 from padiff.layers import Rule
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
-from padiff_paddle.optim import settings_of, step
+from padiff_paddle.optim import inner, settings_of, step
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
 
 __all__ = ["PaddleAdapter"]
@@ -122,6 +122,10 @@ class PaddleAdapter(Adapter):
             "cuda": str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else "none",
             "threads": str(os.environ.get("OMP_NUM_THREADS", threads)),
         }
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is a ``paddle.optimizer.Optimizer``, or one inside of fleet's wrappers."""
+        return isinstance(inner(value), paddle.optimizer.Optimizer)
 
     def step(self, optimizer: Any) -> None:
         """Let an optimizer take one step and clear its gradients."""

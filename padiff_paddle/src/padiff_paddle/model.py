@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from paddle.base import core
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter
-from padiff.errors import LiftError, UnwatchableModel
+from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.tensor import array_of, device_of, dtype_of, from_array, is_inexact, numpy_dtype, relayed
@@ -172,12 +172,12 @@ class PaddleModel(Model):
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Put back gradients, ``stop_gradient``, modes, and buffers bit for bit."""
+        """Put back gradients, ``stop_gradient``, modes, plain attributes, and buffers bit for bit."""
         parameters = [item.native for item in self.parameters().values()]
         flags = [(native, native.stop_gradient) for native in parameters]
         layers = [layer for _, layer in self.native.named_sublayers(include_self=True)]
         modes = [(layer, layer.training) for layer in layers]
-        held = [(layer, dict(layer._buffers)) for layer in layers]
+        attributes = [_Attributes(layer) for layer in layers]
         with paddle.no_grad():
             values = [
                 (item.native, item.native.detach().clone())
@@ -188,9 +188,8 @@ class PaddleModel(Model):
         try:
             yield
         finally:
-            for layer, buffers in held:
-                layer._buffers.clear()
-                layer._buffers.update(buffers)
+            for kept in attributes:
+                kept.restore()
             with paddle.no_grad():
                 for native, value in values:
                     native.copy_(value, True)
@@ -260,6 +259,20 @@ def _check(native: Any) -> None:
             msg = f"{where} runs through paddle.jit.to_static(full_graph=True): hooks run once, at tracing.\n"
             msg += "Hint: build it without to_static or with full_graph=False, or call .forward.rollback()."
             raise UnwatchableModel(msg)
+
+
+    _check_built(native)
+
+
+def _check_built(native: Any) -> None:
+    """Raise `InputError` where parameters have no values yet; to Paddle they are merely empty."""
+    for path, layer in native.named_sublayers(include_self=True):
+        for name, parameter in layer._parameters.items():
+            lazy = getattr(parameter, "_init_func", None) is not None
+            if lazy and not parameter._is_initialized():
+                msg = f"{f'{path}.{name}' if path else name!r} has no values yet: it was made under "
+                msg += "paddle.LazyGuard.\nHint: call .initialize() on every parameter before the diff."
+                raise InputError(msg)
 
 
 def _walk(layer: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -341,6 +354,40 @@ def _cast(native: Any, dtype: str) -> None:
     except Exception as error:
         msg = f"cannot hold {native.name!r} of dtype {dtype_of(native)} as {dtype}: {error}"
         raise LiftError(msg) from error
+
+
+@cache
+def _machinery() -> frozenset[str]:
+    """Return the names of the attributes that Paddle itself keeps on every layer."""
+    return frozenset(vars(paddle.nn.Layer()))
+
+
+class _Attributes:
+    """Remember a layer's plain attributes and its buffers: the objects, which a run may exchange.
+
+    A tensor in a plain attribute is a buffer to Paddle: a cache that is None moves there when a run fills it.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = layer
+        self._plain = self._now()
+        self._buffers = dict(layer._buffers)
+        self._transient = set(layer._non_persistable_buffer_names_set)
+
+    def _now(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self._layer).items() if name not in _machinery()}
+
+    def restore(self) -> None:
+        """Put them back, in place."""
+        buffers, transient = self._layer._buffers, self._layer._non_persistable_buffer_names_set
+        buffers.clear()
+        buffers.update(self._buffers)
+        transient.clear()
+        transient.update(self._transient)
+        attributes = vars(self._layer)
+        for name in self._now().keys() - self._plain.keys():
+            del attributes[name]
+        attributes.update(self._plain)
 
 
 class _Gradients:

@@ -7,7 +7,7 @@ from typing import Any
 
 import paddle
 
-__all__ = ["settings_of", "step"]
+__all__ = ["inner", "settings_of", "step"]
 
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
@@ -35,7 +35,7 @@ _FAMILIES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
 _FIXED: Mapping[str, Mapping[str, Any]] = {"SGD": {"momentum": 0.0, "nesterov": False}}
 
 
-def _inner(optimizer: Any) -> Any:
+def inner(optimizer: Any) -> Any:
     """Return the optimizer inside fleet's wrappers."""
     while hasattr(optimizer, "_inner_opt"):
         optimizer = optimizer._inner_opt
@@ -63,7 +63,7 @@ def _decay(optimizer: Any) -> dict[str, float]:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
-    optimizer = _inner(optimizer)
+    optimizer = inner(optimizer)
     if not hasattr(optimizer, "get_lr"):
         return {}
     settings: dict[str, Any] = {"class": type(optimizer).__name__.lower(), "lr": float(optimizer.get_lr())}

@@ -116,6 +116,10 @@ class TorchAdapter(Adapter):
             found["cudnn tf32"] = str(torch.backends.cudnn.allow_tf32)
         return found
 
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is a `torch.optim.Optimizer`."""
+        return isinstance(value, torch.optim.Optimizer)
+
     def step(self, optimizer: Any) -> None:
         """Let an optimizer take one step and clear its gradients."""
         optim.step(optimizer)
