@@ -1,6 +1,6 @@
 """Match the calls of two runs: which call of the candidate does what a call of the reference does.
 
-1. What the user maps is fixed.
+1. What the user maps is fixed, and nothing inside of it is matched.
 2. Calls of modules whose parameters were matched anchor each other, in execution order.
 3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
 4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -22,6 +22,7 @@ from padiff.weights import UnitMatch, align_sequences, forward_run
 
 __all__ = ["Alignment", "Pair", "align", "pair_leaves"]
 
+_MAPPED = "mapped by the user"
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _SAME = 1e-3
@@ -90,6 +91,11 @@ class Alignment:
         deepest = max((len(pair.candidate.path) for pair in above), default=0)
         return [pair for pair in above if len(pair.candidate.path) == deepest]
 
+    def is_inside(self, call: Call) -> bool:
+        """Return whether a call lies inside of one that the user mapped, which is compared as a whole."""
+        around = ((self.of_reference(above), self.of_candidate(above)) for above in call.ancestors())
+        return any(pair is not None and pair.why == _MAPPED for pairs in around for pair in pairs)
+
     def without(self, dropped: Sequence[Pair]) -> Alignment:
         """Return the alignment with some pairs taken apart."""
         gone = {id(pair) for pair in dropped}
@@ -153,7 +159,9 @@ def align(
     reference: Trace, candidate: Trace, matches: Sequence[UnitMatch], fixed: Mapping[str, str] | None = None
 ) -> Alignment:
     """Match the calls of two traces. ``fixed`` maps reference module paths to candidate module paths."""
-    anchors = _Anchors(reference, candidate, matches)
+    mapped = dict(fixed or {})
+    inside = {*_below(reference, mapped.keys()), *_below(candidate, mapped.values())}
+    anchors = _Anchors(reference, candidate, matches, inside)
     pairs: dict[int, Pair] = {}
     taken: set[int] = set()
 
@@ -163,13 +171,13 @@ def align(
             taken.add(id(theirs))
 
     tie(reference.root, candidate.root, "the root")
-    for ours, theirs in _mapped(reference, candidate, fixed or {}):
-        tie(ours, theirs, "mapped by the user")
+    for ours, theirs in _mapped(reference, candidate, mapped):
+        tie(ours, theirs, _MAPPED)
     for ours, theirs in anchors.covering():
         tie(ours, theirs, "holds the same parameters")
     for ours, theirs in anchors.overlapping(pairs, taken):
         tie(ours, theirs, "holds mostly the same parameters")
-    _tie_between(pairs, anchors)
+    _tie_between(pairs, anchors, inside)
     return Alignment(
         sorted(pairs.values(), key=lambda pair: pair.candidate.index),
         [call for call in reference.calls if id(call) not in pairs],
@@ -189,10 +197,19 @@ def _mapped(reference: Trace, candidate: Trace, fixed: Mapping[str, str]) -> Ite
         yield from zip(ours, theirs, strict=False)
 
 
+def _below(trace: Trace, paths: Collection[str]) -> Iterator[int]:
+    """Yield the ids of the calls below the calls of some modules."""
+    for call in trace.calls:
+        if any(above.path in paths for above in call.ancestors()):
+            yield id(call)
+
+
 class _Anchors:
     """Number the executions of matched units, and know which calls cover which."""
 
-    def __init__(self, reference: Trace, candidate: Trace, matches: Sequence[UnitMatch]) -> None:
+    def __init__(
+        self, reference: Trace, candidate: Trace, matches: Sequence[UnitMatch], inside: Collection[int]
+    ) -> None:
         ours, theirs = reference.by_module(), candidate.by_module()
         self._reference: dict[int, set[int]] = {}
         self._candidate: dict[int, set[int]] = {}
@@ -204,6 +221,10 @@ class _Anchors:
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
                 number += 1
+        for key in inside:
+            # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
+            self._reference.pop(key, None)
+            self._candidate.pop(key, None)
         self._samples = reference.samples, candidate.samples
         self._calls = {id(call): call for trace in (reference, candidate) for call in trace.calls}
 
@@ -295,14 +316,14 @@ def _borders(call: Call) -> tuple[object, ...]:
     return (_shapes(call.inputs[:1]), _shapes(call.outputs))
 
 
-def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors) -> None:
+def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors, inside: Collection[int]) -> None:
     """Match calls without parameters, region by region, between the calls that are matched already."""
     matched_candidates = {id(pair.candidate): pair for pair in pairs.values()}
     regions: list[tuple[Call, Call]] = [(pair.reference, pair.candidate) for pair in pairs.values()]
     while regions:
         ours_top, theirs_top = regions.pop()
-        ours = list(_region(ours_top, lambda call: id(call) in pairs))
-        theirs = list(_region(theirs_top, lambda call: id(call) in matched_candidates))
+        ours = [call for call in _region(ours_top, lambda c: id(c) in pairs) if id(call) not in inside]
+        theirs = [c for c in _region(theirs_top, lambda c: id(c) in matched_candidates) if id(c) not in inside]
         anchors = forward_run(
             [(i, theirs.index(pairs[id(call)].candidate)) for i, call in enumerate(ours) if _inside(call, pairs, theirs)]
         )

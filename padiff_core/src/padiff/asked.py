@@ -24,17 +24,26 @@ _SEEDS = 2**63
 _PAIR = "Hint: optimizers=(for_the_reference, for_the_candidate)"
 
 
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number of numpy's as Python's own, which every generator takes."""
+    return int(value) if _whole(value) else value
+
+
 @attrs.frozen
 class Asked:
     """Hold what the caller asked for, checked."""
 
     loss: Any
     optimizers: Any = attrs.field()
-    steps: int = attrs.field()
+    steps: int = attrs.field(converter=_plain)
     phase: str = attrs.field()
     transfer: bool
     tolerance: Mapping[str, Any] | None = attrs.field()
-    seed: int = attrs.field()
+    seed: int = attrs.field(converter=_plain)
 
     @phase.validator
     def _known(self, _: Any, value: str) -> None:
@@ -92,10 +101,6 @@ class Asked:
         return lambda ours, theirs: close(
             ours, theirs, atol=asked["atol"], rtol=asked["rtol"], mode=asked["compare_mode"]
         )
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _wrong_in(tolerance: Any) -> list[str]:

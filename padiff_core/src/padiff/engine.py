@@ -35,7 +35,7 @@ from padiff.pairing import (
 )
 from padiff.plugins import adapter_for
 from padiff.progress import Progress, shown
-from padiff.record import Task, first_nonfinite, is_finite, record
+from padiff.record import Task, first_nonfinite, is_finite, nonfinite_inputs, record
 from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
 from padiff.store import ValueStore, temporary_store
 from padiff.trace import Call, Leaf, Trace
@@ -192,7 +192,14 @@ class _Engine:
         self.findings = [self._located(_at_home(f, judged.judge.alignment), judged.judge.alignment) for f in self.findings]
         if self.asked.optimizers is not None and self.asked.backward:
             updates = step_both(
-                self.reference, self.candidate, self.asked.optimizers, self.pairing.matches, trace, step
+                self.reference,
+                self.candidate,
+                self.asked.optimizers,
+                self.pairing.matches,
+                trace,
+                step,
+                self.resolved.ignored,
+                self.asked.rule,
             )
             self.findings += [self._located(finding, judged.judge.alignment) for finding in updates]
             self._carry_buffers(trace)
@@ -213,7 +220,11 @@ class _Engine:
         elif self.asked.transfer:
             copy_parameters(pairing)
         self.findings += parameter_findings(
-            pairing, self.resolved.ignored, copied=self.asked.transfer, backward=backward
+            pairing,
+            self.resolved.ignored,
+            copied=self.asked.transfer,
+            backward=backward,
+            rule=self.asked.rule,
         )
         return pairing
 
@@ -224,12 +235,13 @@ class _Engine:
     def _force(self, trace: Trace, free: Trace, alignment: Alignment) -> _Judged:
         """Run the candidate forced; where a composite ends elsewhere than its match, take them apart and try again."""
         first = self._judge(trace, alignment)
-        doubtful = [p for s in first.forward if (p := _may_be_mismatched(s, first.judge, trace, free)) is not None]
+        rough = first.judge.forward(rough=True)
+        doubtful = [p for s in rough if (p := _may_be_mismatched(s, rough, first.judge, trace, free)) is not None]
         if not doubtful:
             return first
         second = self._judge(trace, alignment.without(doubtful))
-        seen = {_spot_key(s) for s in first.forward}
-        fresh = [s for s in second.forward if s.verdict is Verdict.DIFFERS and _spot_key(s) not in seen]
+        seen = {_spot_key(s) for s in rough}
+        fresh = [s for s in second.judge.forward(rough=True) if _spot_key(s) not in seen]
         wrong = [pair for pair in dict.fromkeys(doubtful) if not _spoils(pair, fresh, second.judge)]
         if not wrong:
             return first
@@ -241,11 +253,11 @@ class _Engine:
         assert self.pairing is not None
         forced = force(self.candidate, self.tasks[1], alignment, trace, self.pairing.matches, self.asked.rule)
         judge = Judge(self._bench(trace, alignment, forced.own), trace, forced, loss=self.tasks[0].loss is not None)
-        return _Judged(judge, forced, judge.forward())
+        return _Judged(judge, forced)
 
     def _gather(self, step: int, trace: Trace, free: Trace, judged: _Judged) -> None:
         """Turn what one step showed into findings, counts and notes."""
-        judge, forward = judged.judge, judged.forward
+        judge, forward = judged.judge, judged.judge.forward()
         changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER}
         backward = judge.backward(forward) if self.asked.backward else []
         state = judge.state([*forward, *backward])
@@ -385,7 +397,8 @@ class _Engine:
             else:
                 plain = Verdict.ROUNDING if id(pair) in apart else Verdict.EQUAL
                 self.counts[worst.get(id(pair), plain).value] += 1
-        left = len(judge.alignment.left_reference) + len(judge.alignment.left_candidate)
+        calls = judge.alignment.left_reference + judge.alignment.left_candidate
+        left = sum(not judge.alignment.is_inside(call) for call in calls)
         if left:
             self.counts[Verdict.UNMATCHED.value] += left
 
@@ -458,7 +471,6 @@ class _Engine:
 class _Judged:
     judge: Judge
     forced: Forced
-    forward: list[Suspicion]
 
 
 _LOSS = 1e-5
@@ -472,15 +484,17 @@ def _check_reference(trace: Trace) -> None:
             "Hint: padiff looks into tuples, lists, dicts, named tuples and dataclasses; return tensors in one of those."
         )
         raise UnusableReference(msg)
-    finite = all(map(is_finite, trace.outputs)) and (trace.loss is None or np.isfinite(trace.loss))
-    if finite:
+    finite = all(map(is_finite, trace.outputs))
+    if finite and (trace.loss is None or np.isfinite(trace.loss)):
         return
-    call = first_nonfinite(trace)
     where = "in its loss"
+    # An infinity inside may be meant (a mask), and so may one among the inputs, while the outputs are finite.
+    call = None if finite else first_nonfinite(trace)
     if call is not None:
         place = place_of(call)
         where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}), {place.location}"
     msg = (
+        f"{'' if finite else nonfinite_inputs(trace)}"
         f"the reference computes NaN or Inf, {where}; nothing can be compared with that.\n"
         "Hint: give inputs and weights under which the reference is finite."
     )
@@ -511,7 +525,9 @@ def _with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
     return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)
 
 
-def _may_be_mismatched(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> Pair | None:
+def _may_be_mismatched(
+    suspicion: Suspicion, all_of_them: Sequence[Suspicion], judge: Judge, trace: Trace, free: Trace
+) -> Pair | None:
     """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
     spot = suspicion.spot
     if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
@@ -523,6 +539,10 @@ def _may_be_mismatched(suspicion: Suspicion, judge: Judge, trace: Trace, free: T
     if spot.what == "input":
         return pair if pair.why == _BY_PLACE and not pair.candidate.children else None
     if pair.reference.children or pair.candidate.children or not same_kind:
+        return pair
+    around = judge.around(pair)
+    if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
+        # What follows is wrong too, though it was fed: the reference's value was put in at another point.
         return pair
     return pair if _ends_elsewhere(suspicion, judge, trace, free) else None
 
@@ -554,7 +574,7 @@ def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
     spot = suspicion.spot
-    return (None,) if spot is None else (spot.what, spot.reference.token)
+    return (None,) if spot is None else (spot.what, spot.reference.token, id(spot.pair))
 
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
@@ -608,7 +628,7 @@ def _setting_notes(alignment: Alignment, found: Sequence[Finding]) -> Iterator[N
 def _unmatched_notes(alignment: Alignment) -> Iterator[Note]:
     """Yield the calls without counterpart; the calls around them agree, or are findings."""
     for side, calls in (("reference", alignment.left_reference), ("candidate", alignment.left_candidate)):
-        for call in calls:
+        for call in (call for call in calls if not alignment.is_inside(call)):
             place = place_of(call)
             text = f"only the {side} calls {call.path!r}; judged with the code around it"
             yield Note(text, place, None) if side == "reference" else Note(text, None, place)

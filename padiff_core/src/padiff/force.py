@@ -217,6 +217,7 @@ class Forcer(Watcher):
         if value is None:
             return
         truth = None if self._truth is None else self._truth.value(spot.reference)
+        apart = None
         if truth is not None:
             apart = difference(truth, tensor.view())
             if apart.equal and truth is value:
@@ -229,8 +230,11 @@ class Forcer(Watcher):
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()
                 return
-        # A tensor that stands for two of the reference's keeps the first in its memory: other code relies on it.
-        if new and self._memory.overwrite(tensor, value):
+        # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
+        # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
+        # a tensor stands for two of the reference's.
+        gross = apart is not None and apart.rel_l2 > _ALIKE
+        if gross and new and self._memory.overwrite(tensor, value):
             self._hold(tensor, token, spot)
             return
         changed[index] = tensor.swapped(value)

@@ -30,6 +30,7 @@ __all__ = ["Judge", "Suspicion"]
 
 Array = NDArray[Any]
 
+_GROSS = 1e-2
 _HOOKED = 1e-4
 """A gradient so far off in the model, and right alone, was changed on its way."""
 
@@ -69,8 +70,11 @@ class Judge:
         self._moved: set[int] = set()
         """Calls that only passed on a wrong mask."""
 
-    def forward(self) -> list[Suspicion]:
-        """Settle the forward suspects; return all that is more than rounding, in execution order."""
+    def forward(self, *, rough: bool = False) -> list[Suspicion]:
+        """Settle the forward suspects; return all that is more than rounding, in execution order.
+
+        With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
+        """
         found = []
         for check in self.forced.checks:
             spot, owner = check.spot, check.spot.owner
@@ -81,13 +85,15 @@ class Judge:
                 continue
             if check.close is not None:
                 ruling = _classic(check)
+            elif rough and check.difference.rel_l2 > _GROSS:
+                ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
             elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
                 ruling = self.settler.settle(owner, _value(spot), check.difference, truth)
             else:
                 continue
             if ruling.verdict is not Verdict.ROUNDING:
                 found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, spot))
-        return [self._traced_to_masks(suspicion) for suspicion in found]
+        return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
 
     def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""

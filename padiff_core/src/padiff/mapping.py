@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -53,19 +53,32 @@ class Resolved:
 def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, candidate: Model) -> Resolved:
     """Find the modules that a mapping names.
 
-    Raises `MappingError` for an entry that is in neither model, or that ties two modules of one model.
+    Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that ties
+    a module twice.
     """
     if mapping is None:
         return Resolved()
     layer_map = mapping if isinstance(mapping, LayerMap) else _from_dict(mapping)
+    if not isinstance(layer_map.map, Mapping):
+        msg = (
+            f"LayerMap.map is {type(layer_map.map).__qualname__}; expected a dict of modules.\n"
+            "Hint: layer_map.map = {layer.attn: module.attn}"
+        )
+        raise MappingError(msg)
     finder = _Finder(reference, candidate)
-    pairs = dict(finder.pair(a, b) for a, b in layer_map.map.items())
+    pairs = _one_to_one(finder.pair(a, b) for a, b in layer_map.map.items())
     ignored: set[int] = set()
     for entry in layer_map.ignored:
         ignored.update(id(module) for module, _ in finder.modules(entry))
     for entry in layer_map.ignored_with_children:
         ignored.update(id(module) for module in finder.below(entry))
     for entry, cls in layer_map.ignored_classes:
+        if not isinstance(cls, type):
+            msg = (
+                f"LayerMap ignores the class {_shown(cls)}, which is no class.\n"
+                "Hint: give the class itself: layer_map.ignore_class(module, nn.Linear)"
+            )
+            raise MappingError(msg)
         found = [module for module in finder.below(entry) if isinstance(module, cls)]
         if not found:
             msg = (
@@ -75,6 +88,25 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
             raise MappingError(msg)
         ignored.update(map(id, found))
     return Resolved(pairs, frozenset(ignored))
+
+
+def _one_to_one(found: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return pairs of paths as a dict; raise `MappingError` where a module of either side is tied twice."""
+    pairs: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for ours, theirs in found:
+        if pairs.setdefault(ours, theirs) != theirs:
+            raise MappingError(_twice("reference", ours, pairs[ours], theirs))
+        if back.setdefault(theirs, ours) != ours:
+            raise MappingError(_twice("candidate", theirs, back[theirs], ours))
+    return pairs
+
+
+def _twice(side: str, path: str, first: str, second: str) -> str:
+    return (
+        f"LayerMap ties the {side}'s {path!r} twice: to {first!r} and to {second!r}; expected one counterpart.\n"
+        "Hint: leave one of the two entries out, or tie the modules that hold them all."
+    )
 
 
 def _from_dict(mapping: Any) -> LayerMap:

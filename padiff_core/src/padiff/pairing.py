@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
 import attrs
+from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.align import Pair
@@ -31,10 +34,14 @@ __all__ = [
     "Pairing",
     "choose_layouts",
     "copy_parameters",
+    "is_ignored",
     "named_alike",
     "pair_parameters",
     "parameter_findings",
 ]
+
+Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
 
 _MOST_LAYOUTS = 16
 
@@ -130,10 +137,17 @@ def _local_error(bench: Bench, pair: Pair) -> float | None:
     return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)
 
 
-def parameter_findings(pairing: Pairing, ignored: frozenset[int], *, copied: bool, backward: bool) -> list[Finding]:
-    """Report parameters without counterpart, values that differ, and ties that one side has alone."""
-    found = [*_missing(pairing, ignored), *_apart(pairing, copied)]
-    return found + (list(_ties(pairing)) if backward else [])
+def parameter_findings(
+    pairing: Pairing, ignored: frozenset[int], *, copied: bool, backward: bool, rule: Rule | None = None
+) -> list[Finding]:
+    """Report parameters without counterpart, values that differ, and ties that one side has alone.
+
+    Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's own,
+    for values that were not copied.
+    """
+    links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
+    found = [*_missing(pairing, ignored), *_apart(links, copied, rule)]
+    return found + (list(_ties(links)) if backward else [])
 
 
 def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
@@ -144,23 +158,44 @@ def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
         others = pairing.candidate if ours else pairing.reference
         for unit in units:
             for held in unit.roles.values():
-                if id(held.parameter) in covered or id(unit.module.native) in ignored:
+                if id(held.parameter) in covered or (held.parameter.buffer and id(unit) not in partner):
                     continue
-                if held.parameter.buffer and id(unit) not in partner:
+                # Without a partner the unit of the same name is what a user takes for its counterpart.
+                other = partner.get(id(unit)) or next(
+                    (u for u in others if u.path == unit.path and id(u) not in partner), None
+                )
+                beside = {id(other.module.native)} if other else set()
+                if (_holders(unit, held) | beside) & ignored:
                     continue
                 covered.add(id(held.parameter))
                 yield _unmatched(unit, held, partner.get(id(unit)), others, ours=ours)
 
 
-def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
+def _holders(unit: HeldUnit, held: Held) -> set[int]:
+    """Return the ids of the native modules that a parameter belongs to: its unit's, and the one it hangs at."""
+    names = held.part.parameter.split(".")[:-1]
+    return {id(unit.module.native), id(reduce(getattr, names, unit.module.native))}
+
+
+def is_ignored(match: UnitMatch, link: Link, ignored: frozenset[int]) -> bool:
+    """Return whether a parameter, on either side, belongs to a module whose id is among the ignored."""
+    holders = _holders(match.reference, link.reference) | _holders(match.candidate, link.candidate)
+    return not ignored.isdisjoint(holders)
+
+
+def _unmatched(
+    unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool
+) -> Finding:
     here = _place(unit, held)
     there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
     side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-    evidence = [f"the {side} has {held.parameter.path} {list(held.parameter.shape)}, the {other} has no counterpart"]
+    seen = f"the {side} has {held.parameter.path} {list(held.parameter.shape)}"
+    evidence = [f"{seen}, the {other} has no counterpart"]
     namesake = next((u for u in others if u.path == unit.path and u is not partner), None)
     if namesake is not None:
         shapes = ", ".join(f"{role} {list(h.shape)}" for role, h in namesake.roles.items())
-        evidence.append(f"{namesake.path} there holds {shapes} (in padiff's layout), which does not fit {list(held.shape)}")
+        there_held = f"{namesake.path} there holds {shapes} (in padiff's layout)"
+        evidence.append(f"{there_held}, which does not fit {list(held.shape)}")
     return Finding(
         verdict=Verdict.UNMATCHED,
         phase=Phase.PARAMETER,
@@ -187,18 +222,19 @@ def _place(unit: HeldUnit, held: Held) -> Place:
     return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
 
 
-def _apart(pairing: Pairing, copied: bool) -> Iterator[Finding]:
-    for match, link in pairing.links:
+def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None) -> Iterator[Finding]:
+    for match, link in links:
         ours = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
         theirs = canonical(link.candidate, link.candidate.parameter.view())
-        apart = difference(ours, theirs)
-        narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
-        if not is_suspect(apart, narrower):
+        # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
+        exact = None if copied else rule
+        if _is_close(ours, theirs, exact):
             continue
+        apart = difference(ours, theirs)
         cause = None
         if copied:
             cause = "two parameters of the reference are one in the candidate, and their values differ"
-        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and not is_suspect(difference(ours.T, theirs), narrower):
+        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _is_close(ours.T, theirs, exact):
             cause = "equal when transposed"
         yield Finding(
             verdict=Verdict.DIFFERS,
@@ -213,11 +249,19 @@ def _apart(pairing: Pairing, copied: bool) -> Iterator[Finding]:
         )
 
 
-def _ties(pairing: Pairing) -> Iterator[Finding]:
+def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
+    """Return whether values are equal by the user's own rule, or without one but for the narrower rounding."""
+    if rule is not None:
+        return rule(ours, theirs)
+    narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
+    return not is_suspect(difference(ours, theirs), narrower)
+
+
+def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
     """Yield parameters that are one object on one side and several on the other."""
     for ours in (True, False):
         groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
-        for match, link in pairing.links:
+        for match, link in links:
             held = link.reference if ours else link.candidate
             if held.part.piece is None:
                 groups.setdefault(id(held.parameter), []).append((match, link))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -13,12 +13,23 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Model, Tensor
 from padiff.compare import sample
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
+from padiff.origin import line_of, package_of
 from padiff.store import ValueStore
 from padiff.trace import Call, Leaf, Trace
 from padiff.tree import leaves, map_leaves
 from padiff.watch import Watcher
 
-__all__ = ["Recorder", "Task", "cotangent", "differentiator", "guarded_run", "record"]
+__all__ = [
+    "Recorder",
+    "Task",
+    "cotangent",
+    "differentiator",
+    "first_nonfinite",
+    "guarded_run",
+    "is_finite",
+    "nonfinite_inputs",
+    "record",
+]
 
 Array = NDArray[Any]
 
@@ -179,7 +190,7 @@ def differentiator(
 
     def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
         if task.loss is not None:
-            value = task.loss(output)
+            value = _lost(task.loss, output, adapter)
             if not adapter.is_tensor(value):
                 msg = (
                     f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n"
@@ -200,6 +211,21 @@ def differentiator(
     return differentiate
 
 
+def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
+    """Return the loss of an output; say that it was the loss, and where, if it raises."""
+    try:
+        return loss(output)
+    except Exception as error:
+        line = line_of(error, adapter, {package_of(loss)})
+        tensors = ((path, adapter.tensor(native)) for path, native in leaves(output, adapter.is_tensor))
+        msg = (
+            f"the loss raised {type(error).__name__}{_at(line)}, given the output of the {adapter.name} model "
+            f"({_listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n"
+            "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+        )
+        raise ForwardError(msg) from error
+
+
 def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Return the gradient that the default loss gives to output leaf ``index``: random, of L2 norm about 1."""
     size = int(np.prod(shape))
@@ -209,17 +235,28 @@ def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float
 
 def _where(watcher: Watcher, model: Model, error: Exception) -> str:
     call = watcher.open_call()
-    place = "before its first module was called"
-    if call is not None:
-        frames = [f for f in call.frames if not f.library] or list(call.frames)
-        at = f", called at {frames[0].file}:{frames[0].line}" if frames else ""
-        place = f"in module {call.path!r} ({call.module.class_name}){at}"
-        shapes = ", ".join(f"{leaf.path}: {leaf.dtype}{list(leaf.shape)}" for leaf in call.inputs)
-        place += f", given {shapes or 'no tensor'}"
+    homes = {package_of(module.native) for module in model.modules().values()}
+    at = _at(line_of(error, model.adapter, homes))
+    if call is None:
+        place = f"{'after' if watcher.calls else 'before'} its forward{at}"
+    else:
+        name = f"module {call.path!r}" if call.path else "the model itself"
+        shapes = _listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
+        place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
     return (
         f"the {model.adapter.name} model {type(model.native).__qualname__} raised {type(error).__name__} {place}: "
         f"{error}\nHint: call the model on these inputs without padiff first; its own traceback is above."
     )
+
+
+def _at(line: str | None) -> str:
+    return f" at {line}" if line else ""
+
+
+def _listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
+    """Return tensors' names, dtypes and shapes in words."""
+    words = [f"{f'{path}: ' if path else ''}{dtype}{list(shape)}" for path, dtype, shape in tensors]
+    return ", ".join(words) or "no tensor"
 
 
 def first_nonfinite(trace: Trace) -> Call | None:
@@ -230,6 +267,17 @@ def first_nonfinite(trace: Trace) -> Call | None:
             if value is not None and not is_finite(value):
                 return call
     return None
+
+
+def nonfinite_inputs(trace: Trace) -> str:
+    """Return which of the inputs that the model was given hold NaN or Inf, as the beginning of a sentence."""
+    found = ""
+    for leaf in trace.root.inputs:
+        value = trace.value(leaf)
+        if value is not None and not is_finite(value):
+            worst = "NaN" if np.isnan(value.astype(np.complex128)).any() else "Inf"
+            found += f"input {leaf.path!r} holds {worst}; "
+    return found
 
 
 def is_finite(array: Array) -> bool:

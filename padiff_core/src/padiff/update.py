@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model
 from padiff.compare import difference
+from padiff.pairing import is_ignored
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import epsilon
 from padiff.trace import Trace
@@ -18,6 +19,7 @@ from padiff.weights import Link, UnitMatch, canonical, copy_link
 __all__ = ["step_both"]
 
 Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
 
 _EXACT = 8.0
 """Machine epsilons of the weights' own magnitude within which two steps agree."""
@@ -32,9 +34,13 @@ def step_both(
     matches: Sequence[UnitMatch],
     trace: Trace,
     step: int,
+    ignored: frozenset[int] = frozenset(),
+    rule: Rule | None = None,
 ) -> list[Finding]:
     """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
 
+    Parameters of modules whose ids are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
+    candidate's array (second) is close enough to the reference's (first).
     The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
     links = [(match, link) for match in matches for link in match.links if not link.reference.parameter.buffer]
@@ -45,9 +51,9 @@ def step_both(
     cause = _contrast(reference.adapter, candidate.adapter, optimizers)
     found = []
     for match, link in links:
-        finding = _judge(match, link, before[id(link)], cause, step)
-        if finding is not None:
-            found.append(finding)
+        if not is_ignored(match, link, ignored):
+            finding = _judge(match, link, before[id(link)], cause, step, rule)
+            found += [] if finding is None else [finding]
         copy_link(link)
     return found
 
@@ -74,13 +80,15 @@ def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], t
         parameter.set_gradient(native)
 
 
-def _judge(match: UnitMatch, link: Link, before: Array, cause: str | None, step: int) -> Finding | None:
+def _judge(
+    match: UnitMatch, link: Link, before: Array, cause: str | None, step: int, rule: Rule | None
+) -> Finding | None:
     ours, theirs = _ours(link), canonical(link.candidate, link.candidate.parameter.view())
     apart = difference(ours, theirs)
-    if apart.equal or apart.rel_l2 <= _EXACT * epsilon(ours.dtype):
+    if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= _EXACT * epsilon(ours.dtype)):
         return None
     moved = difference(ours, before)
-    if not moved.equal and apart.rel_l2 <= _RELATIVE * moved.rel_l2:
+    if rule is None and not moved.equal and apart.rel_l2 <= _RELATIVE * moved.rel_l2:
         return None
     name = link.candidate.part.parameter
     text = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -11,12 +10,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
+from padiff.origin import Origin, origin_of
 from padiff.trace import Call, Frame, Leaf, Slot
 from padiff.tree import leaves, map_leaves
 
 __all__ = ["Tokens", "Watcher", "fill"]
 
-_HERE = os.path.dirname(__file__) + os.sep
 _DEEPEST = 12
 
 
@@ -63,7 +62,7 @@ class Watcher(Listener):
         self._stack: list[Call] = []
         self._ordinals: dict[int, int] = {}
         self._names: dict[Any, list[str]] = {}
-        self._codes: dict[CodeType, bool | None] = {}
+        self._origins: dict[CodeType, Origin] = {}
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """See the inputs; return native replacements by input index."""
@@ -148,34 +147,23 @@ class Watcher(Listener):
         frame: FrameType | None = sys._getframe(2)
         inside = True
         while frame is not None and len(frames) < _DEEPEST:
-            sort = self._sort(frame.f_code)
-            if sort is not _OWN:
+            code = frame.f_code
+            origin = self._origin(code)
+            if origin is not Origin.OWN:
                 inside = False
-                if sort is not _MACHINERY:
-                    code = frame.f_code
-                    frames.append(Frame(code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno, sort is _LIBRARY))
+                if origin is not Origin.MACHINERY:
+                    place = code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno
+                    frames.append(Frame(*place, origin is Origin.LIBRARY))
             elif not inside:
                 break
             frame = frame.f_back
         return tuple(frames)
 
-    def _sort(self, code: CodeType) -> Any:
-        sort = self._codes.get(code, _UNSORTED)
-        if sort is _UNSORTED:
-            sort = self._codes[code] = _sort(code.co_filename, self.adapter)
-        return sort
-
-
-_UNSORTED, _OWN, _MACHINERY, _LIBRARY, _USER = "unsorted", "own", "machinery", "library", "user"
-
-
-def _sort(file: str, adapter: Adapter) -> str:
-    own = os.path.dirname(sys.modules[type(adapter).__module__].__file__ or "") + os.sep
-    if file.startswith((_HERE, own)):
-        return _OWN
-    if file.startswith(adapter.machinery) or file.startswith("<"):
-        return _MACHINERY
-    return _LIBRARY if file.startswith(adapter.library) else _USER
+    def _origin(self, code: CodeType) -> Origin:
+        origin = self._origins.get(code)
+        if origin is None:
+            origin = self._origins[code] = origin_of(code.co_filename, self.adapter)
+        return origin
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:

@@ -8,7 +8,7 @@ asks for it.
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._installed import Installed, State, installed
 from padiff.plugins._load import load
-from padiff.plugins._registry import GROUP, adapters, reset
+from padiff.plugins._registry import GROUP, adapters, loaded, reset
 
 __all__ = [
     "GROUP",
@@ -19,5 +19,6 @@ __all__ = [
     "adapters",
     "installed",
     "load",
+    "loaded",
     "reset",
 ]

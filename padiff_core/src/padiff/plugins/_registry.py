@@ -17,7 +17,7 @@ from padiff import hookspecs
 from padiff.adapter import API_VERSION, Adapter, AdapterInfo
 from padiff.errors import PluginWarning
 
-__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "registry", "reset", "told", "unfit"]
+__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset", "told", "unfit"]
 
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
@@ -91,6 +91,13 @@ def adapters() -> tuple[AdapterInfo, ...]:
     """
     infos = [row.info for row in registry().rows if row.info and row.broken is None]
     return tuple(sorted(infos, key=lambda info: not info.load_before))
+
+
+def loaded() -> tuple[Adapter, ...]:
+    """Return the adapters that were loaded so far, and their frameworks with them."""
+    found = registry()
+    rows = (*found.rows, *found.unannounced.values())
+    return tuple(row.adapter for row in rows if row.adapter is not None)
 
 
 @functools.cache

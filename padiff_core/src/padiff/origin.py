@@ -1,0 +1,66 @@
+"""Tell whose code a frame runs: the user's, the framework's, or padiff's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Collection
+from enum import IntEnum
+from types import FrameType
+from typing import Any
+
+from padiff.adapter import Adapter
+from padiff.plugins import loaded
+
+__all__ = ["Origin", "line_of", "origin_of", "package_of"]
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+class Origin(IntEnum):
+    """Name whose a file is; the larger, the nearer to the user."""
+
+    OWN = 0
+    """padiff's, or its adapter's."""
+    MACHINERY = 1
+    """The framework's, and only passes a call on."""
+    LIBRARY = 2
+    """The framework's."""
+    USER = 3
+
+
+def origin_of(file: str, adapter: Adapter) -> Origin:
+    """Return whose a file is, in the eyes of one adapter."""
+    own = os.path.dirname(sys.modules[type(adapter).__module__].__file__ or "") + os.sep
+    if file.startswith((_HERE, own)):
+        return Origin.OWN
+    if file.startswith((*adapter.machinery, "<")):
+        return Origin.MACHINERY
+    return Origin.LIBRARY if file.startswith(adapter.library) else Origin.USER
+
+
+def package_of(value: Any) -> str:
+    """Return the top-level package where a function, a class or an object's class is defined."""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0]
+
+
+def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> str | None:
+    """Return ``file:line`` of the user's innermost frame that an error went through.
+
+    That is one in a package of ``homes``; where there is none, any that is no framework's; where there is none
+    either, any but padiff's own. Another framework's frames, too, are not the user's: a line of torch that is
+    left in a port.
+    """
+    best: tuple[tuple[Origin, bool], str] | None = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        origin = min(origin_of(file, one) for one in (adapter, *loaded()))
+        rank = origin, _package(frame) in homes
+        if origin is not Origin.OWN and (best is None or rank >= best[0]):
+            best = rank, f"{file}:{line}"
+    return None if best is None else best[1]
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,0 +1,135 @@
+"""Read the documents' blocks, run them, and compare what they print with what the documents show.
+
+The conventions of README.md and docs/*.md:
+
+- Every ``python`` block runs, in order, in one namespace for each page, in an empty folder, with examples/ importable.
+  A ``text`` block right behind one shows what it prints.
+- In a ``console`` block each line ``$ padiff ...`` runs, in examples/, and the lines below show its standard output;
+  ``$ echo $?`` shows its exit status.
+- A line ``...`` in what is shown stands for any number of lines.
+- ``sh`` blocks, and ``text`` blocks elsewhere (signatures, layouts), are only shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from padiff.cli import main
+
+__all__ = ["ROOT", "Block", "anchors", "blocks", "commands", "links", "printed", "shows", "stable"]
+
+ROOT = Path(__file__).parents[2]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@attrs.frozen
+class Block:
+    """Hold one fenced block, the line on which its content begins, and what it is shown to print."""
+
+    language: str
+    content: str
+    line: int
+    output: str | None = None
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a page; a ``text`` block right behind a ``python`` block is its output."""
+    found: list[Block] = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        language, content = match.groups()
+        behind = found and found[-1].language == "python" and not text[end : match.start()].strip()
+        if language == "text" and behind:
+            found[-1] = attrs.evolve(found[-1], output=content)
+        else:
+            found.append(Block(language, content, text.count("\n", 0, match.start(2)) + 1))
+        end = match.end()
+    return found
+
+
+def printed(block: Block, namespace: dict[str, Any], file: Path) -> str:
+    """Run a ``python`` block; return what it prints. Its frames say that it stands in ``file``."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(block.content, str(file), "exec"), namespace)
+    return out.getvalue()
+
+
+def commands(block: Block) -> Iterator[tuple[str, str, str]]:
+    """Run each command of a ``console`` block; yield the command, what it prints, and what is shown."""
+    status = 0
+    for step in re.split(r"^\$ ", block.content, flags=re.MULTILINE)[1:]:
+        command, _, shown = step.partition("\n")
+        if command == "echo $?":
+            yield command, f"{status}\n", shown
+            continue
+        program, *arguments = shlex.split(command)
+        assert program == "padiff", command
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            status = main(arguments)
+        yield command, out.getvalue(), shown
+
+
+_FIGURE = re.compile(r"(?<![\w.:\]])-?\d+(\.\d+)?(e[+-]?\d+)?(?![\w:]|\.\w)")
+_MACHINE = re.compile(r"\s+(took|verdicts|torch|paddle) {2,}")
+
+
+def stable(line: str) -> str | None:
+    """Return a line without what depends on the machine, or None where nothing else is in it.
+
+    That is: figures (but for those of a ``cause``), counts, column widths, and where packages are installed.
+    """
+    if _MACHINE.match(line) or not line.strip():
+        return None
+    line = re.sub(r"\S*/site-packages/", "site-packages/", line)
+    if not line.strip().startswith("cause"):
+        line = _FIGURE.sub("#", line)
+    return " ".join(line.split())
+
+
+def shows(shown: str, actual: str) -> str | None:
+    """Return None where what is shown is what was printed, as far as that is stable; else what is missing."""
+    lines = [line for line in map(stable, actual.splitlines()) if line is not None]
+    parts: list[list[str]] = [[]]
+    for line in map(stable, shown.splitlines()):
+        if line == "...":
+            parts.append([])
+        elif line is not None:
+            parts[-1].append(line)
+    at = 0
+    for number, part in enumerate(parts):
+        starts = range(at, len(lines) - len(part) + 1)
+        if number == 0:
+            starts = starts[:1]
+        if number == len(parts) - 1:
+            starts = starts[-1:] if number else (starts if len(lines) == len(part) else starts[:0])
+        found = next((start for start in starts if lines[start : start + len(part)] == part), None)
+        if found is None:
+            return "\n".join(["not printed:", *part, "", "printed:", *lines[at:]])
+        at = found + len(part)
+    return None
+
+
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def links(text: str) -> Iterator[str]:
+    """Yield the targets of a page's links, outside of blocks."""
+    return (match[1] for match in _LINK.finditer(_FENCE.sub("", text)))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = _HEADING.findall(_FENCE.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
