@@ -1,11 +1,12 @@
 """Compare models that nobody here wrote: torchvision's own with paddle.vision's own.
 
-Run ``make demo``, or ``python examples/demo.py``. Both libraries build their models with random weights; padiff copies
-torchvision's into Paddle's and compares a forward and a backward pass, in evaluation mode. No network is needed.
+Run ``make demo``, or ``python examples/demo.py``. Both libraries build their models with random weights;
+padiff copies torchvision's into Paddle's and compares a forward and a backward pass, in evaluation mode. No
+network is needed.
 
 ResNet-50 turns out to be the same model in both. AlexNet is not: paddle.vision's dropout, of mode
-``downscale_in_infer``, scales its input in evaluation, where torchvision's does nothing. The exit status is 0 where
-padiff says exactly that, and 1 where it does not.
+``downscale_in_infer``, scales its input in evaluation, where torchvision's does nothing. The exit status is 0
+where padiff says exactly that, and 1 where it does not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Show a port as one meets it: a small encoder in PyTorch, and its translation to Paddle, with two mistakes in it.
+"""Show a port as one meets it: a small encoder in PyTorch, and its translation to Paddle, with two mistakes.
 
 From this folder::
 
     padiff diff my_port:build_torch my_port:build_paddle --inputs my_port:inputs
 
-Nothing ties the two: their names, their nesting and the layout of their weights differ, as they do in real ports.
+Nothing ties the two: their names, their nesting and the layout of their weights differ, as in real ports.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import math
 from typing import Any
 
 import numpy as np
-import torch  # isort: skip
 import paddle
+import torch
 
 WIDTH, HEADS, BLOCKS, WORDS = 32, 4, 2, 100
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import types
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +407,22 @@ def test_preserved_puts_everything_back_after_an_error() -> None:
     assert native.drop.training
 
 
+def test_preserved_puts_plain_attributes_back() -> None:
+    native = Block()
+    native.first.cache, native.first.calls = None, 0
+    plain = set(vars(native.first))
+    with ADAPTER.wrap(native).preserved():
+        native.first.cache = paddle.ones([2])  # to Paddle a buffer, from now on
+        native.first.calls = 3
+        native.first.later = "new"
+        assert "cache" in native.first._buffers
+    assert native.first.cache is None
+    assert native.first.calls == 0
+    assert set(vars(native.first)) == plain
+    assert not native.first._buffers
+    assert not native.first._non_persistable_buffer_names_set
+
+
 def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
     native = Block()
     model = ADAPTER.wrap(native)
@@ -505,6 +522,15 @@ def test_convert_detaches_and_keeps_integers_out_of_the_graph() -> None:
     assert not converted.stop_gradient
     assert ADAPTER.convert(np.int64(3), device="cpu", differentiable=True).stop_gradient
     assert ADAPTER.convert("text", device="cpu") == "text"
+
+
+def test_optimizers_are_known() -> None:
+    parameters = nn.Linear(1, 1).parameters()
+    optimizer = paddle.optimizer.SGD(0.1, parameters=parameters)
+    assert ADAPTER.is_optimizer(optimizer)
+    assert ADAPTER.is_optimizer(types.SimpleNamespace(_inner_opt=optimizer)), "fleet wraps optimizers so"
+    for other in (None, 1, parameters, paddle.optimizer.SGD, lambda: None):
+        assert not ADAPTER.is_optimizer(other)
 
 
 @pytest.mark.parametrize(

@@ -551,6 +551,13 @@ def test_seeded_repeats_and_puts_every_state_back() -> None:
     assert (np.random.get_state()[1].tolist(), random.getstate()) == states[1:]
 
 
+def test_optimizers_are_known() -> None:
+    parameters = list(torch.nn.Linear(1, 1).parameters())
+    assert ADAPTER.is_optimizer(torch.optim.SGD(parameters, lr=0.1))
+    for other in (None, 1, parameters, torch.optim.SGD, lambda: None):
+        assert not ADAPTER.is_optimizer(other)
+
+
 def test_optimizer_settings_have_common_names() -> None:
     parameter, other = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     groups = [{"params": [parameter]}, {"params": [other], "lr": torch.tensor(0.5)}]

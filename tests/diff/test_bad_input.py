@@ -398,6 +398,18 @@ def test_nan_in_the_inputs_is_said_to_be_there() -> None:
     assert "input 'x'" in said
 
 
+def test_an_infinite_mask_among_the_inputs_is_no_trouble(kits: Kits) -> None:
+    def build(one: Kit) -> Any:
+        def forward(self: Any, x: Any, mask: Any) -> Any:
+            return self.fc(one.functional.softmax(x + mask, -1))
+
+        return network(one, forward, fc=one.linear(8, 4))
+
+    mask = np.zeros((4, 8), np.float32)
+    mask[np.triu_indices(4, 1, 8)] = -np.inf
+    assert_clean(padiff.diff(build(kits[0]), build(kits[1]), {"x": X[0], "mask": mask}))
+
+
 def test_a_loss_that_is_not_finite(kits: Kits) -> None:
     said = _said(
         padiff.UnusableReference, mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: (y * y).sum() * float("inf")
@@ -613,9 +625,29 @@ def test_a_root_that_raises_says_where(kits: Kits) -> None:
     assert "module ''" not in said
 
 
-def test_a_candidate_that_is_not_built_yet() -> None:
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_torch_model_that_is_not_built_yet(side: int) -> None:
     one = kit("torch")
     lazy = network(one, lambda self, x: self.fc(x), fc=one.nn.LazyLinear(4))
-    said = _said(padiff.InputError, mlp(kit("paddle")), lazy, X)
-    assert "'fc.weight' is a UninitializedParameter" in said
+    pair = [mlp(kit("paddle")), mlp(kit("paddle"))]
+    pair[side] = lazy
+    said = _said(padiff.InputError, *pair, X)
+    assert f"in the {('reference', 'candidate')[side]}, 'fc.weight' is a UninitializedParameter" in said
     assert "call the model once" in said
+    assert lazy.fc.has_uninitialized_params(), "it was built in silence"
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_paddle_model_that_is_not_built_yet(side: int) -> None:
+    import paddle
+
+    with paddle.LazyGuard():
+        lazy = mlp(kit("paddle"))
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = lazy
+    said = _said(padiff.InputError, *pair, X)
+    assert "'fc1.weight' has no values yet" in said
+    assert ".initialize()" in said
+    for parameter in lazy.parameters():
+        parameter.initialize()
+    assert_clean(padiff.diff(*pair, X))

@@ -250,6 +250,13 @@ def test_the_parameters_of_an_ignored_module_are_none_of_padiffs_business(kits: 
     assert set(paths(report)) == {"fc2"}, told(report)
 
 
+def test_the_update_of_an_ignored_module_is_none_of_padiffs_business(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    optimizers = kits[0].sgd(models[0], 0.1), kits[1].sgd(models[1], 0.2)
+    report = padiff.diff(*models, X, optimizers=optimizers, mapping=_ignoring("ignore", "fc1"))
+    assert set(paths(report)) == {"fc2"}, told(report)
+
+
 def test_ignoring_keeps_what_follows_comparable(kits: Kits) -> None:
     """The ignored module's output is put right, so that the next fault is found at its place."""
     models = blocks(kits[0]), blocks(kits[1], factors={0: 3.0, 3: 1.01})

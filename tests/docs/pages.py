@@ -2,10 +2,10 @@
 
 The conventions of README.md and docs/*.md:
 
-- Every ``python`` block runs, in order, in one namespace for each page, in an empty folder, with examples/ importable.
-  A ``text`` block right behind one shows what it prints.
-- In a ``console`` block each line ``$ padiff ...`` runs, in examples/, and the lines below show its standard output;
-  ``$ echo $?`` shows its exit status.
+- Every ``python`` block runs, in order, in one namespace for each page, in an empty folder, with examples/
+  importable. A ``text`` block right behind one shows what it prints.
+- In a ``console`` block each line ``$ padiff ...`` runs, in examples/, and the lines below show its standard
+  output; ``$ echo $?`` shows its exit status.
 - A line ``...`` in what is shown stands for any number of lines.
 - ``sh`` blocks, and ``text`` blocks elsewhere (signatures, layouts), are only shown.
 """
@@ -16,13 +16,13 @@ import contextlib
 import io
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
-
-from padiff.cli import main
 
 __all__ = ["ROOT", "Block", "anchors", "blocks", "commands", "links", "printed", "shows", "stable"]
 
@@ -65,7 +65,7 @@ def printed(block: Block, namespace: dict[str, Any], file: Path) -> str:
 
 
 def commands(block: Block) -> Iterator[tuple[str, str, str]]:
-    """Run each command of a ``console`` block; yield the command, what it prints, and what is shown."""
+    """Run each command of a ``console`` block in examples/; yield it, what it prints, and what is shown."""
     status = 0
     for step in re.split(r"^\$ ", block.content, flags=re.MULTILINE)[1:]:
         command, _, shown = step.partition("\n")
@@ -74,26 +74,28 @@ def commands(block: Block) -> Iterator[tuple[str, str, str]]:
             continue
         program, *arguments = shlex.split(command)
         assert program == "padiff", command
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            status = main(arguments)
-        yield command, out.getvalue(), shown
+        line = [sys.executable, "-W", "ignore", "-m", "padiff.cli", *arguments]
+        done = subprocess.run(line, cwd=ROOT / "examples", stdout=subprocess.PIPE, text=True, check=False)
+        status = done.returncode
+        yield command, done.stdout, shown
 
 
-_FIGURE = re.compile(r"(?<![\w.:\]])-?\d+(\.\d+)?(e[+-]?\d+)?(?![\w:]|\.\w)")
+_FIGURE = re.compile(r"(?<![\w.:\]])-?\d+(\.\d+)?(e[+-]?\d+)?(?!\w|\.\w)")
+_VERSION = re.compile(r"(?<![\w.])\d+(\.\d+){2,}(\+\w+)?")
+_FOLDER = re.compile(r"\S*/(site-packages/|(?=(first_use|my_port)\.py))")
 _MACHINE = re.compile(r"\s+(took|verdicts|torch|paddle) {2,}")
 
 
 def stable(line: str) -> str | None:
     """Return a line without what depends on the machine, or None where nothing else is in it.
 
-    That is: figures (but for those of a ``cause``), counts, column widths, and where packages are installed.
+    That is: figures (but for those of a ``cause``), counts, versions, column widths, and where files lie.
     """
     if _MACHINE.match(line) or not line.strip():
         return None
-    line = re.sub(r"\S*/site-packages/", "site-packages/", line)
+    line = _FOLDER.sub("", line)
     if not line.strip().startswith("cause"):
-        line = _FIGURE.sub("#", line)
+        line = _FIGURE.sub("#", _VERSION.sub("#", line))
     return " ".join(line.split())
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,7 @@ def test_python_blocks_print_what_is_shown(page: Path, fresh: Path) -> None:
 
 
 @pytest.mark.parametrize("page", RUN, ids=[page.name for page in RUN])
-def test_commands_print_what_is_shown(page: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(EXAMPLES)
+def test_commands_print_what_is_shown(page: Path) -> None:
     for block in blocks(page.read_text(encoding="utf-8")):
         for command, actual, shown in commands(block) if block.language == "console" else ():
             trouble = shows(shown, actual)
@@ -75,36 +76,51 @@ def test_links_resolve(page: Path) -> None:
 
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "index.md"
-    listed = {(index.parent / target.partition("#")[0]).resolve() for target in links(index.read_text("utf-8"))}
+    found = links(index.read_text(encoding="utf-8"))
+    listed = {(index.parent / target.partition("#")[0]).resolve() for target in found}
     assert set(PAGES) - {index} <= listed
 
 
+def _readmes() -> list[str]:
+    return [ROOT.joinpath(name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")]
+
+
 def test_both_readmes_have_the_same_blocks() -> None:
-    english, chinese = (blocks(ROOT.joinpath(name).read_text("utf-8")) for name in ("README.md", "README.zh.md"))
+    english, chinese = (blocks(text) for text in _readmes())
     for ours, theirs in zip(english, chinese, strict=True):
         assert (ours.language, ours.content, ours.output) == (theirs.language, theirs.content, theirs.output)
 
 
 def test_both_readmes_have_the_same_sections() -> None:
-    texts = [ROOT.joinpath(name).read_text("utf-8") for name in ("README.md", "README.zh.md")]
-    levels = [[line.split(" ")[0] for line in text.splitlines() if line.startswith(("#", "| "))] for text in texts]
-    assert levels[0] == levels[1]
-    ours, theirs = ({target for target in links(text) if not target.startswith("README")} for text in texts)
+    texts = _readmes()
+    ours, theirs = (re.findall(r"^(?:#+|\||- )", text, re.MULTILINE) for text in texts)
     assert ours == theirs
+    ours, theirs = (
+        sorted(target for target in links(text) if not target.startswith("README")) for text in texts
+    )
+    assert ours == theirs
+
+
+def test_thresholds_are_those_of_the_code() -> None:
+    text = ROOT.joinpath("docs", "how_it_works.md").read_text(encoding="utf-8")
+    told = re.findall(r"`(\w+)\.(_?[A-Z_]+)`\s(?:\| |\()([\d.e-]+)", text)
+    assert len(told) >= 13
+    for module, name, value in told:
+        assert getattr(import_module(f"padiff.{module}"), name) == float(value), f"{module}.{name}"
 
 
 # The demo ---------------------------------------------------------------------------------------------------
 
 
-def _demo(monkeypatch: pytest.MonkeyPatch, **given: Any) -> Any:
+def _demo(**given: Any) -> Any:
     """Return the demo's main, with some of its constants replaced."""
     namespace = runpy.run_path(str(EXAMPLES / "demo.py"))
     namespace["main"].__globals__.update(given)
     return namespace["main"]
 
 
-def test_the_demo_comes_out_as_stated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _demo(monkeypatch, SHAPE=(1, 3, 224, 224))() == 0
+def test_the_demo_comes_out_as_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _demo(SHAPE=(1, 3, 224, 224))() == 0
     said = capsys.readouterr().out
     assert "yes  ResNet-50 is aligned" in said
     assert "mode: 'upscale_in_train' in the reference, 'downscale_in_infer' in the candidate" in said
@@ -114,7 +130,7 @@ def test_the_demo_fails_where_padiff_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(padiff, "diff", lambda *_: padiff.Report(sources=(), findings=()))
-    assert _demo(monkeypatch)() == 1
+    assert _demo()() == 1
     assert "NO   AlexNet parts" in capsys.readouterr().out
 
 

@@ -1,7 +1,7 @@
 """Define all that an adapter implements: Adapter, Model, Module, Parameter, Tensor, Hook.
 
-The core speaks to a framework through these classes alone. Values cross as numpy arrays in the framework's own
-precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths, ``""`` for the root.
+The core speaks to a framework through these classes alone. Values cross as numpy arrays in the framework's
+own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths, ``""`` for the root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from padiff.layers import Rule
 
-__all__ = ["API_VERSION", "Adapter", "AdapterInfo", "Hook", "Listener", "Model", "Module", "Parameter", "Tensor"]
+__all__ = [
+    "API_VERSION",
+    "Adapter",
+    "AdapterInfo",
+    "Hook",
+    "Listener",
+    "Model",
+    "Module",
+    "Parameter",
+    "Tensor",
+]
 
 API_VERSION = 1
 """The version of this interface; an adapter states the one that it was written for."""
@@ -34,8 +44,9 @@ def _names(values: Iterable[str]) -> frozenset[str]:
 class AdapterInfo:
     """Say which adapter knows which framework, before that framework is imported.
 
-    ``roots`` are the top-level packages whose classes it understands; ``factory`` is ``"package.module:callable"``,
-    imported on first use; ``load_before`` names frameworks that must not be imported earlier than this one.
+    ``roots`` are the top-level packages whose classes it understands; ``factory`` is
+    ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be
+    imported earlier than this one.
     """
 
     name: str
@@ -78,7 +89,7 @@ class Tensor(ABC):
     @property
     @abstractmethod
     def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name: float32, bfloat16, int64, bool, complex64, float8_e4m3fn."""
+        """Return the dtype's numpy or ml_dtypes name: float32, bfloat16, int64, bool, float8_e4m3fn."""
 
     @property
     @abstractmethod
@@ -117,14 +128,15 @@ class Tensor(ABC):
 
     @abstractmethod
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
-        """Call back with the tensor's complete gradient in the backward pass; a native return value replaces it."""
+        """Call back in the backward pass with the complete gradient; a returned native value replaces it."""
 
     @abstractmethod
     def swapped(self, array: Array) -> Any:
-        """Return a native tensor with exactly the array's bits, through which gradients pass to this one unchanged.
+        """Return a native tensor with exactly the array's bits; gradients pass through to this one unchanged.
 
-        ``array`` has this tensor's shape; it is converted to this tensor's dtype and device, and copied, so that an
-        in-place change by the model never reaches it. Where this tensor is not differentiable, neither is the result.
+        ``array`` has this tensor's shape; it is converted to this tensor's dtype and device, and copied, so
+        that an in-place change by the model never reaches it. Where this tensor is not differentiable,
+        neither is the result.
         """
 
 
@@ -171,7 +183,7 @@ class Parameter(ABC):
 
     @abstractmethod
     def assign(self, array: Array) -> None:
-        """Overwrite the values in place: same shape, converted to the parameter's dtype, seen by optimizers too."""
+        """Overwrite the values in place: same shape, converted to the dtype, seen by optimizers too."""
 
     @abstractmethod
     def gradient(self) -> Array | None:
@@ -236,7 +248,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def device(self) -> str:
-        """Return where the parameters lie; ``cpu`` where there are none. Several at once: joined with commas."""
+        """Return where the parameters lie; ``cpu`` where there are none; several joined with commas."""
 
     @abstractmethod
     def attach(self, listener: Listener) -> Hook:
@@ -255,22 +267,23 @@ class Model(ABC):
         """Call the model, and run backward from what ``differentiate(output)`` returns; return the output.
 
         That is a list of (native tensor, native gradient); a gradient of None stands for 1 (a scalar loss).
-        Without it no gradient is computed, though the forward pass is the one of training code (grad mode on).
-        Gradients of parameters are then at `Parameter.gradient`, those of inputs reach hooks on the inputs.
-        Old parameter gradients are dropped first, so nothing accumulates over runs.
+        Without it no gradient is computed, though the forward pass is the one of training code (grad mode
+        on). Gradients of parameters are then at `Parameter.gradient`, those of inputs reach hooks on the
+        inputs. Old parameter gradients are dropped first, so nothing accumulates over runs.
         """
 
     @abstractmethod
     def preserved(self) -> AbstractContextManager[None]:
         """Put back, on leaving and also after an exception, what a run changes.
 
-        That is: gradients (the very same objects), requires_grad, the mode of every module, and the values of
-        buffers, bit for bit. Parameter values are left alone: only an asked-for transfer or step changes them.
+        That is: gradients (the very same objects), requires_grad, the mode and the plain attributes of every
+        module, and the values of buffers, bit for bit. Parameter values are left alone: only an asked-for
+        transfer or step changes them.
         """
 
     @abstractmethod
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
-        """Hold all floating parameters and buffers in ``dtype`` within the context; put the old objects back after.
+        """Hold all floating parameters and buffers in ``dtype`` within; put the old objects back after.
 
         Old values come back bit for bit, as the same storage. Raises `LiftError` where a move is impossible.
         """
@@ -280,9 +293,10 @@ class Adapter(ABC):
     """Know one framework.
 
     Subclasses fill the class attributes and the abstract methods. ``table`` maps a class's qualified name
-    (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``machinery`` are path
-    prefixes of files that only pass a call on (the module's ``__call__``, hooks, Sequential); ``library`` the prefixes
-    of the framework's own files: neither is where a user's line is, if there is another.
+    (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``machinery`` are
+    path prefixes of files that only pass a call on (the module's ``__call__``, hooks, Sequential);
+    ``library`` the prefixes of the framework's own files: neither is where a user's line is, if there is
+    another.
     """
 
     name: ClassVar[str]
@@ -329,9 +343,9 @@ class Adapter(ABC):
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters under common names.
 
-        ``class`` (lower-case family: sgd, adam, adamw, ...), ``lr``, ``weight_decay``, ``momentum``, ``nesterov``,
-        ``beta1``, ``beta2``, ``eps``, as plain Python values; what the class does not have is left out. Empty for a
-        plain callable.
+        ``class`` (lower-case family: sgd, adam, adamw, ...), ``lr``, ``weight_decay``, ``momentum``,
+        ``nesterov``, ``beta1``, ``beta2``, ``eps``, as plain Python values; what the class does not have is
+        left out. Empty for a plain callable.
         """
 
     def rule(self, module: Any) -> Rule | None:

@@ -29,6 +29,7 @@ from padiff.pairing import (
     Pairing,
     choose_layouts,
     copy_parameters,
+    half_tied,
     named_alike,
     pair_parameters,
     parameter_findings,
@@ -258,7 +259,8 @@ class _Engine:
     def _gather(self, step: int, trace: Trace, free: Trace, judged: _Judged) -> None:
         """Turn what one step showed into findings, counts and notes."""
         judge, forward = judged.judge, judged.judge.forward()
-        changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER}
+        assert self.pairing is not None
+        changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(self.pairing)
         backward = judge.backward(forward) if self.asked.backward else []
         state = judge.state([*forward, *backward])
         suspicions = sorted(self._of_phase([*forward, *backward, *state]), key=lambda s: s.order)
@@ -282,7 +284,7 @@ class _Engine:
         self.notes += _unmatched_notes(judge.alignment)
         if step == 0:
             self._measure(trace, free, judge.alignment)
-            self.transfer = self._transferred(judge.alignment, suspicions)
+            self.transfer = self._transferred(trace, judge.alignment, suspicions)
 
     def _located(self, finding: Finding, alignment: Alignment) -> Finding:
         """Return a finding about a parameter with the lines where its modules are called, or defined."""
@@ -414,17 +416,20 @@ class _Engine:
         if trace.loss is not None and free.loss is not None:
             self.loss = (trace.loss, free.loss)
 
-    def _transferred(self, alignment: Alignment, suspicions: Sequence[Suspicion]) -> Transfer | None:
+    def _transferred(self, trace: Trace, alignment: Alignment, suspicions: Sequence[Suspicion]) -> Transfer | None:
         assert self.pairing is not None
         wrong = {id(s.pair) for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
         verified: set[int] = set()
         unverified: dict[int, str] = {}
         for match in self.pairing.matches:
             users = alignment.using(match.candidate.module)
+            called = any(pair.candidate.module.native is match.candidate.module.native for pair in users)
             fine = any(id(pair) not in wrong for pair in users)
             for link in match.links:
                 parameter = link.candidate.parameter
-                if fine and parameter.path not in self.pairing.undecided:
+                # One that is used by the code around its module (or not at all) shows in its gradient.
+                used = called or link.reference.parameter.path in trace.parameter_gradients
+                if fine and used and parameter.path not in self.pairing.undecided:
                     verified.add(id(parameter))
                 else:
                     unverified[id(parameter)] = parameter.path

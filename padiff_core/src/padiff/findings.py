@@ -70,7 +70,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         verdict=verdict or suspicion.verdict,
         phase=suspicion.phase,
         reference=place_of(pair.reference, at=marks[0]),
-        candidate=place_of(pair.candidate, at=marks[1], path=owner if owner and not pair.candidate.children else None),
+        candidate=_candidate_place(suspicion, marks[1], owner),
         what=suspicion.what,
         figures=suspicion.ruling.figures,
         evidence=suspicion.ruling.evidence,
@@ -79,6 +79,13 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         source=source,
         step=step,
     )
+
+
+def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None) -> Place:
+    call, spot = suspicion.pair.candidate, suspicion.spot
+    if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD:
+        return place_of(spot.maker)
+    return place_of(call, at=mark, path=owner if owner and not call.children else None)
 
 
 def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:
@@ -91,7 +98,9 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children."""
     kept: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        key = (finding.verdict, finding.phase, finding.candidate.path, finding.between, finding.step)
+        key: tuple[object, ...] = (finding.verdict, finding.phase, finding.candidate.path, finding.between, finding.step)
+        if finding.verdict is Verdict.UNMATCHED:
+            key = (*key, finding.evidence)
         if finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or finding.between is None:
             key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
         kept.setdefault(key, finding)

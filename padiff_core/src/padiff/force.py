@@ -67,6 +67,8 @@ class Spot:
     between: tuple[str, str]
     reference: Leaf
     candidate: Leaf
+    maker: Call | None = None
+    """The call without counterpart, inside the owner, whose own code gave the tensor."""
 
     @property
     def key(self) -> tuple[int, str, int]:
@@ -130,6 +132,9 @@ class Forcer(Watcher):
         self._around: dict[int, Pair | None] = {}
         self._last: dict[int, str] = {}
         self._tainted: set[int] = set()
+        self._made: dict[int, Call] = {}
+        self._stands_for: dict[int, int] = {}
+        """Token of a tensor that was put in -> token of the one whose place it takes."""
         self._awaited: dict[int, Spot] = {}
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
@@ -147,8 +152,9 @@ class Forcer(Watcher):
             if theirs < len(tensors):
                 fed.add(theirs)
                 leaf = call.inputs[theirs]
-                self.consumers.setdefault(leaf.token, []).append(pair)
-                spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf)
+                self.consumers.setdefault(self._stands_for.get(leaf.token, leaf.token), []).append(pair)
+                made = self._made.get(leaf.token)
+                spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=id(parent) in self._tainted)
         for index, tensor in enumerate(tensors):
             if index not in fed:
@@ -159,13 +165,18 @@ class Forcer(Watcher):
         """Compare and feed the outputs."""
         pair = self._open.get(id(call))
         if pair is None:
+            for leaf in call.outputs:
+                if leaf.token not in self._holds:
+                    self._made.setdefault(leaf.token, call)
             return {}
         parent, owner = self._owner(call)
         between = (self._last.pop(id(call), "start"), "end")
         changed: dict[int, Any] = {}
         for ours, theirs in pair.outputs:
             if theirs < len(tensors):
-                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
+                leaf = call.outputs[theirs]
+                made = self._made.get(leaf.token)
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], leaf, made)
                 tainted = id(call) in self._tainted or pair.misfed
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
         for ours, theirs in pair.misfits:
@@ -239,7 +250,9 @@ class Forcer(Watcher):
             return
         changed[index] = tensor.swapped(value)
         swapped = self.adapter.tensor(changed[index])
-        self._hold(swapped, self.tokens.of(swapped)[0], spot)
+        new_token = self.tokens.of(swapped)[0]
+        self._stands_for[new_token] = self._stands_for.get(token, token)
+        self._hold(swapped, new_token, spot)
 
     def _hold(self, tensor: Tensor, token: int, spot: Spot) -> None:
         self._holds[token] = spot.reference.token

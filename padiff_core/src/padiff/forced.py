@@ -50,6 +50,8 @@ class Forced:
     unreached: frozenset[int]
     """Ids of the pairs whose outputs got no gradient, though the reference's did."""
     loss: float | None
+    inputs: list[tuple[int, Difference, list[Pair]]]
+    """Inputs of the root (the reference's index) whose gradient was not the reference's to the bit, and their users."""
     reached: frozenset[str]
     """Paths of the candidate's parameters that got a gradient."""
 
@@ -95,6 +97,7 @@ def force(
         buffers,
         frozenset(forcer.unreached),
         losses[0] if losses else None,
+        list(_inputs(alignment.pairs[0], trace, forcer)),
         reached,
     )
 
@@ -115,6 +118,16 @@ def _compare(
         for link, ours, theirs, found in apart:
             close = None if rule is None else rule(ours, theirs)
             yield StateCheck(match, link, found, ours, np.array(theirs), scale, close)
+
+
+def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[tuple[int, Difference, list[Pair]]]:
+    for ours, theirs in root.inputs:
+        expected, got = trace.input_gradients.get(ours), forcer.input_gradients.get(theirs)
+        if expected is not None and got is not None:
+            apart = difference(expected, got)
+            if not apart.equal:
+                token = forcer.calls[0].inputs[theirs].token
+                yield ours, apart, forcer.consumers.get(token, [])
 
 
 def _both(

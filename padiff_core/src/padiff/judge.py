@@ -7,7 +7,7 @@ parts forward parts backward too; that is not a second source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -126,7 +126,7 @@ class Judge:
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the suspects of the backward pass that no forward source explains."""
         excused = self._excused(forward)
-        found = []
+        found = list(self._at_inputs(excused))
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
@@ -139,10 +139,23 @@ class Judge:
                     found.append(suspicion)
         return found
 
+    def _at_inputs(self, excused: set[int]) -> Iterator[Suspicion]:
+        """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
+        root = self.alignment.pairs[0]
+        for index, apart, users in self.forced.inputs:
+            if relative(apart) <= _HOOKED or any(id(pair) in excused for pair in (root, *users)):
+                continue
+            text = "the model's own code changes the gradient of its input (a hook on it?)"
+            ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
+            what = f"gradient of input {root.reference.inputs[index].path!r}"
+            yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index)
+
     def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
         """Return the calls whose later differences follow from what is known of them already."""
         known = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
-        return known | self._moved | {id(pair) for pair in self.alignment.pairs if pair.misfed or pair.misfits}
+        root = self.alignment.pairs[0]
+        unfit = {id(pair) for pair in self.alignment.pairs if pair.misfed or pair.misfits}
+        return known | self._moved | unfit | ({id(root)} if len(root.outputs) < len(root.reference.outputs) else set())
 
     def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
@@ -201,7 +214,8 @@ class Judge:
         return [suspicion for suspicion in found if suspicion is not None]
 
     def _parameter(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
-        pairs = self.alignment.using(check.match.candidate.module)
+        tied = [c.match for c in self.forced.gradients if c.link.candidate.parameter is check.link.candidate.parameter]
+        pairs = [pair for match in tied for pair in self.alignment.using(match.candidate.module)]
         around = [p for p in map(self.around, pairs) if p is not None]
         if not pairs or any(id(pair) in excused | self.forced.unreached for pair in pairs):
             return None

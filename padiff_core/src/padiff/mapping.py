@@ -17,15 +17,16 @@ __all__ = ["LayerMap", "Resolved", "resolve"]
 class LayerMap:
     """Say which modules correspond, and which to ignore.
 
-    ``map`` ties modules of the two models, in either order: ``{layer.attn: module.attn}``. A tied pair is compared as
-    a whole; what is inside it is not. Modules may be given as the objects themselves or by their dotted paths.
+    ``map`` ties modules of the two models, in either order: ``{layer.attn: module.attn}``. A tied pair is
+    compared as a whole; what is inside it is not. Modules may be given as the objects themselves or by their
+    dotted paths.
     """
 
-    def __init__(self, map: Mapping[Any, Any] | None = None) -> None:  # noqa: A002  the documented name
+    def __init__(self, map: Mapping[Any, Any] | None = None) -> None:
         self.map: dict[Any, Any] = dict(map or {})
         self.ignored: list[Any] = []
         self.ignored_with_children: list[Any] = []
-        self.ignored_classes: list[tuple[Any, type]] = []
+        self.ignored_classes: list[tuple[Any, Any]] = []
 
     def ignore(self, module: Any) -> None:
         """Ignore a module's own outputs, gradients and parameters; its children are still compared."""
@@ -44,7 +45,7 @@ class LayerMap:
 
 @attrs.frozen
 class Resolved:
-    """Hold a user's mapping as paths: pairs from reference to candidate, and the ids of ignored native modules."""
+    """Hold a mapping: pairs of paths, reference to candidate, and the ids of ignored native modules."""
 
     pairs: Mapping[str, str] = attrs.field(factory=dict)
     ignored: frozenset[int] = frozenset()
@@ -53,20 +54,21 @@ class Resolved:
 def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, candidate: Model) -> Resolved:
     """Find the modules that a mapping names.
 
-    Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that ties
-    a module twice.
+    Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that
+    ties a module twice.
     """
     if mapping is None:
         return Resolved()
     layer_map = mapping if isinstance(mapping, LayerMap) else _from_dict(mapping)
-    if not isinstance(layer_map.map, Mapping):
+    tied: Any = layer_map.map
+    if not isinstance(tied, Mapping):
         msg = (
-            f"LayerMap.map is {type(layer_map.map).__qualname__}; expected a dict of modules.\n"
+            f"LayerMap.map is {type(tied).__qualname__}; expected a dict of modules.\n"
             "Hint: layer_map.map = {layer.attn: module.attn}"
         )
         raise MappingError(msg)
     finder = _Finder(reference, candidate)
-    pairs = _one_to_one(finder.pair(a, b) for a, b in layer_map.map.items())
+    pairs = _one_to_one(finder.pair(a, b) for a, b in tied.items())
     ignored: set[int] = set()
     for entry in layer_map.ignored:
         ignored.update(id(module) for module, _ in finder.modules(entry))
@@ -82,7 +84,8 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
         found = [module for module in finder.below(entry) if isinstance(module, cls)]
         if not found:
             msg = (
-                f"LayerMap ignores the class {cls.__qualname__}, and no module of it is at or below {_shown(entry)}.\n"
+                f"LayerMap ignores the class {cls.__qualname__}, and no module of it is at or below "
+                f"{_shown(entry)}.\n"
                 "Hint: give the class of the modules themselves, and a module that holds some."
             )
             raise MappingError(msg)
@@ -104,7 +107,7 @@ def _one_to_one(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _twice(side: str, path: str, first: str, second: str) -> str:
     return (
-        f"LayerMap ties the {side}'s {path!r} twice: to {first!r} and to {second!r}; expected one counterpart.\n"
+        f"LayerMap ties the {side}'s {path!r} twice: to {first!r} and to {second!r}; expected was one.\n"
         "Hint: leave one of the two entries out, or tie the modules that hold them all."
     )
 
@@ -167,10 +170,13 @@ class _Finder:
         near: list[str] = []
         if isinstance(entry, str):
             near = difflib.get_close_matches(entry, [path for found in self._modules for path in found], 3)
-        hint = f"did you mean {', '.join(map(repr, near))}?" if near else "give a module of one of the two, or its path."
-        return (
-            f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]}).\nHint: {hint}"
+        hint = (
+            f"did you mean {', '.join(map(repr, near))}?"
+            if near
+            else "give a module of one of the two, or its path."
         )
+        said = f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]})."
+        return f"{said}\nHint: {hint}"
 
 
 def _shown(entry: Any) -> str:

@@ -48,9 +48,9 @@ def package_of(value: Any) -> str:
 def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> str | None:
     """Return ``file:line`` of the user's innermost frame that an error went through.
 
-    That is one in a package of ``homes``; where there is none, any that is no framework's; where there is none
-    either, any but padiff's own. Another framework's frames, too, are not the user's: a line of torch that is
-    left in a port.
+    That is one in a package of ``homes``; where there is none, any that is no framework's; where there is
+    none either, any but padiff's own. Another framework's frames, too, are not the user's: a line of torch
+    that is left in a port.
     """
     best: tuple[tuple[Origin, bool], str] | None = None
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -69,7 +69,7 @@ class Pairing:
 
 
 def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
-    """Return the pairing where names alone give it, and no layout is open; then no run of the candidate is needed."""
+    """Return the pairing where names alone give it and no layout is open: it needs no run."""
     ours, theirs = units_of(reference), units_of(candidate)
     matches = None if fixed else same_names(ours, theirs)
     if matches is None:
@@ -96,8 +96,8 @@ def copy_parameters(pairing: Pairing) -> None:
 def choose_layouts(pairing: Pairing, bench: Bench) -> None:
     """Copy each open layout in the way under which its module reproduces the reference.
 
-    Runs the candidate's module alone on the reference's inputs, once for each layout. A module that is never called,
-    or that no layout makes right, keeps the reference's orientation and is listed as undecided.
+    Runs the candidate's module alone on the reference's inputs, once for each layout. A module that is never
+    called, or that no layout makes right, keeps the reference's orientation and is listed as undecided.
     """
     for match in pairing.open:
         links = [link for link in match.links if link.open]
@@ -134,7 +134,9 @@ def _local_error(bench: Bench, pair: Pair) -> float | None:
         alone = bench.run_candidate(pair, bench.trace)
     except Exception:  # the wrong layout may not even run; then it is not the one
         return None
-    return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)
+    return max(
+        (c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0
+    )
 
 
 def parameter_findings(
@@ -142,8 +144,8 @@ def parameter_findings(
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
-    Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's own,
-    for values that were not copied.
+    Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's
+    own, for values that were not copied.
     """
     links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
     found = [*_missing(pairing, ignored), *_apart(links, copied, rule)]
@@ -172,7 +174,7 @@ def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
 
 
 def _holders(unit: HeldUnit, held: Held) -> set[int]:
-    """Return the ids of the native modules that a parameter belongs to: its unit's, and the one it hangs at."""
+    """Return the ids of the native modules that a parameter belongs to: its unit's, and where it hangs."""
     names = held.part.parameter.split(".")[:-1]
     return {id(unit.module.native), id(reduce(getattr, names, unit.module.native))}
 
@@ -209,7 +211,7 @@ def _unmatched(
 
 
 def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str, other: str) -> str:
-    """Say why a parameter may have no counterpart: a hyper-parameter that differs, or that it is there on one side."""
+    """Say why a parameter may have no counterpart: a hyper-parameter differs, or it is on one side only."""
     name = held.part.parameter
     if partner is None:
         return f"{unit.path or name} ({unit.kind or unit.module.class_name}) is in the {side} only"
@@ -236,12 +238,13 @@ def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | N
             cause = "two parameters of the reference are one in the candidate, and their values differ"
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _is_close(ours.T, theirs, exact):
             cause = "equal when transposed"
+        sort = "buffer" if link.candidate.parameter.buffer else "parameter"
         yield Finding(
             verdict=Verdict.DIFFERS,
             phase=Phase.PARAMETER,
             reference=_place(match.reference, link.reference),
             candidate=_place(match.candidate, link.candidate),
-            what=f"{'buffer' if link.candidate.parameter.buffer else 'parameter'} {link.candidate.part.parameter}",
+            what=f"{sort} {link.candidate.part.parameter}",
             figures=Figures(apart.rel_l2, apart.max_abs),
             evidence=("the values differ before any run",),
             cause=cause,
@@ -250,28 +253,53 @@ def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | N
 
 
 def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
-    """Return whether values are equal by the user's own rule, or without one but for the narrower rounding."""
+    """Return whether values are equal by the user's own rule, or without one but for rounding."""
     if rule is not None:
         return rule(ours, theirs)
     narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
     return not is_suspect(difference(ours, theirs), narrower)
 
 
+def half_tied(pairing: Pairing) -> set[str]:
+    """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
+    links = list(pairing.links)
+    found = set()
+    for ours in (True, False):
+        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
+            found |= {match.candidate.module.path for match, _ in group}
+    return found
+
+
+def _by_parameter(
+    links: Sequence[tuple[UnitMatch, Link]], *, ours: bool
+) -> list[list[tuple[UnitMatch, Link]]]:
+    groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
+    for match, link in links:
+        held = link.reference if ours else link.candidate
+        if held.part.piece is None:
+            groups.setdefault(id(held.parameter), []).append((match, link))
+    return list(groups.values())
+
+
+def _untied(
+    groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool
+) -> Iterator[list[tuple[UnitMatch, Link]]]:
+    """Yield the groups of links to one parameter that lead to several on the other side."""
+    for group in groups:
+        if len({id((link.candidate if ours else link.reference).parameter) for _, link in group}) > 1:
+            yield group
+
+
 def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
     """Yield parameters that are one object on one side and several on the other."""
     for ours in (True, False):
-        groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
-        for match, link in links:
-            held = link.reference if ours else link.candidate
-            if held.part.piece is None:
-                groups.setdefault(id(held.parameter), []).append((match, link))
-        for group in groups.values():
+        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
             others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
-            if len(others) < 2:
-                continue
             match, link = group[-1]
             side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-            names = " and ".join((held.candidate if ours else held.reference).parameter.path for _, held in group)
+            names = " and ".join(
+                (held.candidate if ours else held.reference).parameter.path for _, held in group
+            )
             yield Finding(
                 verdict=Verdict.DIFFERS,
                 phase=Phase.PARAMETER,
@@ -282,4 +310,3 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
                 cause=f"tied in the {side}, not tied in the {other}: equal now, apart after the first update",
                 source=True,
             )
-

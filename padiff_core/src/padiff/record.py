@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -72,9 +73,10 @@ class Recorder(Watcher):
 def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
     """Run a model on a task and return its trace.
 
-    With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters, buffers
-    after the run. Without, the run is forward only and of each tensor a sample is kept. The model comes back as it
-    was. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit its signature.
+    With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters,
+    buffers after the run. Without, the run is forward only and of each tensor a sample is kept. The model
+    comes back as it was. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit
+    its signature.
     """
     trace = Trace(store)
     recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward)
@@ -83,8 +85,11 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
     def note_loss(loss: float) -> None:
         trace.loss = loss
 
+    trace.input_gradients = recorder.input_gradients
     with model.adapter.seeded(task.seed), model.preserved():
-        output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        output = guarded_run(
+            model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward
+        )
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
         if values:
@@ -106,7 +111,7 @@ def guarded_run(
 ) -> Any:
     """Run a model under a watcher; turn what goes wrong in it into padiff's errors that say where."""
     adapter = model.adapter
-    args, kwargs = native_arguments(model, task)
+    args, kwargs = native_arguments(model, task, watcher)
     check_signature(model, args, kwargs)
     done: list[Any] = []
 
@@ -128,30 +133,40 @@ def guarded_run(
         except Exception as error:
             if done:
                 msg = (
-                    f"the {model.adapter.name} model {type(model.native).__qualname__} ran forward and raised "
-                    f"{type(error).__name__} in the backward pass: {error}\nHint: phase='forward' compares without it."
+                    f"{_named(model)} ran forward and raised {type(error).__name__} in the backward pass: "
+                    f"{error}\nHint: phase='forward' compares without it."
                 )
                 raise BackwardError(msg) from error
             raise ForwardError(_where(watcher, model, error)) from error
 
 
-def native_arguments(model: Model, task: Task) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a task's arguments as the model's own tensors: fresh ones, floating ones able to carry a gradient."""
+def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a task's arguments as the model's own tensors: fresh ones; floating ones carry gradients."""
     adapter, device = model.adapter, model.device
+    count = itertools.count()
 
     def convert(value: Any) -> Any:
+        index = next(count)
         floating = _is_floating(value)
         native = adapter.convert(value, device=device, differentiable=task.backward and floating)
         if task.backward and floating:
+            leaf = adapter.tensor(native)
+
+            def keep(gradient: Tensor) -> None:
+                watcher.input_gradients[index] = gradient.numpy()
+
+            watcher.hooks.add(leaf.on_gradient(keep).close)
             # Not the leaf itself: a model may change its input in place, which a leaf forbids.
-            native = adapter.tensor(native).swapped(np.asarray(value))
+            native = leaf.swapped(np.asarray(value))
         return native
 
     def wanted(value: Any) -> bool:
         return isinstance(value, np.ndarray | np.generic)
 
     args = tuple(map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for value in task.args)
-    kwargs = {name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()}
+    kwargs = {
+        name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()
+    }
     return args, kwargs
 
 
@@ -169,12 +184,14 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
+        given = (
+            f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
+        )
         msg = (
-            f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: {error}; "
-            f"given were {given}.\n"
-            "Hint: pass a dict of this model's argument names, or a tuple by position; where the other model's names "
-            "differ, give candidate_inputs=."
+            f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: "
+            f"{error}; given were {given}.\n"
+            "Hint: pass a dict of this model's argument names, or a tuple by position; where the other "
+            "model's names differ, give candidate_inputs=."
         )
         raise InputError(msg) from None
 
@@ -184,8 +201,8 @@ def differentiator(
 ) -> Callable[[Any], list[tuple[Any, Any | None]]]:
     """Return what tells a run where backward starts: the loss, or without one every floating output.
 
-    Without a loss each output gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish behind a
-    normalisation or a softmax and hide the backward pass.
+    Without a loss each output gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
+    behind a normalisation or a softmax and hide the backward pass.
     """
 
     def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
@@ -194,7 +211,7 @@ def differentiator(
             if not adapter.is_tensor(value):
                 msg = (
                     f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n"
-                    "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+                    f"{_LOSSES}"
                 )
                 raise InputError(msg)
             tensor = adapter.tensor(value)
@@ -211,6 +228,9 @@ def differentiator(
     return differentiate
 
 
+_LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+
+
 def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
     """Return the loss of an output; say that it was the loss, and where, if it raises."""
     try:
@@ -219,18 +239,18 @@ def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
         line = line_of(error, adapter, {package_of(loss)})
         tensors = ((path, adapter.tensor(native)) for path, native in leaves(output, adapter.is_tensor))
         msg = (
-            f"the loss raised {type(error).__name__}{_at(line)}, given the output of the {adapter.name} model "
-            f"({_listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n"
-            "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+            f"the loss raised {type(error).__name__}{_at(line)}, given the {adapter.name} model's output "
+            f"({_listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n{_LOSSES}"
         )
         raise ForwardError(msg) from error
 
 
 def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the gradient that the default loss gives to output leaf ``index``: random, of L2 norm about 1."""
+    """Return the gradient that the default loss gives to output leaf ``index``: random, L2 norm about 1."""
     size = int(np.prod(shape))
     values = np.random.default_rng((seed, index)).standard_normal(size, dtype=np.float32)
-    return (values / np.sqrt(max(size, 1), dtype=np.float32)).reshape(shape)
+    scaled: NDArray[np.float32] = values / np.sqrt(max(size, 1), dtype=np.float32)
+    return scaled.reshape(shape)
 
 
 def _where(watcher: Watcher, model: Model, error: Exception) -> str:
@@ -244,9 +264,13 @@ def _where(watcher: Watcher, model: Model, error: Exception) -> str:
         shapes = _listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
         place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
     return (
-        f"the {model.adapter.name} model {type(model.native).__qualname__} raised {type(error).__name__} {place}: "
-        f"{error}\nHint: call the model on these inputs without padiff first; its own traceback is above."
+        f"{_named(model)} raised {type(error).__name__} {place}: {error}\n"
+        "Hint: call the model on these inputs without padiff first; its own traceback is above."
     )
+
+
+def _named(model: Model) -> str:
+    return f"the {model.adapter.name} model {type(model.native).__qualname__}"
 
 
 def _at(line: str | None) -> str:

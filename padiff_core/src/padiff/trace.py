@@ -105,6 +105,8 @@ class Trace:
     outputs: list[NDArray[Any]] = attrs.field(factory=list)
     """The root's outputs, as its caller got them."""
     loss: float | None = None
+    input_gradients: dict[int, NDArray[Any]] = attrs.field(factory=dict)
+    """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)
     """Parameter path -> key of its gradient, native layout."""
     buffers: dict[str, int] = attrs.field(factory=dict)

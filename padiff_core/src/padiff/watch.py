@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from numpy.typing import NDArray
+
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.origin import Origin, origin_of
 from padiff.trace import Call, Frame, Leaf, Slot
@@ -59,6 +61,8 @@ class Watcher(Listener):
         self.calls: list[Call] = []
         self.tokens = Tokens()
         self.hooks = Hook()
+        self.input_gradients: dict[int, NDArray[Any]] = {}
+        """Index of a tensor in the model's arguments -> the gradient that reached it, behind every hook of the model."""
         self._stack: list[Call] = []
         self._ordinals: dict[int, int] = {}
         self._names: dict[Any, list[str]] = {}
@@ -78,7 +82,9 @@ class Watcher(Listener):
         ordinal = self._ordinals.get(key, 0)
         self._ordinals[key] = ordinal + 1
         parent = self._stack[-1] if self._stack else None
-        call = Call(len(self.calls), module, ordinal, parent, module.training, self._frames() if parent else ())
+        call = Call(
+            len(self.calls), module, ordinal, parent, module.training, self._frames() if parent else ()
+        )
         self.calls.append(call)
         if parent is not None:
             parent.children.append(call)
@@ -95,7 +101,8 @@ class Watcher(Listener):
 
         wanted = self.adapter.is_tensor
         call.args = tuple(
-            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]") for i, value in enumerate(args)
+            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]")
+            for i, value in enumerate(args)
         )
         call.kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
         changed = self.arrive(call, tensors)

@@ -259,8 +259,6 @@ def _check(native: Any) -> None:
             msg = f"{where} runs through paddle.jit.to_static(full_graph=True): hooks run once, at tracing.\n"
             msg += "Hint: build it without to_static or with full_graph=False, or call .forward.rollback()."
             raise UnwatchableModel(msg)
-
-
     _check_built(native)
 
 

@@ -234,4 +234,6 @@ class PaddleTensor(Tensor):
         array = array.astype(numpy_dtype(self.dtype), copy=False)
         if not self.differentiable:
             return from_array(array, self.device)
-        return _Swap.apply(self.native, lambda: from_array(array, self.device))
+        swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
+        # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
+        return swapped.view(swapped.shape) if swapped.ndim and swapped.size else paddle.assign(swapped)
