@@ -5,6 +5,8 @@ Run ``python benchmarks/cost.py`` (``resnet50``, ``encoder`` or ``all``; ``--jso
 CPU seconds count all threads of the process. One process builds the pair, runs it plainly and under a default
 ``diff`` once to warm up, then takes turns: plain, diff, plain, diff, ...; each figure is the median. "Plain" is what
 a user would write: both models forward and backward, reference first, with gradients for inputs and parameters.
+Worker threads sleep while they wait (``OMP_WAIT_POLICY=PASSIVE``, unless set otherwise): spinning threads would
+count as work, and on a busy machine outweigh it.
 
 Peak RSS is the high-water mark of a process of its own: both processes build the pair and run it plainly once (the
 warm-up); then one runs it plainly once more and the other calls ``diff`` once. Interpreter, frameworks and models are
@@ -127,7 +129,8 @@ def measured_rss(pair: str, run: str) -> float:
 def child(*arguments: str) -> Any:
     """Run this file in a fresh process; return what it prints last, as JSON."""
     command = [sys.executable, os.path.abspath(__file__), "--child", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])

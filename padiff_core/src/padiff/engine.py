@@ -18,6 +18,7 @@ from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
 from padiff.compare import difference
 from padiff.errors import BackwardError, InputError, UnusableReference
+from padiff.exchange import exchanged
 from padiff.explain import contrasts
 from padiff.findings import finding_of, merged, place_of
 from padiff.forced import Forced, force
@@ -188,6 +189,13 @@ class _Engine:
         alignment = align(trace, free, self.pairing.matches, self.resolved.pairs)
         self.progress.phase("forcing and judging")
         judged = self._force(trace, free, alignment)
+        if self.asked.transfer and step == 0:
+            matches = exchanged(self.pairing.matches, judged.judge.forward(rough=True), judged.judge)
+            if matches is not None:
+                self.pairing.matches = matches
+                copy_parameters(self.pairing)
+                alignment = align(trace, free, matches, self.resolved.pairs)
+                judged = self._force(trace, free, alignment)
         self._gather(step, trace, free, judged)
         self._excuse_idle(trace, judged.forced)
         self.findings = [self._located(_at_home(f, judged.judge.alignment), judged.judge.alignment) for f in self.findings]
