@@ -89,9 +89,7 @@ def total(output: Any) -> list[tuple[Any, Any]]:
 )
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
 def test_values_cross_in_their_own_dtype(dtype: str, shape: tuple[int, ...]) -> None:
-    array = (
-        np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-    )
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
     array.setflags(write=False)
     tensor = ADAPTER.tensor(ADAPTER.from_numpy(array))
     assert (tensor.dtype, tensor.shape, tensor.device) == (dtype, shape, "cpu")
@@ -287,9 +285,7 @@ def test_calls_are_reported_in_order_and_hooks_go() -> None:
     assert once[-1] == ("leave", "")
     assert [path for event, path in once if event == "enter"] == ["", "first", "norm", "drop", "last"]
     assert log.modules["first"] is model.modules()["first"]
-    assert not any(
-        layer._forward_pre_hooks or layer._forward_post_hooks for layer in model.native.sublayers(True)
-    )
+    assert not any(layer._forward_pre_hooks or layer._forward_post_hooks for layer in model.native.sublayers(True))
 
 
 def test_listening_changes_no_bit() -> None:
@@ -426,9 +422,7 @@ def test_preserved_puts_plain_attributes_back() -> None:
 def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
     native = Block()
     model = ADAPTER.wrap(native)
-    before = {
-        path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()
-    }
+    before = {path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()}
 
     def use() -> None:
         assert {item.dtype for item in model.parameters().values()} == {"float64"}
@@ -442,9 +436,7 @@ def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
 
     with pytest.raises(KeyError), model.lifted("float64"):
         use()
-    after = {
-        path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()
-    }
+    after = {path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()}
     assert after == before
     assert native.cached[0].dtype == paddle.float32
     assert paddle.get_default_dtype() == "float32"
@@ -479,9 +471,7 @@ def test_traced_models_are_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(UnwatchableModel, match=r"\.network"):
         ADAPTER.wrap(paddle.Model(nn.Linear(2, 2)))
     spec = [paddle.static.InputSpec([None, 2], "float32")]
-    paddle.jit.save(
-        paddle.jit.to_static(nn.Linear(2, 2), full_graph=True, input_spec=spec), str(tmp_path / "net")
-    )
+    paddle.jit.save(paddle.jit.to_static(nn.Linear(2, 2), full_graph=True, input_spec=spec), str(tmp_path / "net"))
     with pytest.raises(UnwatchableModel, match="set_state_dict"):
         ADAPTER.wrap(paddle.jit.load(str(tmp_path / "net")))
 
@@ -550,9 +540,7 @@ def test_optimizers_are_known() -> None:
         (lambda p: paddle.optimizer.Lamb(0.1, 0.04, parameters=p), ("lamb", 0.04, {"beta2": 0.999})),
     ],
 )
-def test_optimizer_settings_have_common_names(
-    build: Any, expected: tuple[str, float, dict[str, Any]]
-) -> None:
+def test_optimizer_settings_have_common_names(build: Any, expected: tuple[str, float, dict[str, Any]]) -> None:
     settings = ADAPTER.optimizer_settings(build(nn.Linear(1, 1).parameters()))
     assert (settings["class"], settings["lr"]) == (expected[0], pytest.approx(0.1))
     assert settings["weight_decay"] == pytest.approx(expected[1])
@@ -629,9 +617,7 @@ def test_recurrent_gates_are_in_canonical_order(theirs: Any, ours: Any) -> None:
     target = ours(4, 3, 2, direction="bidirect")
     transfer(source, target)
     x = rows(10).reshape(2, 5, 4)
-    np.testing.assert_allclose(
-        target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6
-    )
+    np.testing.assert_allclose(target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6)
 
 
 def test_projected_lstm_is_read_where_paddle_misnames_its_parameters() -> None:
@@ -643,9 +629,7 @@ def test_projected_lstm_is_read_where_paddle_misnames_its_parameters() -> None:
     source.weight_hr_l0_projection, source.weight_hr_l1_projection = source.weight_hr_l0, source.weight_hr_l1
     transfer(source, target)
     x = rows(10).reshape(2, 5, 4)
-    np.testing.assert_allclose(
-        target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6
-    )
+    np.testing.assert_allclose(target(paddle.to_tensor(x))[0].numpy(), source(torch.tensor(x))[0].detach(), atol=1e-6)
 
 
 def test_batch_norm_keeps_the_biased_variance() -> None:
@@ -672,9 +656,7 @@ def test_transferred_layers_compute_the_same(source: Any, target: Any, x: Any) -
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
     target.eval()
     transfer(source, target)
-    np.testing.assert_allclose(
-        target(paddle.to_tensor(x)).numpy(), source(torch.tensor(x)).detach(), atol=1e-5
-    )
+    np.testing.assert_allclose(target(paddle.to_tensor(x)).numpy(), source(torch.tensor(x)).detach(), atol=1e-5)
 
 
 def test_bilinear_bias_loses_its_extra_axis() -> None:

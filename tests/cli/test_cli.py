@@ -132,12 +132,8 @@ def test_a_model_may_be_given_in_any_of_these_ways(engine: Calls, name: str) -> 
 
 
 def test_every_option_reaches_diff(engine: Calls) -> None:
-    options = (
-        "--candidate-inputs my_port:positional --loss my_port:loss --optimizers my_port:optimizers --steps 3"
-    )
-    options += (
-        " --phase forward --no-transfer --mapping my_port:inputs --atol 1e-4 --compare-mode strict --seed 7"
-    )
+    options = "--candidate-inputs my_port:positional --loss my_port:loss --optimizers my_port:optimizers --steps 3"
+    options += " --phase forward --no-transfer --mapping my_port:inputs --atol 1e-4 --compare-mode strict --seed 7"
     assert run(*options.split()) == 0
     got = engine.options
     assert got.pop("loss")("same") == "same"
@@ -163,10 +159,7 @@ def test_a_file_is_named_by_its_path_and_loaded_once(engine: Calls, tmp_path: Pa
     folder.mkdir()
     folder.joinpath("helper.py").write_text("value = 5")
     folder.joinpath("port.py").write_text("import helper\nmodel = object()\ninputs = (helper.value,)")
-    assert (
-        main(["diff", "deep/port.py:model", f"{folder}/port.py:model", "--inputs", "deep/port.py:inputs"])
-        == 0
-    )
+    assert main(["diff", "deep/port.py:model", f"{folder}/port.py:model", "--inputs", "deep/port.py:inputs"]) == 0
     assert engine.arguments[0] is engine.arguments[1]
     assert engine.arguments[2] == (5,)
 
@@ -210,9 +203,7 @@ def test_json_on_stdout_is_nothing_but_json(engine: Calls, capsys: pytest.Captur
     assert "chatter of the run" in err
 
 
-def test_json_in_a_file_comes_with_the_text(
-    engine: Calls, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_json_in_a_file_comes_with_the_text(engine: Calls, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--json", "report.json") == 0
     assert json.loads(tmp_path.joinpath("report.json").read_text()) == ALIGNED.to_dict()
     assert "aligned: " in capsys.readouterr().out
@@ -270,9 +261,7 @@ def test_an_error_that_nobody_foresaw_has_no_traceback_either(
 
 
 @pytest.mark.parametrize("name", ["build_deep", "broken"])
-def test_the_traceback_is_there_for_the_asking(
-    engine: Calls, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_traceback_is_there_for_the_asking(engine: Calls, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run("--traceback", models=(f"my_port:{name}", "my_port:build")) == 2
     assert "Traceback" in capsys.readouterr().err
 
@@ -295,9 +284,7 @@ def test_an_interrupt_ends_with_130(engine: Calls, capsys: pytest.CaptureFixture
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options", [["diff", "a:b"], ["diff", "a:b", "c:d"], ["nothing"], ["diff", "--step", "1"], []]
-)
+@pytest.mark.parametrize("options", [["diff", "a:b"], ["diff", "a:b", "c:d"], ["nothing"], ["diff", "--step", "1"], []])
 def test_a_wrong_command_line_is_status_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options) == 2
     assert "usage: padiff" in capsys.readouterr().err
@@ -347,9 +334,7 @@ def test_adapters_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert acme["state"] == "broken"
 
 
-def test_no_adapter_at_all_is_trouble(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_adapter_at_all_is_trouble(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("padiff.plugins.installed", lambda: ())
     assert main(["adapters"]) == 2
     assert "pip install padiff-torch" in capsys.readouterr().out

@@ -174,9 +174,7 @@ class TestAgainstTheNaive:
         assert close(pair[0], laid_out(pair[0], layout), atol=0.0, rtol=0.0)
 
     @pytest.mark.parametrize("layouts", [("plain", "plain"), ("plain", "transposed"), ("strided", "plain")])
-    @pytest.mark.parametrize(
-        "name", ["float16", "bfloat16", "float8_e5m2", "float32", "float64", "complex64", "int32"]
-    )
+    @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e5m2", "float32", "float64", "complex64", "int32"])
     def test_arrays_of_many_chunks(self, name, layouts):
         rng = np.random.default_rng(7)
         r = (rng.standard_normal((613, 1201)) * 20).astype(dtype_of(name))

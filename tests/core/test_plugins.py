@@ -98,9 +98,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def entry_points(*, group: str) -> importlib.metadata.EntryPoints:
         found = [
-            point
-            for dist in importlib.metadata.distributions(path=[str(tmp_path)])
-            for point in dist.entry_points
+            point for dist in importlib.metadata.distributions(path=[str(tmp_path)]) for point in dist.entry_points
         ]
         return importlib.metadata.EntryPoints(found).select(group=group)
 
@@ -198,9 +196,7 @@ def test_an_unknown_model_is_told_with_what_was_seen_and_what_exists(site: Site)
 
 def test_a_known_framework_without_its_adapter_names_what_to_install(site: Site) -> None:
     net = type("Net", (), {"__module__": "mindspore.nn.cell"})
-    with pytest.raises(
-        UnknownModel, match=r"Adapters installed: none\.\nHint: pip install padiff-mindspore\."
-    ):
+    with pytest.raises(UnknownModel, match=r"Adapters installed: none\.\nHint: pip install padiff-mindspore\."):
         plugins.adapter_for(net())
     net = type("Net", (), {"__module__": "flax.linen.module"})
     with pytest.raises(UnknownModel, match="no adapter of its own for flax"):
@@ -418,9 +414,7 @@ def test_a_framework_that_has_to_come_first_warns_when_it_does_not(site: Site) -
     site.framework("other")
     site.adapter("padiff-fake", "fakefw", before=("other",))
     use("other")
-    with pytest.warns(
-        PluginWarning, match=r"other came before fakefw.*\nHint: import fakefw before other"
-    ) as caught:
+    with pytest.warns(PluginWarning, match=r"other came before fakefw.*\nHint: import fakefw before other") as caught:
         plugins.load(plugins.adapters()[0])
     assert len(caught) == 1
 

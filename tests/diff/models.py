@@ -92,9 +92,7 @@ class Kit:
     def sgd(self, model: Any, lr: float = 0.1, *, weight_decay: float = 0.0, momentum: float = 0.0) -> Any:
         """Return stochastic gradient descent."""
         if self.name == "torch":
-            return self.native.optim.SGD(
-                model.parameters(), lr=lr, weight_decay=weight_decay, momentum=momentum
-            )
+            return self.native.optim.SGD(model.parameters(), lr=lr, weight_decay=weight_decay, momentum=momentum)
         if momentum:
             return self.native.optimizer.Momentum(
                 lr, momentum, parameters=model.parameters(), weight_decay=weight_decay
@@ -246,11 +244,7 @@ def _bits(kit: Kit, tensor: Any) -> str | None:
 
 def _plain(module: Any) -> dict[str, int]:
     """Return the identities of a module's plain attributes."""
-    return {
-        name: id(value)
-        for name, value in vars(module).items()
-        if not name.startswith("_") and name != "training"
-    }
+    return {name: id(value) for name, value in vars(module).items() if not name.startswith("_") and name != "training"}
 
 
 _HOOKS = (
@@ -286,9 +280,7 @@ def snapshot(kit: Kit, model: Any, *, values: bool = True) -> dict[str, Any]:
                     state[key, "bits"] = _bits(kit, tensor)
                 if tensor is None or (kit.name == "paddle" and not tensor._is_initialized()):
                     continue
-                state[key, "requires_grad"] = (
-                    tensor.requires_grad if kit.name == "torch" else not tensor.stop_gradient
-                )
+                state[key, "requires_grad"] = tensor.requires_grad if kit.name == "torch" else not tensor.stop_gradient
                 gradient = tensor.grad if tensor.is_leaf else None
                 state[key, "gradient"] = _bits(kit, gradient)
                 if kit.name == "torch":

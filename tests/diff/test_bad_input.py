@@ -128,9 +128,7 @@ def test_a_layer_that_only_one_side_has_is_named(kits: Kits, side: int) -> None:
 
     def build(one: Kit, extra: bool) -> Any:
         layers = {"extra": one.linear(16, 16)} if extra else {}
-        return network(
-            one, longer if extra else forward, fc1=one.linear(8, 16), **layers, fc2=one.linear(16, 4)
-        )
+        return network(one, longer if extra else forward, fc1=one.linear(8, 16), **layers, fc2=one.linear(16, 4))
 
     report = padiff.diff(build(kits[0], side == 0), build(kits[1], side == 1), X)
     assert not report.aligned
@@ -411,9 +409,7 @@ def test_an_infinite_mask_among_the_inputs_is_no_trouble(kits: Kits) -> None:
 
 
 def test_a_loss_that_is_not_finite(kits: Kits) -> None:
-    said = _said(
-        padiff.UnusableReference, mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: (y * y).sum() * float("inf")
-    )
+    said = _said(padiff.UnusableReference, mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: (y * y).sum() * float("inf"))
     assert "in its loss" in said
 
 

@@ -166,9 +166,7 @@ def test_modules_without_a_counterpart_inside_do_not_matter_in_a_mapped_pair(kit
         def forward(self: Any, x: Any) -> Any:
             return self.post(self.attention(self.pre(x)) * factor)
 
-        return network(
-            kit, forward, pre=kit.linear(8, 8), attention=attention(kit, own), post=kit.linear(8, 3)
-        )
+        return network(kit, forward, pre=kit.linear(8, 8), attention=attention(kit, own), post=kit.linear(8, 3))
 
     x = (array(2, 5, 8),)
     mapping = {"attention": "attention"}

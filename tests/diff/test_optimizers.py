@@ -26,8 +26,7 @@ def _pair(kits: Kits, build: Any = mlp) -> tuple[Any, Any]:
 
 def _made(kits: Kits, models: Any, name: str, ours: Any, theirs: Any) -> tuple[Any, Any]:
     return tuple(
-        getattr(one, name)(model, **settings)
-        for one, model, settings in zip(kits, models, (ours, theirs), strict=True)
+        getattr(one, name)(model, **settings) for one, model, settings in zip(kits, models, (ours, theirs), strict=True)
     )
 
 
@@ -160,9 +159,7 @@ def test_other_betas_are_named_where_they_begin_to_matter(kits: Kits) -> None:
     models = _pair(kits)
     # The first step of Adam is the sign of the gradient, whatever the betas.
     settings = {"betas": (0.9, 0.999)}, {"betas": (0.9, 0.95)}
-    report = padiff.diff(
-        *models, X, optimizers=_made(kits, models, "adam", *settings), steps=3, loss=_mean_square
-    )
+    report = padiff.diff(*models, X, optimizers=_made(kits, models, "adam", *settings), steps=3, loss=_mean_square)
     assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
     assert min(found.step for found in report.sources) >= 1, told(report)
     assert all("beta2: 0.999 in the reference, 0.95 in the candidate" in f.cause for f in report.sources)

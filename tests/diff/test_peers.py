@@ -63,9 +63,7 @@ def test_a_transposed_output_parts(kits: Kits, rows: int) -> None:
 
 def test_unrelated_weights_behind_a_layer_norm_part(kits: Kits) -> None:
     def build(kit: Kit) -> Any:
-        return network(
-            kit, lambda self, x: self.norm(self.fc(x)), fc=kit.linear(8, 64), norm=kit.nn.LayerNorm(64)
-        )
+        return network(kit, lambda self, x: self.norm(self.fc(x)), fc=kit.linear(8, 64), norm=kit.nn.LayerNorm(64))
 
     report = padiff.diff(build(kits[0]), build(kits[1]), X, transfer=False)
     found = source(report, Phase.PARAMETER, "fc")
@@ -393,9 +391,7 @@ def _attention(kit: Kit, *, scale: float = 1.0) -> Any:
         y = y[0] if isinstance(y, tuple) else y
         return self.head(self.norm(x + y * scale))
 
-    return network(
-        kit, forward, fc=kit.linear(8, 8), attention=attention, norm=nn.LayerNorm(8), head=kit.linear(8, 3)
-    )
+    return network(kit, forward, fc=kit.linear(8, 8), attention=attention, norm=nn.LayerNorm(8), head=kit.linear(8, 3))
 
 
 def test_multi_head_attention_does_not_stop_localisation(kits: Kits) -> None:
@@ -563,9 +559,7 @@ def test_a_sublayer_that_returns_none_is_no_trouble(kits: Kits) -> None:
 
 
 def _language(kit: Kit, *, tied: bool = True, factor: float = 1.0) -> Any:
-    head = network(
-        kit, lambda self, x: (x * factor) @ self.weight.t(), name="Head", weight=kit.parameter(array(11, 8))
-    )
+    head = network(kit, lambda self, x: (x * factor) @ self.weight.t(), name="Head", weight=kit.parameter(array(11, 8)))
 
     def forward(self: Any, ids: Any) -> Any:
         return self.head(self.norm(self.words(ids)))

@@ -96,9 +96,7 @@ def _switches() -> dict[str, Any]:
 
 
 @contextmanager
-def _unchanged(
-    kits: Kits, models: tuple[Any, Any], *, values: tuple[bool, bool] = (True, True)
-) -> Iterator[None]:
+def _unchanged(kits: Kits, models: tuple[Any, Any], *, values: tuple[bool, bool] = (True, True)) -> Iterator[None]:
     """Assert that models, random states and switches are afterwards what they were before."""
 
     def now() -> list[Any]:
@@ -256,9 +254,7 @@ def test_models_come_back_after_an_exception_in_any_forward(kits: Kits, side: in
         if calls[0] == fatal[0]:
             raise error
 
-    models = tuple(
-        _trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits)
-    )
+    models = tuple(_trained(one, seed=index, probe=probe if index == side else None) for index, one in enumerate(kits))
     padiff.diff(*models, X, transfer=False)
     total, calls[0] = calls[0], 0
     assert total >= 1

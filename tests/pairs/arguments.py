@@ -22,9 +22,7 @@ def losses(wrong: Callable[[Any], Any]) -> Maker:
     return lambda frameworks, models: {"loss": (_mean_square, lambda output: wrong(_mean_square(output)))}
 
 
-def _sgd(
-    framework: str, model: Any, lr: float, weight_decay: float, path: str = "", local: Any = None
-) -> Any:
+def _sgd(framework: str, model: Any, lr: float, weight_decay: float, path: str = "", local: Any = None) -> Any:
     """Return plain gradient descent; ``local`` holds settings of the one parameter at ``path``."""
     parameters = list(model.parameters())
     groups: list[dict[str, Any]] = [{"params": parameters}]
@@ -56,9 +54,7 @@ def _adamw(framework: str, model: Any, beta: float) -> Any:
     return paddle.optimizer.AdamW(1e-3, beta2=beta, weight_decay=0.01, parameters=model.parameters())
 
 
-def optimizers(
-    name: str = "sgd", *, at: dict[str, str] | None = None, right: Any = None, wrong: Any = None
-) -> Maker:
+def optimizers(name: str = "sgd", *, at: dict[str, str] | None = None, right: Any = None, wrong: Any = None) -> Maker:
     """Return the argument ``optimizers``: both alike, but for the candidate's ``wrong`` settings.
 
     ``at`` limits these to one parameter: its path in either framework.

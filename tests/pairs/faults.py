@@ -178,9 +178,7 @@ TRANSFORMER = (
         UPDATE,
         extra=optimizers(at=_at(*_leaf("weight", *FC1.values())), wrong={"weight_decay": 0.1}),
     ),
-    Row(
-        "transformer-learning_rate", _at(EVERYWHERE, EVERYWHERE), UPDATE, extra=optimizers(wrong={"lr": 0.11})
-    ),
+    Row("transformer-learning_rate", _at(EVERYWHERE, EVERYWHERE), UPDATE, extra=optimizers(wrong={"lr": 0.11})),
     Row(
         "transformer-learning_rate@local",
         FC1,
@@ -272,9 +270,7 @@ RECURRENT = (
         PARAMETER,
         transfer=False,
         options={"depth": 2},
-        tamper=change(
-            "rnn.weight_hh_l0", "encoder.weight_hh_l0", lambda w: np.concatenate([w[10:20], w[:10], w[20:]])
-        ),
+        tamper=change("rnn.weight_hh_l0", "encoder.weight_hh_l0", lambda w: np.concatenate([w[10:20], w[:10], w[20:]])),
     ),
 )
 
@@ -313,9 +309,7 @@ LLAMA = (
         _at("embed_tokens", "embed_tokens"),
         PARAMETER,
         transfer=False,
-        tamper=change(
-            "embed_tokens.weight", "embed_tokens.weight", lambda weight: np.roll(weight, 1, axis=0)
-        ),
+        tamper=change("embed_tokens.weight", "embed_tokens.weight", lambda weight: np.roll(weight, 1, axis=0)),
     ),
     Row(
         "llama-beta",

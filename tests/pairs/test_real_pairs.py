@@ -92,9 +92,7 @@ def test_squeezenet_parts_at_its_stem_pools_and_dropout(frameworks: tuple[str, s
 @MODES
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
-def test_language_models_are_aligned(
-    family: str, head: str, train: bool, frameworks: tuple[str, str]
-) -> None:
+def test_language_models_are_aligned(family: str, head: str, train: bool, frameworks: tuple[str, str]) -> None:
     reference, candidate = (built(framework, f"{family}.{head}", train=train) for framework in frameworks)
     _assert_aligned(padiff.diff(reference, candidate, sentences()))
 
@@ -129,9 +127,7 @@ def test_a_language_model_in_training_is_aligned(frameworks: tuple[str, str]) ->
     ("family", "pad", "path"),
     [("Bert", 0, "embeddings.word_embeddings"), ("Roberta", 1, "embeddings.position_embeddings")],
 )
-def test_padding_gets_no_gradient_on_one_side(
-    family: str, pad: int, path: str, frameworks: tuple[str, str]
-) -> None:
+def test_padding_gets_no_gradient_on_one_side(family: str, pad: int, path: str, frameworks: tuple[str, str]) -> None:
     # Hugging Face sets padding_idx there, PaddleNLP does not: equal forward, another gradient for that row.
     reference, candidate = (built(framework, f"{family}.Model", train=False) for framework in frameworks)
     report = padiff.diff(reference, candidate, sentences(pad=pad))
@@ -170,9 +166,7 @@ def test_another_gelu_is_named_where_it_is_called() -> None:
     assert {found.candidate.path for found in report.sources} == expected, describe(report)
 
 
-def _sides(
-    frameworks: tuple[str, str], torch_model: Any, paddle_model: Any, *, train: bool
-) -> tuple[Any, Any]:
+def _sides(frameworks: tuple[str, str], torch_model: Any, paddle_model: Any, *, train: bool) -> tuple[Any, Any]:
     made = {"torch": torch_model, "paddle": paddle_model}
     for model in made.values():
         (model.train if train else model.eval)()

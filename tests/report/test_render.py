@@ -220,9 +220,7 @@ def test_a_source_names_both_places_the_cause_and_the_figures() -> None:
     ]
     assert section(text, "cause") == "eps differs: 1e-05 in the reference, 1e-12 in the candidate"
     far = section(text, "apart by")
-    assert far.startswith(
-        "1.6e-05 relative L2, at most 1.2e-05 in one element; rounding alone explains 8.7e-08"
-    )
+    assert far.startswith("1.6e-05 relative L2, at most 1.2e-05 in one element; rounding alone explains 8.7e-08")
     assert "in float64 still 1.6e-05: another computation, not another precision" in far
     assert section(text, "evidence").split("\n             ") == list(norm(3).evidence)
     assert section(text, "next").startswith("the source was judged on the reference's own values")
@@ -257,9 +255,7 @@ def test_the_same_fault_in_repeated_blocks_shares_a_block_and_keeps_its_numbers(
 
 def test_sources_of_unknown_code_are_never_put_together() -> None:
     side = Place("a", "A")
-    sources = tuple(
-        Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", source=True) for _ in range(3)
-    )
+    sources = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", source=True) for _ in range(3))
     assert plain(Report(sources, sources)).count("forward: output differs") == 3
 
 
@@ -298,10 +294,7 @@ def test_the_calling_frames_are_there() -> None:
     frames = (f"{GLUE.candidate.location} in f", "port.py:3 in f", "port.py:9 in g", "run.py:1 in main")
     side = attrs.evolve(GLUE.candidate, stack=frames)
     source = attrs.evolve(GLUE, candidate=side)
-    assert (
-        section(plain(Report((source,), (source,))), "called by")
-        == "candidate: port.py:3 in f < port.py:9 in g"
-    )
+    assert section(plain(Report((source,), (source,))), "called by") == "candidate: port.py:3 in f < port.py:9 in g"
 
 
 def test_figures_that_are_no_numbers_are_told() -> None:
@@ -310,9 +303,7 @@ def test_figures_that_are_no_numbers_are_told() -> None:
     assert "not finite: NaN or Inf" in text
 
 
-def test_a_location_below_the_working_directory_is_relative(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_location_below_the_working_directory_is_relative(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     side = Place("a", "A", f"{tmp_path}/port.py:3")
     source = Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, "output", source=True)

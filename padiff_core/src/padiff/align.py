@@ -20,7 +20,11 @@ from padiff.names import similarity
 from padiff.trace import Call, Leaf, Trace
 from padiff.weights import UnitMatch, align_sequences, forward_run
 
-__all__ = ["Alignment", "Pair", "align", "pair_leaves"]
+__all__ = ["BY_PLACE", "GUESSED", "Alignment", "Pair", "align", "pair_leaves"]
+
+BY_PLACE = "same kind, shapes and place"
+GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
+"""Why two calls were tied, where that is a guess that forcing may refute."""
 
 _MAPPED = "mapped by the user"
 _MOSTLY = 0.5
@@ -121,7 +125,9 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
     for i in rest:
         # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
         tied = {(reference[a].token, candidate[b].token) for a, b in found}
-        fit = next((j for j in free if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None)
+        fit = next(
+            (j for j in free if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None
+        )
         if fit is not None:
             found.append((i, fit))
             free.remove(fit)
@@ -325,12 +331,16 @@ def _tie_between(pairs: dict[int, Pair], anchors_of: _Anchors, inside: Collectio
         ours = [call for call in _region(ours_top, lambda c: id(c) in pairs) if id(call) not in inside]
         theirs = [c for c in _region(theirs_top, lambda c: id(c) in matched_candidates) if id(c) not in inside]
         anchors = forward_run(
-            [(i, theirs.index(pairs[id(call)].candidate)) for i, call in enumerate(ours) if _inside(call, pairs, theirs)]
+            [
+                (i, theirs.index(pairs[id(call)].candidate))
+                for i, call in enumerate(ours)
+                if _inside(call, pairs, theirs)
+            ]
         )
         start_a = start_b = 0
         for a, b in [*anchors, (len(ours), len(theirs))]:
             for mine, yours in _tie_gap(ours[start_a:a], theirs[start_b:b], pairs, matched_candidates, anchors_of):
-                pair = Pair(mine, yours, "same kind, shapes and place")
+                pair = Pair(mine, yours, BY_PLACE)
                 pairs[id(mine)] = pair
                 matched_candidates[id(yours)] = pair
                 if mine.children and yours.children:

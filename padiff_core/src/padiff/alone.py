@@ -117,7 +117,9 @@ class Bench:
         with adapter.quiet(), adapter.seeded(self.seed + seed), model.preserved():
             lift = model.lifted(dtype) if dtype else nullcontext()
             with lift, model.attach(forcer), forcer.hooks:
-                model.run(fill(call.args, natives), fill(call.kwargs, natives), differentiate if self.backward else None)
+                model.run(
+                    fill(call.args, natives), fill(call.kwargs, natives), differentiate if self.backward else None
+                )
                 forcer.finish()
                 gradients, buffers = {}, {}
                 for path, parameter in model.parameters().items():
@@ -161,4 +163,3 @@ def _disturbed(value: Array | None, jitter: float, index: int) -> Array | None:
     noise = np.random.default_rng(index).uniform(-jitter, jitter, value.shape)
     disturbed: Array = value.astype(np.float64) * (1.0 + noise)
     return disturbed
-

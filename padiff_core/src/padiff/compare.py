@@ -106,9 +106,7 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
         "count": ref.size,
     }
     if ref.shape != cand.shape:
-        return Difference(
-            equal=False, rel_l2=math.inf, max_abs=math.inf, scale=math.nan, nan_mismatch=False, **figures
-        )
+        return Difference(equal=False, rel_l2=math.inf, max_abs=math.inf, scale=math.nan, nan_mismatch=False, **figures)
     if ref.size == 0 or _same_bytes(ref, cand):
         return Difference(equal=True, rel_l2=0.0, max_abs=0.0, scale=math.nan, nan_mismatch=False, **figures)
     light = None if _exact(ref, cand) or work.char in "gG" else _light(ref, cand, work)

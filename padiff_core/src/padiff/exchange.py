@@ -25,9 +25,7 @@ _MOST = 12
 _RIGHT = 1e-3
 
 
-def exchanged(
-    matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge
-) -> list[UnitMatch] | None:
+def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> list[UnitMatch] | None:
     """Return the matches with partners exchanged where that makes differing code right, or None."""
     owners = dict.fromkeys(s.pair for s in suspicions if s.verdict is Verdict.DIFFERS and s.pair.candidate.children)
     bench = judge.settler.bench

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from padiff.align import Pair
+import attrs
+
+from padiff.adapter import Model
+from padiff.align import Alignment, Pair
 from padiff.explain import contrasts, in_words
 from padiff.judge import Suspicion
 from padiff.report import Finding, Phase, Place, Verdict
 from padiff.trace import Call, Frame
 
-__all__ = ["finding_of", "merged", "place_of"]
+__all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
 
 
 def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None) -> Place:
@@ -98,7 +101,13 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children."""
     kept: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        key: tuple[object, ...] = (finding.verdict, finding.phase, finding.candidate.path, finding.between, finding.step)
+        key: tuple[object, ...] = (
+            finding.verdict,
+            finding.phase,
+            finding.candidate.path,
+            finding.between,
+            finding.step,
+        )
         if finding.verdict is Verdict.UNMATCHED:
             key = (*key, finding.evidence)
         if finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or finding.between is None:
@@ -107,3 +116,28 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
+def at_home(finding: Finding, alignment: Alignment) -> Finding:
+    """Return a finding whose side without counterpart is placed at the nearest module that has one."""
+    for near, far in (("reference", "candidate"), ("candidate", "reference")):
+        if getattr(finding, far).path is not None:
+            continue
+        home = getattr(finding, near).path or ""
+        pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
+        above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
+        call = max(above, key=lambda found: found[0])[1]
+        home_place = place_of(call)
+        if far == "reference":
+            return attrs.evolve(finding, reference=home_place)
+        return attrs.evolve(finding, candidate=home_place)
+    return finding
+
+
+def with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
+    if place.path is None or place.location is not None:
+        return place
+    call = next((call for call in calls if call.path == place.path), None)
+    if call is not None:
+        return attrs.evolve(place_of(call), class_name=place.class_name)
+    module = model.modules().get(place.path)
+    definition = None if module is None else module.definition
+    return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)

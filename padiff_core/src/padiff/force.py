@@ -236,7 +236,7 @@ class Forcer(Watcher):
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not apart.equal:
-                                self.checks.append(Check(spot, False, apart, kept, tainted, self._closeness(truth, tensor.view())))
+                self.checks.append(Check(spot, False, apart, kept, tainted, self._closeness(truth, tensor.view())))
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()

@@ -71,7 +71,6 @@ def narrowed(value: Any, model: Model) -> tuple[Any, bool]:
     if not any(_is_double(leaf) for _, leaf in leaves(value, _is_double)):
         return value, False
 
-
     return map_leaves(value, _is_double, lambda _, leaf: leaf.astype(dtype)), True
 
 

@@ -188,7 +188,9 @@ class Judge:
             return Suspicion(root, Phase.LOSS, f"gradient of {_name(spot)}", ruling, root.candidate.index)
         text = "every call that takes the tensor gets it right alone; seen in the whole model only"
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
-        return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), spot)
+        return _suspicion(
+            pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), spot
+        )
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
@@ -205,11 +207,7 @@ class Judge:
     def state(self, earlier: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the gradients of parameters and the buffers that no earlier source explains."""
         excused = self._excused(earlier)
-        found = [
-            self._parameter(check, excused)
-            for check in self.forced.gradients
-            if _state_suspect(check)
-        ]
+        found = [self._parameter(check, excused) for check in self.forced.gradients if _state_suspect(check)]
         found += [self._buffer(check, excused) for check in self.forced.buffers]
         return [suspicion for suspicion in found if suspicion is not None]
 
@@ -229,7 +227,11 @@ class Judge:
                 return None
             if ruling.verdict is Verdict.DIFFERS:
                 return Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=check.link.candidate)
-        if ruling is None or relative(check.difference, check.scale) <= _HOOKED or any(id(pair) in excused for pair in around):
+        if (
+            ruling is None
+            or relative(check.difference, check.scale) <= _HOOKED
+            or any(id(pair) in excused for pair in around)
+        ):
             return None
         text = (
             f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
@@ -272,12 +274,16 @@ class Judge:
             return False
         held = check.link.reference
         before = check.link.to_candidate(canonical(held, held.parameter.view())).astype(np.float64)
-        ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate))
+        ours, theirs = (
+            array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate)
+        )
         ratio = count / (count - 1)
         eps = np.dtype(np.float32)
         return any(
             not is_suspect(
-                difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r), eps, quiet=QUIET_LIBRARY
+                difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r),
+                eps,
+                quiet=QUIET_LIBRARY,
             )
             for r in (ratio, 1 / ratio)
         )

@@ -220,10 +220,7 @@ _KINDS = (
     Kind("identity"),
     Kind("flatten", {}, {"start": "first axis", "end": "last axis"}),
     *(Kind(f"max_pool{n}d", {}, {**_POOL, "dilation": "one int for each spatial axis"}) for n in (1, 2, 3)),
-    *(
-        Kind(f"avg_pool{n}d", {}, {**_POOL, "count_include_pad": "bool", "divisor": "int or None"})
-        for n in (1, 2, 3)
-    ),
+    *(Kind(f"avg_pool{n}d", {}, {**_POOL, "count_include_pad": "bool", "divisor": "int or None"}) for n in (1, 2, 3)),
     *(Kind(f"adaptive_avg_pool{n}d", {}, {"output_size": "one int for each spatial axis"}) for n in (1, 2, 3)),
     *(Kind(f"adaptive_max_pool{n}d", {}, {"output_size": "one int for each spatial axis"}) for n in (1, 2, 3)),
     *(Kind(name) for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "mish", "softsign", "tanhshrink")),

@@ -171,9 +171,7 @@ class _Finder:
         if isinstance(entry, str):
             near = difflib.get_close_matches(entry, [path for found in self._modules for path in found], 3)
         hint = (
-            f"did you mean {', '.join(map(repr, near))}?"
-            if near
-            else "give a module of one of the two, or its path."
+            f"did you mean {', '.join(map(repr, near))}?" if near else "give a module of one of the two, or its path."
         )
         said = f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]})."
         return f"{said}\nHint: {hint}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -134,9 +134,7 @@ def _local_error(bench: Bench, pair: Pair) -> float | None:
         alone = bench.run_candidate(pair, bench.trace)
     except Exception:  # the wrong layout may not even run; then it is not the one
         return None
-    return max(
-        (c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0
-    )
+    return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)
 
 
 def parameter_findings(
@@ -185,9 +183,7 @@ def is_ignored(match: UnitMatch, link: Link, ignored: frozenset[int]) -> bool:
     return not ignored.isdisjoint(holders)
 
 
-def _unmatched(
-    unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool
-) -> Finding:
+def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
     here = _place(unit, held)
     there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
     side, other = ("reference", "candidate") if ours else ("candidate", "reference")
@@ -270,9 +266,7 @@ def half_tied(pairing: Pairing) -> set[str]:
     return found
 
 
-def _by_parameter(
-    links: Sequence[tuple[UnitMatch, Link]], *, ours: bool
-) -> list[list[tuple[UnitMatch, Link]]]:
+def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> list[list[tuple[UnitMatch, Link]]]:
     groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
@@ -281,9 +275,7 @@ def _by_parameter(
     return list(groups.values())
 
 
-def _untied(
-    groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool
-) -> Iterator[list[tuple[UnitMatch, Link]]]:
+def _untied(groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
     """Yield the groups of links to one parameter that lead to several on the other side."""
     for group in groups:
         if len({id((link.candidate if ours else link.reference).parameter) for _, link in group}) > 1:
@@ -297,9 +289,7 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
             others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
             match, link = group[-1]
             side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-            names = " and ".join(
-                (held.candidate if ours else held.reference).parameter.path for _, held in group
-            )
+            names = " and ".join((held.candidate if ours else held.reference).parameter.path for _, held in group)
             yield Finding(
                 verdict=Verdict.DIFFERS,
                 phase=Phase.PARAMETER,

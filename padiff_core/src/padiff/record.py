@@ -87,9 +87,7 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
 
     trace.input_gradients = recorder.input_gradients
     with model.adapter.seeded(task.seed), model.preserved():
-        output = guarded_run(
-            model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward
-        )
+        output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
         if values:
@@ -164,9 +162,7 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
         return isinstance(value, np.ndarray | np.generic)
 
     args = tuple(map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for value in task.args)
-    kwargs = {
-        name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()
-    }
+    kwargs = {name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()}
     return args, kwargs
 
 
@@ -184,9 +180,7 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        given = (
-            f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
-        )
+        given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
         msg = (
             f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: "
             f"{error}; given were {given}.\n"
@@ -209,10 +203,7 @@ def differentiator(
         if task.loss is not None:
             value = _lost(task.loss, output, adapter)
             if not adapter.is_tensor(value):
-                msg = (
-                    f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n"
-                    f"{_LOSSES}"
-                )
+                msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
                 raise InputError(msg)
             tensor = adapter.tensor(value)
             note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))

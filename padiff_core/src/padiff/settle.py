@@ -63,7 +63,8 @@ def epsilon(dtype: np.dtype[Any]) -> float:
     """Return the machine epsilon of a floating dtype, 0 for exact ones."""
     if dtype.kind in "iub":
         return 0.0
-    return float(ml_dtypes.finfo(dtype).eps) if dtype.kind == "V" else float(np.finfo(dtype).eps)
+    info: Any = ml_dtypes.finfo if dtype.kind == "V" else np.finfo
+    return float(info(dtype).eps)
 
 
 def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0, quiet: float = QUIET) -> bool:

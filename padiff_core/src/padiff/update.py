@@ -43,9 +43,7 @@ def step_both(
     candidate's array (second) is close enough to the reference's (first).
     The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
-    links = [
-        (match, link) for match in matches for link in match.links if not link.reference.parameter.buffer
-    ]
+    links = [(match, link) for match in matches for link in match.links if not link.reference.parameter.buffer]
     before = {id(link): np.array(_ours(link)) for _, link in links}
     _give_gradients(reference, links, trace)
     for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):

@@ -62,7 +62,7 @@ class Watcher(Listener):
         self.tokens = Tokens()
         self.hooks = Hook()
         self.input_gradients: dict[int, NDArray[Any]] = {}
-        """Index of a tensor in the model's arguments -> the gradient that reached it, behind every hook of the model."""
+        """Index of a tensor in the arguments -> the gradient that reached it, behind every hook of the model."""
         self._stack: list[Call] = []
         self._ordinals: dict[int, int] = {}
         self._names: dict[Any, list[str]] = {}
@@ -82,9 +82,7 @@ class Watcher(Listener):
         ordinal = self._ordinals.get(key, 0)
         self._ordinals[key] = ordinal + 1
         parent = self._stack[-1] if self._stack else None
-        call = Call(
-            len(self.calls), module, ordinal, parent, module.training, self._frames() if parent else ()
-        )
+        call = Call(len(self.calls), module, ordinal, parent, module.training, self._frames() if parent else ())
         self.calls.append(call)
         if parent is not None:
             parent.children.append(call)
@@ -101,8 +99,7 @@ class Watcher(Listener):
 
         wanted = self.adapter.is_tensor
         call.args = tuple(
-            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]")
-            for i, value in enumerate(args)
+            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]") for i, value in enumerate(args)
         )
         call.kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
         changed = self.arrive(call, tensors)

@@ -151,13 +151,13 @@ def match_units(
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
     (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
-    names say so beyond doubt (q, k and v called in another order). ``fixed`` maps reference module paths to candidate module paths:
-    what is below one then belongs below the other.
+    names say so beyond doubt (q, k and v called in another order). ``fixed`` maps reference module paths to candidate
+    module paths: what is below one then belongs below the other.
     """
     tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
     ours_in = [_region(unit.module.path, [a for a, _ in tops]) for unit in reference]
     theirs_in = [_region(unit.module.path, [b for _, b in tops]) for unit in candidate]
-    names = similarity(_named(reference), _named(candidate)) if reference and candidate else np.zeros((0, 0))
+    names = similarity(_named(reference), _named(candidate))
     fit = np.zeros((len(reference), len(candidate)), np.float32)
     ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
     cache: dict[tuple[Any, ...], float] = {}
@@ -174,9 +174,7 @@ def match_units(
     pairs = align_sequences(scores)
     pairs = _swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)
     pairs += _misfits(pairs, reference, candidate, names)
-    return [
-        UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)
-    ]
+    return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
 
 
 def _region(path: str, tops: Sequence[str]) -> int | None:
@@ -196,7 +194,8 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     shared = ours.keys() & theirs.keys()
     if not fit or not shared or reference.kind != candidate.kind:
         return fit
-    return fit + _SETTINGS_WEIGHT * sum(ours[name] == theirs[name] for name in shared) / len(shared)
+    equal = sum(bool(ours[name] == theirs[name]) for name in shared)
+    return fit + _SETTINGS_WEIGHT * equal / len(shared)
 
 
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
@@ -297,8 +296,8 @@ def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> lis
         free[:, j] = 0
     found = []
     while free.size and free.max() > 0:
-        i, j = np.unravel_index(int(np.argmax(free)), free.shape)
-        found.append((int(i), int(j)))
+        i, j = divmod(int(np.argmax(free)), free.shape[1])
+        found.append((i, j))
         free[i, :] = 0
         free[:, j] = 0
     return found

@@ -156,9 +156,7 @@ def _pool(axes: int) -> dict[str, Setting]:
     kernel = "kernel_size" if axes == 1 else "ksize"
     return {
         "kernel_size": Setting(kernel, _each(axes), "kernel_size"),
-        "stride": Setting(
-            lambda m: getattr(m, kernel) if m.stride is None else m.stride, _each(axes), "stride"
-        ),
+        "stride": Setting(lambda m: getattr(m, kernel) if m.stride is None else m.stride, _each(axes), "stride"),
         "padding": _padding(axes, "padding", "data_format"),
         **_own("ceil_mode"),
     }
@@ -220,9 +218,7 @@ def _upsample(**settings: Setting) -> dict[str, Setting]:
 # Units ------------------------------------------------------------------------------------------------------
 
 
-def _simple(
-    kind: str, *roles: str, settings: Mapping[str, Setting] | None = None, **named: str | Part
-) -> Rule:
+def _simple(kind: str, *roles: str, settings: Mapping[str, Setting] | None = None, **named: str | Part) -> Rule:
     """Return the rule of a class with one unit; ``named`` roles lie under another name or in a Part."""
     parts = {role: Part(role) for role in roles}
     parts |= {role: Part(part) if isinstance(part, str) else part for role, part in named.items()}
@@ -284,9 +280,7 @@ _COMMON = {
     "Linear": _LINEAR,
     "Bilinear": _simple("bilinear", "weight", bias=Part("bias", squeeze=0)),
     "Embedding": _EMBEDDING,
-    "Dropout": Rule(
-        "dropout", settings={**_own("p", "mode"), **_TRAINING, "axis": Setting("axis", _dropped, "axis")}
-    ),
+    "Dropout": Rule("dropout", settings={**_own("p", "mode"), **_TRAINING, "axis": Setting("axis", _dropped, "axis")}),
     "Dropout2D": Rule("dropout", settings=_dropout("channel")),
     "Dropout3D": Rule("dropout", settings=_dropout("channel")),
     "AlphaDropout": Rule("dropout", settings=_dropout("element", "alpha")),
@@ -304,16 +298,13 @@ _COMMON = {
     "Unfold": Rule(
         "unfold",
         settings={
-            name: Setting(f"{name}s", _each(2), f"{name}s")
-            for name in ("kernel_size", "stride", "padding", "dilation")
+            name: Setting(f"{name}s", _each(2), f"{name}s") for name in ("kernel_size", "stride", "padding", "dilation")
         },
     ),
 }
 
 _NORM = {
-    "BatchNorm": _simple(
-        "batch_norm", settings={**_BATCH, "training": Setting(_old_batch_statistics)}, **_BATCH_ROLES
-    ),
+    "BatchNorm": _simple("batch_norm", settings={**_BATCH, "training": Setting(_old_batch_statistics)}, **_BATCH_ROLES),
     **{f"BatchNorm{n}D": _simple("batch_norm", settings=_BATCH, **_BATCH_ROLES) for n in (1, 2, 3)},
     "SyncBatchNorm": _simple("batch_norm", settings=_BATCH, **_BATCH_ROLES),
     "LayerNorm": _simple(
@@ -323,19 +314,14 @@ _NORM = {
         settings={**_EPS, "normalized_shape": Setting("_normalized_shape", tuple, "normalized_shape")},
     ),
     "GroupNorm": _simple("group_norm", "weight", "bias", settings={**_EPS, **_own(groups="_num_groups")}),
-    **{
-        f"InstanceNorm{n}D": _simple("instance_norm", settings=_EPS, weight="scale", bias="bias")
-        for n in (1, 2, 3)
-    },
+    **{f"InstanceNorm{n}D": _simple("instance_norm", settings=_EPS, weight="scale", bias="bias") for n in (1, 2, 3)},
     "LocalResponseNorm": Rule("local_response_norm", settings=_own("size", "alpha", "beta", "k")),
 }
 
 _CONV = {
     **{f"Conv{n}D": _simple(f"conv{n}d", "weight", "bias", settings=_conv(n)) for n in (1, 2, 3)},
     **{
-        f"Conv{n}DTranspose": _simple(
-            f"conv_transpose{n}d", "weight", "bias", settings=_conv(n, transposed=True)
-        )
+        f"Conv{n}DTranspose": _simple(f"conv_transpose{n}d", "weight", "bias", settings=_conv(n, transposed=True))
         for n in (1, 2, 3)
     },
 }
@@ -444,9 +430,7 @@ _FILES: Mapping[str, Mapping[str, Rule]] = {
 }
 
 
-TABLE: Mapping[str, Rule] = {
-    f"{file}.{name}": rule for file, rules in _FILES.items() for name, rule in rules.items()
-}
+TABLE: Mapping[str, Rule] = {f"{file}.{name}": rule for file, rules in _FILES.items() for name, rule in rules.items()}
 """The rule of each class, by qualified name."""
 
 STATISTICS: Mapping[str, frozenset[str]] = {
@@ -467,9 +451,7 @@ class Habit:
 
     def shown_by(self, module: Any) -> bool:
         """Return whether the class's name ends so, and the module has the attributes."""
-        return bool(re.search(self.name, type(module).__name__)) and all(
-            hasattr(module, a) for a in self.attributes
-        )
+        return bool(re.search(self.name, type(module).__name__)) and all(hasattr(module, a) for a in self.attributes)
 
 
 HABITS = (

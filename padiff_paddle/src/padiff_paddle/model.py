@@ -130,9 +130,7 @@ class PaddleModel(Model):
                     if all_buffers or name in statistics:
                         buffers.add(id(native))
         return {
-            paths[key][0]: PaddleParameter(
-                paths[key][0], native, buffer=key in buffers, paths=tuple(paths[key])
-            )
+            paths[key][0]: PaddleParameter(paths[key][0], native, buffer=key in buffers, paths=tuple(paths[key]))
             for key, native in natives.items()
         }
 
@@ -179,11 +177,7 @@ class PaddleModel(Model):
         modes = [(layer, layer.training) for layer in layers]
         attributes = [_Attributes(layer) for layer in layers]
         with paddle.no_grad():
-            values = [
-                (item.native, item.native.detach().clone())
-                for item in self.parameters().values()
-                if item.buffer
-            ]
+            values = [(item.native, item.native.detach().clone()) for item in self.parameters().values() if item.buffer]
         gradients = _Gradients(parameters)
         try:
             yield
@@ -241,9 +235,7 @@ def _check(native: Any) -> None:
         msg = f"{_named(native)} is a trainer around a model.\nHint: pass its .network."
         raise UnwatchableModel(msg)
     if not isinstance(native, paddle.nn.Layer):
-        msg = (
-            f"{_named(native)} is no paddle.nn.Layer: it has no calls to watch.\nHint: pass the Layer itself."
-        )
+        msg = f"{_named(native)} is no paddle.nn.Layer: it has no calls to watch.\nHint: pass the Layer itself."
         raise UnwatchableModel(msg)
     if not paddle.in_dynamic_mode():
         msg = f"{_named(native)} would run in static mode, where hooks see no values.\n"
@@ -329,9 +321,7 @@ def _backward(pairs: list[tuple[Any, Any | None]]) -> None:
         roots[id(tensor)] = (tensor, gradient)
     if roots:
         with relayed():
-            paddle.autograd.backward(
-                [root for root, _ in roots.values()], [grad for _, grad in roots.values()]
-            )
+            paddle.autograd.backward([root for root, _ in roots.values()], [grad for _, grad in roots.values()])
 
 
 def _storage(native: Any) -> Any:

@@ -246,9 +246,7 @@ _TORCH = {
     },
     **{f"pooling.AvgPool{n}d": Rule(f"avg_pool{n}d", settings=_avg_pool(n)) for n in (1, 2, 3)},
     **{
-        f"pooling.Adaptive{name}Pool{n}d": Rule(
-            f"adaptive_{kind}_pool{n}d", settings=_shaped(n, "output_size")
-        )
+        f"pooling.Adaptive{name}Pool{n}d": Rule(f"adaptive_{kind}_pool{n}d", settings=_shaped(n, "output_size"))
         for n in (1, 2, 3)
         for name, kind in (("Avg", "avg"), ("Max", "max"))
     },

@@ -47,9 +47,7 @@ def lifted(model: Any, dtype: str) -> Iterator[None]:
     with ExitStack() as stack:
         for path, module in model.named_modules():
             if type(module).__module__.startswith(_PACKED):
-                msg = (
-                    f"{path!r} ({type(module).__module__}.{type(module).__qualname__}) is quantized: packed "
-                )
+                msg = f"{path!r} ({type(module).__module__}.{type(module).__qualname__}) is quantized: packed "
                 msg += "weights have no wider form\nHint: compare the model before quantization"
                 raise LiftError(msg)
             stack.callback(_Attributes(module).restore)

@@ -32,9 +32,7 @@ class _Format:
 
 
 def _formats() -> tuple[_Format, ...]:
-    plain = (
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-    )
+    plain = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
     small = [name for name in dir(ml_dtypes) if name.startswith("float8_") and hasattr(torch, name)]
     return (
         *(_Format(getattr(torch, name), np.dtype(name)) for name in plain.split() if hasattr(torch, name)),

@@ -14,9 +14,7 @@ __all__ = ["build"]
 class ConvBNLayer(nn.Layer):
     """Convolve, normalise and perhaps activate: the brick of PaddleClas."""
 
-    def __init__(
-        self, in_channels, out_channels, kernel_size, stride=1, act=None, eps=1e-5, momentum=0.9, **conv
-    ):
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, act=None, eps=1e-5, momentum=0.9, **conv):
         super().__init__()
         conv.setdefault("padding", (kernel_size - 1) // 2)
         self.conv = nn.Conv2D(in_channels, out_channels, kernel_size, stride=stride, bias_attr=False, **conv)

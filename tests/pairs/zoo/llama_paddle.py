@@ -194,8 +194,6 @@ class LlamaForCausalLM(nn.Layer):
         return logits
 
 
-def build(
-    plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5
-) -> nn.Layer:
+def build(plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5) -> nn.Layer:
     """Return the decoder with the plan's faults."""
     return LlamaForCausalLM(vocab, dim, heads, kv_heads, hidden, depth, base, eps, plan)

@@ -142,9 +142,7 @@ class Llama(nn.Module):
         self.lm_head = nn.Linear(dim, vocab, bias=False)
         base = 500.0 if "rope_base" in plan else base
         width = dim // heads
-        self.register_buffer(
-            "inv_freq", base ** (-torch.arange(0, width, 2).float() / width), persistent=False
-        )
+        self.register_buffer("inv_freq", base ** (-torch.arange(0, width, 2).float() / width), persistent=False)
 
     def forward(self, input_ids):
         x = self.embed_tokens(input_ids)
@@ -171,8 +169,6 @@ class Llama(nn.Module):
         return logits
 
 
-def build(
-    plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5
-) -> nn.Module:
+def build(plan: Plan, *, depth=2, dim=16, heads=4, kv_heads=2, hidden=40, vocab=23, base=1e4, eps=1e-5) -> nn.Module:
     """Return the decoder with the plan's faults."""
     return Llama(vocab, dim, heads, kv_heads, hidden, depth, base, eps, plan)

@@ -79,8 +79,6 @@ class Tagger(nn.Layer):
         return paddle.stack(outputs, axis=1)
 
 
-def build(
-    plan: Plan, *, cell="lstm", vocab=20, embed=12, hidden=10, dropout=0.0, depth=1, steps=3
-) -> nn.Layer:
+def build(plan: Plan, *, cell="lstm", vocab=20, embed=12, hidden=10, dropout=0.0, depth=1, steps=3) -> nn.Layer:
     """Return the tagger with the plan's faults."""
     return Tagger(cell, vocab, embed, hidden, dropout, depth, steps, plan)

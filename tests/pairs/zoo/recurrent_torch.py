@@ -81,8 +81,6 @@ class Tagger(nn.Module):
         return torch.stack(logits, dim=1)
 
 
-def build(
-    plan: Plan, *, cell="lstm", vocab=20, embed=12, hidden=10, dropout=0.0, depth=1, steps=3
-) -> nn.Module:
+def build(plan: Plan, *, cell="lstm", vocab=20, embed=12, hidden=10, dropout=0.0, depth=1, steps=3) -> nn.Module:
     """Return the tagger with the plan's faults; `depth` is the number of recurrent layers."""
     return Tagger(cell, vocab, embed, hidden, dropout, depth, steps, plan)

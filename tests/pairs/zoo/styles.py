@@ -132,9 +132,7 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
         def __init__(self):
             super().__init__()
             layers = [nn.Linear(8, 8) for _ in range(5)]
-            self.layers = (nn.ModuleList if framework == "torch" else nn.LayerList)(
-                [*layers, nn.LayerNorm(8), head()]
-            )
+            self.layers = (nn.ModuleList if framework == "torch" else nn.LayerList)([*layers, nn.LayerNorm(8), head()])
 
         def forward(self, x):
             q, k, fc1, fc2, fc3, norm, last = self.layers

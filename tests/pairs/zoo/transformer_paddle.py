@@ -152,9 +152,7 @@ class LanguageModel(nn.Layer):
         return self.decoder(hidden)
 
 
-def build(
-    plan: Plan, *, depth=2, dim=32, heads=4, vocab=32, dropout=0.0, norm_first=True, tied=False
-) -> nn.Layer:
+def build(plan: Plan, *, depth=2, dim=32, heads=4, vocab=32, dropout=0.0, norm_first=True, tied=False) -> nn.Layer:
     """Return the encoder with the plan's faults."""
     model = LanguageModel(vocab, dim, heads, depth, 24, dropout, norm_first, tied, plan)
     if "parameter_hook" in plan:

@@ -124,9 +124,7 @@ class Encoder(nn.Module):
         self.tok_emb = nn.Embedding(vocab, dim)
         self.pos_emb = nn.Embedding(length, dim)
         self.drop = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            Block(dim, heads, dropout, norm_first, plan.block(i)) for i in range(depth)
-        )
+        self.blocks = nn.ModuleList(Block(dim, heads, dropout, norm_first, plan.block(i)) for i in range(depth))
         self.norm = nn.LayerNorm(dim, eps=1e-12 if "final_norm_eps" in plan else 1e-5)
         self.lm_head = nn.Linear(dim, vocab, bias=False)
         if (tied and "untied_head" not in plan) or "tied_head" in plan:
@@ -160,9 +158,7 @@ class Encoder(nn.Module):
         return self.lm_head(x)
 
 
-def build(
-    plan: Plan, *, depth=2, dim=32, heads=4, vocab=32, dropout=0.0, norm_first=True, tied=False
-) -> nn.Module:
+def build(plan: Plan, *, depth=2, dim=32, heads=4, vocab=32, dropout=0.0, norm_first=True, tied=False) -> nn.Module:
     """Return the encoder with the plan's faults; `vocab` equals `dim`, so no shape tells axes apart."""
     model = Encoder(vocab, dim, heads, depth, 24, dropout, norm_first, tied, plan)
     if "parameter_hook" in plan:

@@ -17,9 +17,7 @@ _NONE = "no adapter is installed.\nHint: pip install padiff-torch padiff-paddle.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.epilog = "exit status: 0 if an adapter can be used, 2 if none can"
-    parser.add_argument(
-        "--load", action="store_true", help="import each framework too, and see whether it works"
-    )
+    parser.add_argument("--load", action="store_true", help="import each framework too, and see whether it works")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--traceback", action="store_true", help="show Python's traceback on an error")
 
@@ -56,9 +54,6 @@ def _table(rows: tuple[Installed, ...]) -> str:
         framework = row.framework_version or "-"
         cells.append((row.name, str(row.state), framework, distribution, ", ".join(row.roots) or "-"))
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     reasons = [f"{row.name}: {row.why}." for row in rows if row.why]
     return "\n".join([*lines, *([""] if reasons else []), *reasons])

@@ -76,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in _COMMANDS.items():
         purpose = command.purpose
-        command.add_arguments(
-            commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
-        )
+        command.add_arguments(commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False))
     return parser
 
 

@@ -60,9 +60,7 @@ def _made(info: AdapterInfo, early: str | None) -> Adapter:
         missing = _missing(error, info, early)
         if missing:
             raise MissingFramework(missing) from error
-        hint = (
-            _order(info) if early else "upgrade the adapter and the framework, or tell the adapter's author."
-        )
+        hint = _order(info) if early else "upgrade the adapter and the framework, or tell the adapter's author."
         msg = f"the adapter {info.name!r} is broken: {info.factory} {told(error)}.\nHint: {hint}"
         raise AdapterError(msg) from error
     if isinstance(adapter, Adapter):

@@ -67,9 +67,7 @@ def _sources(report: Report) -> Iterator[Line]:
     left = sum(map(len, groups[MOST_SOURCES:]))
     if left:
         yield _GAP
-        yield _heading(
-            (f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", "")
-        )
+        yield _heading((f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", ""))
 
 
 Numbered = tuple[int, Finding]
@@ -159,9 +157,7 @@ def _outcome(report: Report) -> Iterator[Line]:
     """Yield what a user sees who runs both models freely."""
     if report.output is not None:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
-        yield _line(
-            "output", f"{far} relative L2 apart, at most {most} in one element, each model run freely"
-        )
+        yield _line("output", f"{far} relative L2 apart, at most {most} in one element, each model run freely")
     if report.loss is not None:
         yield _line("loss", "{:.7g} in the reference, {:.7g} in the candidate".format(*report.loss))
 
@@ -193,9 +189,7 @@ def _set_apart(report: Report) -> Iterator[Line]:
     for verdict, label, reason in _SET_APART:
         found = [words.where(finding) for finding in report.findings if finding.verdict is verdict]
         if found:
-            yield _line(
-                label, f"{words.plural(len(found), 'value')}, {reason}: {words.few(found, MOST_ITEMS)}"
-            )
+            yield _line(label, f"{words.plural(len(found), 'value')}, {reason}: {words.few(found, MOST_ITEMS)}")
 
 
 _SET_APART = (

@@ -61,9 +61,7 @@ def _rich(lines: Iterable[Line], width: int | None, *, color: bool) -> str:
     columns = max(width or max(len(_plain(line)) for line in rows), LABEL + 20)
     out = io.StringIO()
     system: Literal["standard"] | None = "standard" if color else None
-    console = Console(
-        file=out, force_terminal=color, color_system=system, width=columns, legacy_windows=False
-    )
+    console = Console(file=out, force_terminal=color, color_system=system, width=columns, legacy_windows=False)
     for line in rows:
         text = Text.assemble(*((words, STYLES.get(style, "")) for words, style in line.spans))
         prefix = Text(_prefix(line), STYLES["label"])

@@ -48,9 +48,7 @@ def _parted(report: Report) -> str:
     differ, alone = len(report.victims), len(report.unmatched)
     said = []
     if differ:
-        said.append(
-            f"{plural(differ, 'value')} {'differs' if differ == 1 else 'differ'}, no source was found"
-        )
+        said.append(f"{plural(differ, 'value')} {'differs' if differ == 1 else 'differ'}, no source was found")
     if alone:
         said.append(f"{plural(alone, 'place')} without counterpart, hence not compared")
     return "; ".join(said)
@@ -104,11 +102,7 @@ def between(finding: Finding) -> str | None:
     if first == "start":
         place = "all of it" if last == "end" else f"before the candidate's {last}"
     else:
-        place = (
-            f"after the candidate's {first}"
-            if last == "end"
-            else f"between the candidate's {first} and {last}"
-        )
+        place = f"after the candidate's {first}" if last == "end" else f"between the candidate's {first} and {last}"
     return f"the module's own code, {place}"
 
 

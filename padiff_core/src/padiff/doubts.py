@@ -1,0 +1,113 @@
+"""Doubt matches that forcing does not bear out: a call that ends elsewhere than its match, or is another.
+
+A wrapper may hold the activation on one side and not on the other, a layer may have it fused. Fed from the wrong point,
+such a call looks wrong and so does what follows. Taken apart, the code around it is judged instead; if that is right,
+the match was wrong, and if the difference only shows up later, it was the call's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from padiff.align import BY_PLACE, GUESSED, Alignment, Pair
+from padiff.compare import difference
+from padiff.forced import Forced
+from padiff.judge import Judge, Suspicion
+from padiff.report import Verdict
+from padiff.trace import Call, Leaf, Trace
+
+__all__ = ["Judged", "judge_with_doubts"]
+
+_SAME = 1e-3
+_NEAR = 3
+
+
+@attrs.frozen
+class Judged:
+    """Hold a forced run and its judge."""
+
+    judge: Judge
+    forced: Forced
+
+
+def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
+    """Judge a forced run; where matches are in doubt, take them apart and judge again.
+
+    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most three times.
+    """
+    first = judge(alignment)
+    rough = first.judge.forward(rough=True)
+    found = (_may_be_mismatched(s, rough, first.judge, trace, free) for s in rough)
+    doubtful = list({id(pair): pair for pair in found if pair is not None}.values())
+    if not doubtful:
+        return first
+    second = judge(alignment.without(doubtful))
+    seen = {_spot_key(s) for s in rough}
+    fresh = [s for s in second.judge.forward(rough=True) if _spot_key(s) not in seen]
+    wrong = [pair for pair in doubtful if not _spoils(pair, fresh, second.judge)]
+    if not wrong:
+        return first
+    return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
+
+
+def _may_be_mismatched(
+    suspicion: Suspicion, all_of_them: Sequence[Suspicion], judge: Judge, trace: Trace, free: Trace
+) -> Pair | None:
+    """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
+    spot = suspicion.spot
+    if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
+        return None
+    pair = spot.pair
+    if pair.why not in GUESSED or pair.candidate.parent is None or pair.reference.parent is None:
+        return None
+    same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
+    if spot.what == "input":
+        return pair if pair.why == BY_PLACE and not pair.candidate.children else None
+    if pair.reference.children or pair.candidate.children or not same_kind:
+        return pair
+    around = judge.around(pair)
+    if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
+        # What follows is wrong too, though it was fed: the reference's value was put in at another point.
+        return pair
+    return pair if _ends_elsewhere(suspicion, judge, trace, free) else None
+
+
+def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> bool:
+    """Return whether a module's output is what comes a little later on the other side: a fused activation."""
+    pair, spot = suspicion.pair, suspicion.spot
+    assert spot is not None
+    runs = judge.settler.runs(pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    if local is not None:
+        for leaf in _next_leaves(trace, pair.reference, spot.reference):
+            value = trace.value(leaf)
+            if value is not None and difference(value, local).rel_l2 < _SAME:
+                return True
+    whole = trace.samples.get(spot.reference.token)
+    own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
+    later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
+    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < _SAME for s in later)
+
+
+def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
+    """Yield the tensors of the next few calls that look like the output and are not it."""
+    for later in trace.calls[call.index + 1 : call.index + 1 + _NEAR]:
+        for leaf in (*later.inputs, *later.outputs):
+            if leaf.shape == output.shape and leaf.token != output.token:
+                yield leaf
+
+
+def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
+    spot = suspicion.spot
+    return (None,) if spot is None else (spot.what, spot.reference.token, id(spot.pair))
+
+
+def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
+    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's."""
+    around = judge.around(pair)
+    start = pair.candidate.index
+    after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
+    return bool(after)
