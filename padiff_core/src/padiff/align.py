@@ -20,13 +20,13 @@ from padiff.names import similarity
 from padiff.trace import Call, Leaf, Trace
 from padiff.weights import UnitMatch, align_sequences, forward_run
 
-__all__ = ["BY_PLACE", "GUESSED", "Alignment", "Pair", "align", "pair_leaves"]
+__all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "Pair", "align", "pair_leaves"]
 
 BY_PLACE = "same kind, shapes and place"
 GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
 """Why two calls were tied, where that is a guess that forcing may refute."""
 
-_MAPPED = "mapped by the user"
+MAPPED = "mapped by the user"
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _SAME = 1e-3
@@ -98,7 +98,7 @@ class Alignment:
     def is_inside(self, call: Call) -> bool:
         """Return whether a call lies inside of one that the user mapped, which is compared as a whole."""
         around = ((self.of_reference(above), self.of_candidate(above)) for above in call.ancestors())
-        return any(pair is not None and pair.why == _MAPPED for pairs in around for pair in pairs)
+        return any(pair is not None and pair.why == MAPPED for pairs in around for pair in pairs)
 
     def without(self, dropped: Sequence[Pair]) -> Alignment:
         """Return the alignment with some pairs taken apart."""
@@ -178,7 +178,7 @@ def align(
 
     tie(reference.root, candidate.root, "the root")
     for ours, theirs in _mapped(reference, candidate, mapped):
-        tie(ours, theirs, _MAPPED)
+        tie(ours, theirs, MAPPED)
     for ours, theirs in anchors.covering():
         tie(ours, theirs, "holds the same parameters")
     for ours, theirs in anchors.overlapping(pairs, taken):

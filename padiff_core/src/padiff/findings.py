@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.adapter import Model
-from padiff.align import Alignment, Pair
+from padiff.align import MAPPED, Alignment, Pair
 from padiff.explain import contrasts, in_words
 from padiff.judge import Suspicion
 from padiff.report import Finding, Phase, Place, Verdict
@@ -86,7 +86,8 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
 
 def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None) -> Place:
     call, spot = suspicion.pair.candidate, suspicion.spot
-    if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD:
+    mapped = suspicion.pair.why == MAPPED
+    if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD and not mapped:
         return place_of(spot.maker)
     return place_of(call, at=mark, path=owner if owner and not call.children else None)
 
