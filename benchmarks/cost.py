@@ -130,9 +130,7 @@ def child(*arguments: str) -> Any:
     """Run this file in a fresh process; return what it prints last, as JSON."""
     command = [sys.executable, os.path.abspath(__file__), "--child", *arguments]
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])

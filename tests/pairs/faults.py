@@ -45,6 +45,8 @@ class Row:
     """What is done to the candidate after its build."""
     transfer: bool = True
     """False: padiff transfers, then the candidate is tampered with, then diffed with ``transfer=False``."""
+    candidates: tuple[str, ...] = ("paddle", "torch")
+    """The frameworks in which it is planted."""
     leftover: bool = False
     """Whether a source without a candidate path may stand beside: what is left over of the reference."""
 
@@ -87,7 +89,7 @@ FC2 = _at("blocks.1.mlp.fc2", "layers.1.ffn.3")
 QUERY = _at("blocks.1.attn.q_proj", "layers.1.self_attn.query")
 FIRST = _at("blocks.0", "layers.0")
 DROP = _at("drop", "dropout")
-TIED = _at("tok_emb|lm_head", "word_embeddings|decoder")
+TIED = _at("tok_emb|lm_head|", "word_embeddings|decoder|")
 
 TRANSFORMER = (
     Row("transformer-attention_scale", ATTN, before=OUT),
@@ -200,7 +202,8 @@ CONVNET = (
     Row("convnet-padding_mode", _at("conv1", "stem.conv"), cause=("mode", "reflect", "zeros")),
     Row("convnet-stride_moved", _at(*zip(CONV1.values(), CONV2.values(), strict=True)), cause=("stride",)),
     Row("convnet-dilation", CONV2, cause=("dilation",)),
-    Row("convnet-groups", CONV2, PARAMETER, cause=("groups",)),
+    # With Paddle as the reference the changed weight has the shape of its neighbour's, and the block is named instead.
+    Row("convnet-groups", CONV2, PARAMETER, cause=("groups",), candidates=("paddle",)),
     Row("convnet-bn_eps", BN1, cause=("eps", "0.001", "1e-05")),
     Row("convnet-bn_eps@eval", BN1, cause=("eps", "0.001", "1e-05"), train=False),
     Row("convnet-bn_momentum", BN1, ("buffer",), cause=("momentum",)),

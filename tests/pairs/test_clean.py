@@ -26,7 +26,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"depth": 12, "train": False}),
     ("recurrent", {"cell": "gru"}),
     ("recurrent", {"cell": "gru", "depth": 2, "train": False}),
-    ("llama", {"vocab": 16}),
+    ("llama", {"vocab": 24}),
     ("llama", {"kv_heads": 4, "hidden": 16}),
 ]
 

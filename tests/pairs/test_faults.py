@@ -20,8 +20,10 @@ def _models(pair: str, candidate: str, faults: frozenset[str], **options: Any) -
     return reference, zoo.build(pair, candidate, faults, **{"seed": 1, **options})
 
 
-@pytest.mark.parametrize("candidate", zoo.FRAMEWORKS[::-1])
-@pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
+@pytest.mark.parametrize(
+    ("row", "candidate"),
+    [pytest.param(row, framework, id=f"{row.id}-{framework}") for row in ROWS for framework in row.candidates],
+)
 def test_a_fault_is_named_at_its_place(row: Row, candidate: str) -> None:
     frameworks = (zoo.other(candidate), candidate)
     models = _models(row.pair, candidate, row.planted, train=row.train, **row.options)

@@ -131,8 +131,12 @@ def test_padding_gets_no_gradient_on_one_side(family: str, pad: int, path: str, 
     # Hugging Face sets padding_idx there, PaddleNLP does not: equal forward, another gradient for that row.
     reference, candidate = (built(framework, f"{family}.Model", train=False) for framework in frameworks)
     report = padiff.diff(reference, candidate, sentences(pad=pad))
-    assert _sources(report) == {("backward", path, path)}, describe(report)
-    assert "padding_idx" in (report.sources[0].cause or ""), describe(report)
+    expected = {("backward", path, path)}
+    if family == "Roberta" and frameworks[0] == "paddle":
+        # Paddle's embedding gives zeros for padding_idx whatever its row holds; torch's gives the row.
+        expected.add(("forward", "embeddings.word_embeddings", "embeddings.word_embeddings"))
+    assert _sources(report) == expected, describe(report)
+    assert "padding_idx" in (report.sources[-1].cause or ""), describe(report)
 
 
 @BOTH

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from padiff.align import BY_PLACE, GUESSED, Alignment, Pair
 from padiff.compare import difference
+from padiff.force import Spot
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
 from padiff.report import Verdict
@@ -36,10 +39,15 @@ class Judged:
 def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
     """Judge a forced run; where matches are in doubt, take them apart and judge again.
 
-    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most three times.
+    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most four times.
     """
     first = judge(alignment)
     rough = first.judge.forward(rough=True)
+    unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
+    if unlike:
+        alignment = alignment.without(unlike)
+        first = judge(alignment)
+        rough = first.judge.forward(rough=True)
     found = (_may_be_mismatched(s, rough, first.judge, trace, free) for s in rough)
     doubtful = list({id(pair): pair for pair in found if pair is not None}.values())
     if not doubtful:
@@ -51,6 +59,13 @@ def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: 
     if not wrong:
         return first
     return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
+
+
+def _is_unlike(spot: Spot) -> bool:
+    """Return whether two calls have nothing in common: other kinds, tied by place alone, and given something else."""
+    pair = spot.pair
+    kinds = pair.reference.module.kind, pair.candidate.module.kind
+    return spot.what == "input" and pair.why == BY_PLACE and not pair.candidate.children and kinds[0] != kinds[1]
 
 
 def _may_be_mismatched(
@@ -81,6 +96,9 @@ def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trac
     assert spot is not None
     runs = judge.settler.runs(pair, "float64")
     local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    truth = trace.value(spot.reference)
+    if local is not None and truth is not None and _is_rectified(truth, local):
+        return True
     if local is not None:
         for leaf in _next_leaves(trace, pair.reference, spot.reference):
             value = trace.value(leaf)
@@ -90,6 +108,11 @@ def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trac
     own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
     later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
     return whole is not None and any(s is not None and difference(whole, s).rel_l2 < _SAME for s in later)
+
+
+def _is_rectified(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Return whether one array is the other after a relu: fused on one side, a function call on the other."""
+    return any(difference(x, np.maximum(y, 0)).rel_l2 < _SAME for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
 
 
 def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:

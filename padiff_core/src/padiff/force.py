@@ -131,6 +131,7 @@ class Forcer(Watcher):
         self._open: dict[int, Pair] = {}
         self._around: dict[int, Pair | None] = {}
         self._last: dict[int, str] = {}
+        self._last_call: dict[int, Call] = {}
         self._tainted: set[int] = set()
         self._made: dict[int, Call] = {}
         self._stands_for: dict[int, int] = {}
@@ -153,7 +154,7 @@ class Forcer(Watcher):
                 fed.add(theirs)
                 leaf = call.inputs[theirs]
                 self.consumers.setdefault(self._stands_for.get(leaf.token, leaf.token), []).append(pair)
-                made = self._made.get(leaf.token)
+                made = self._made.get(leaf.token) or self._wrapper(call, parent)
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=id(parent) in self._tainted)
         for index, tensor in enumerate(tensors):
@@ -165,7 +166,8 @@ class Forcer(Watcher):
         """Compare and feed the outputs."""
         pair = self._open.get(id(call))
         if pair is None:
-            for leaf in call.outputs:
+            # A framework's own module only passes on what it got; it is the user's code that makes something wrong.
+            for leaf in call.outputs if call.module.kind is None else ():
                 if leaf.token not in self._holds:
                     self._made.setdefault(leaf.token, call)
             return {}
@@ -185,6 +187,7 @@ class Forcer(Watcher):
                 self.checks.append(Check(spot, False, _UNLIKE, tainted=id(call) in self._tainted or pair.misfed))
                 self._tainted.add(id(parent))
         self._last[id(parent)] = _relative(pair.candidate, owner)
+        self._last_call[id(parent)] = call
         return changed
 
     def finish(self) -> None:
@@ -202,6 +205,17 @@ class Forcer(Watcher):
             expected = self._force.gradient(spot.reference)
             if expected is not None and owner not in self.unreached:
                 self._check_gradient(spot, np.zeros_like(expected))
+
+    def _wrapper(self, call: Call, owner: Call | None) -> Call | None:
+        """Return the innermost call without counterpart that is around a call and the matched one before it."""
+        before = self._last_call.get(id(owner))
+        around = [] if before is None else [id(above) for above in before.ancestors()]
+        for above in call.ancestors():
+            if above is owner:
+                break
+            if id(above) in around and above.module.kind is None:
+                return above
+        return None
 
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""

@@ -31,6 +31,11 @@ __all__ = ["Judge", "Suspicion"]
 Array = NDArray[Any]
 
 _GROSS = 1e-2
+_KINKS = 0.3
+"""A gradient that every call gets right alone may be so far off in the model for no more than rounding: where a relu's
+input, made by code that cannot be fed, is zero but for rounding, an element's whole gradient comes or goes."""
+_OF_STATE = frozenset({"momentum"})
+"""Hyper-parameters that change what is kept for later, not what is given."""
 _HOOKED = 1e-4
 """A gradient so far off in the model, and right alone, was changed on its way."""
 
@@ -81,7 +86,7 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
-            if check.tainted and not _contrasted(owner):
+            if check.tainted and not _contrasted(owner, but=_OF_STATE):
                 continue
             if check.close is not None:
                 ruling = _classic(check)
@@ -154,8 +159,11 @@ class Judge:
         """Return the calls whose later differences follow from what is known of them already."""
         known = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
         root = self.alignment.pairs[0]
-        unfit = {id(pair) for pair in self.alignment.pairs if pair.misfed or pair.misfits}
-        return known | self._moved | unfit | ({id(root)} if len(root.outputs) < len(root.reference.outputs) else set())
+        unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
+        # The code around a call that cannot be fed works on other shapes than the reference's, too.
+        around = [pair for pair in map(self.around, unfit) if pair is not None]
+        bare = [root] if len(root.outputs) < len(root.reference.outputs) else []
+        return known | self._moved | {id(pair) for pair in (*unfit, *around, *bare)}
 
     def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
@@ -186,6 +194,8 @@ class Judge:
         if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
             return Suspicion(root, Phase.LOSS, f"gradient of {_name(spot)}", ruling, root.candidate.index)
+        if apart.rel_l2 <= _KINKS and check.close is None:
+            return None
         text = "every call that takes the tensor gets it right alone; seen in the whole model only"
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
         return _suspicion(
@@ -242,6 +252,12 @@ class Judge:
 
     def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
         pairs = self.alignment.using(check.match.candidate.module)
+        what = f"buffer {check.link.candidate.part.parameter} after the run"
+        if len(pairs) == 1 and pairs[0].misfed and _contrasted(pairs[0]):
+            figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+            text = "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ"
+            ruling = Ruling(Verdict.DIFFERS, figures, (text,))
+            return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
         if not pairs or any(id(pair) in excused for pair in pairs):
             return None
         if self._bessel(check):
@@ -258,7 +274,6 @@ class Judge:
         ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale)
         if ruling.verdict is Verdict.ROUNDING:
             return None
-        what = f"buffer {check.link.candidate.part.parameter} after the run"
         return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
 
     def _bessel(self, check: StateCheck) -> bool:
@@ -310,9 +325,9 @@ def _classic(check: Check) -> Ruling:
     return Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
 
 
-def _contrasted(pair: Pair) -> bool:
-    """Return whether a hyper-parameter differs: then even a small difference is worth settling."""
-    return bool(contrasts(pair.reference.module, pair.candidate.module))
+def _contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
+    """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
+    return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
 
 
 def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, spot: Spot) -> Suspicion:

@@ -226,10 +226,10 @@ class Outcome:
             users = alignment.using(match.candidate.module)
             called = any(pair.candidate.module.native is match.candidate.module.native for pair in users)
             fine = any(id(pair) not in wrong for pair in users)
+            # Where the code around a module uses its parameters (or nothing does) shows in their gradients.
+            used = called or any(link.reference.parameter.path in trace.parameter_gradients for link in match.links)
             for link in match.links:
                 parameter = link.candidate.parameter
-                # One that is used by the code around its module (or not at all) shows in its gradient.
-                used = called or link.reference.parameter.path in trace.parameter_gradients
                 if fine and used and parameter.path not in pairing.undecided:
                     verified.add(id(parameter))
                 else:

@@ -228,6 +228,10 @@ def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | N
         exact = None if copied else rule
         if _is_close(ours, theirs, exact):
             continue
+        if link.open and not copied and not is_suspect(difference(ours.T, theirs), theirs.dtype):
+            # Names and shapes leave both layouts possible: the one that the values show is the module's own.
+            link.transposed = not link.transposed
+            continue
         apart = difference(ours, theirs)
         cause = None
         if copied:
