@@ -68,7 +68,7 @@ TOGETHER = {
         "padding_mode",
         "dilation",
         "bn_momentum",
-        "ceil_mode",
+        "avg_for_max",
         "missing_final_relu",
         "flatten_order",
     ),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.align import BY_PLACE, GUESSED, Alignment, Pair
 from padiff.compare import difference
+from padiff.explain import contrasts
 from padiff.force import Spot
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
@@ -41,6 +42,8 @@ def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: 
 
     ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most four times.
     """
+    # A module that applies an activation as well ends where another module, or a function, ends on the other side.
+    alignment = alignment.without([pair for pair in alignment.pairs if _is_fused(pair)])
     first = judge(alignment)
     rough = first.judge.forward(rough=True)
     unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
@@ -59,6 +62,10 @@ def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: 
     if not wrong:
         return first
     return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
+
+
+def _is_fused(pair: Pair) -> bool:
+    return any(contrast.setting == "fused" for contrast in contrasts(pair.reference.module, pair.candidate.module))
 
 
 def _is_unlike(spot: Spot) -> bool:

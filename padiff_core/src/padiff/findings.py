@@ -78,7 +78,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         figures=suspicion.ruling.figures,
         evidence=suspicion.ruling.evidence,
         cause=in_words(found) or suspicion.ruling.hint,
-        between=suspicion.between,
+        between=_between(suspicion),
         source=source,
         step=step,
     )
@@ -90,6 +90,17 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
     if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD and not mapped:
         return place_of(spot.maker)
     return place_of(call, at=mark, path=owner if owner and not call.children else None)
+
+
+def _between(suspicion: Suspicion) -> tuple[str, str] | None:
+    """Return the children between which the code lies, as the call that holds it names them."""
+    spot, between = suspicion.spot, suspicion.between
+    if between is None or spot is None or spot.maker is None:
+        return between
+    owner = suspicion.pair.candidate.path
+    inside = f"{spot.maker.path[len(owner) + 1 :] if owner else spot.maker.path}."
+    start, end = (name.removeprefix(inside) for name in between)
+    return (start, end)
 
 
 def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:

@@ -137,6 +137,7 @@ class Forcer(Watcher):
         self._stands_for: dict[int, int] = {}
         """Token of a tensor that was put in -> token of the one whose place it takes."""
         self._awaited: dict[int, Spot] = {}
+        self._graded: set[int] = set()
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the inputs."""
@@ -231,7 +232,9 @@ class Forcer(Watcher):
         if self._holds.get(token) == spot.reference.token:
             return
         new = token not in self._holds
-        if new and self._gradients:
+        if new and self._gradients and spot.reference.token not in self._graded:
+            # Further tensors of the candidate that stand for the same one (copies) get a part of its gradient only.
+            self._graded.add(spot.reference.token)
             self._await(spot, tensor)
         if self._observed is not None:
             values = tensor.numpy()

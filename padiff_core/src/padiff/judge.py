@@ -331,8 +331,20 @@ def _contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
 
 
 def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, spot: Spot) -> Suspicion:
-    between = spot.between if pair.candidate.children and spot.owner is pair else None
+    between = None
+    if pair.candidate.children:
+        between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
     return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)
+
+
+def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
+    """Return the names of the owner's child that a call is, or is in, and of the child called next."""
+    children = owner.candidate.children
+    inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
+    if True not in inside:
+        return None
+    names = [child.path[len(owner.candidate.path) + 1 if owner.candidate.path else 0 :] for child in children]
+    return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
 
 
 def _value(spot: Spot) -> Callable[[Alone, bool], Array | None]:

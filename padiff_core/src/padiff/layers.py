@@ -161,6 +161,7 @@ _BATCH = {
     "momentum": "weight of the new batch in the running statistics (torch's convention); None for a plain average",
     "training": "whether batch statistics are used",
     "track": "whether running statistics are kept",
+    "fused": "name of an activation that the same module applies, or None",
 }
 _POOL = {
     "kernel_size": "one int for each spatial axis",

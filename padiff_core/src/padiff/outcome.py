@@ -69,6 +69,10 @@ class Outcome:
             self.findings += list(_victims(judge.alignment, trace, free, found, step))
         self._count(judge, suspicions)
         self.notes += [Note(text) for text in sorted(judge.notes)]
+        unfed = sum(pair.misfed for pair in judge.alignment.pairs)
+        if unfed:
+            text = f"{unfed} calls behind a value of another shape could not be fed from the reference, nor judged"
+            self.notes.append(Note(f"{text}: mend the sources and compare again"))
         self.notes += _setting_notes(judge.alignment, found)
         self.notes += _unmatched_notes(judge.alignment)
         if step == 0:

@@ -99,6 +99,10 @@ def _batch_statistics(module: Any) -> bool:
     return bool(module.training) if module._use_global_stats is None else not module._use_global_stats
 
 
+def _act(module: Any) -> str | None:
+    return module._act or None
+
+
 def _old_batch_statistics(module: Any) -> bool:
     """Return the same for ``paddle.nn.BatchNorm``."""
     return not module._use_global_stats and bool(module.training or module._trainable_statistics)
@@ -183,6 +187,7 @@ _BATCH = {
     "momentum": Setting("_momentum", _complement, "momentum"),
     "training": Setting(_batch_statistics),
     "track": _constant(True),
+    "fused": _constant(None),
 }
 _RECURRENT = {
     **_own("hidden_size", "num_layers", "dropout"),
@@ -304,7 +309,11 @@ _COMMON = {
 }
 
 _NORM = {
-    "BatchNorm": _simple("batch_norm", settings={**_BATCH, "training": Setting(_old_batch_statistics)}, **_BATCH_ROLES),
+    "BatchNorm": _simple(
+        "batch_norm",
+        settings={**_BATCH, "training": Setting(_old_batch_statistics), "fused": Setting(_act, spelled="act")},
+        **_BATCH_ROLES,
+    ),
     **{f"BatchNorm{n}D": _simple("batch_norm", settings=_BATCH, **_BATCH_ROLES) for n in (1, 2, 3)},
     "SyncBatchNorm": _simple("batch_norm", settings=_BATCH, **_BATCH_ROLES),
     "LayerNorm": _simple(
