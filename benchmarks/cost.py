@@ -138,7 +138,7 @@ def child(*arguments: str) -> Any:
 
 def measure(pair: str, repeats: int) -> dict[str, Any]:
     """Return all figures of a pair."""
-    figures = child("cpu", pair, str(repeats))
+    figures: dict[str, Any] = child("cpu", pair, str(repeats))
     rss = {run: [child("rss", pair, run) for _ in range(repeats)] for run in ("plain", "diff")}
     figures["rss_mb"] = {run: statistics.median(values) for run, values in rss.items()}
     figures["ratios"] = {
