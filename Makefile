@@ -32,7 +32,7 @@ lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(VENV)/test.stamp  ## the figures that the README quotes
 	$(BIN)/python benchmarks/compare.py
