@@ -28,6 +28,8 @@ from padiff.trace import Trace
 __all__ = ["Outcome"]
 
 _VICTIM = 1e-3
+_NAMED = 3
+"""How many calls a note lists by name."""
 _LOSS = 1e-5
 """Relative error of a float32 loss that rounding explains."""
 
@@ -69,10 +71,7 @@ class Outcome:
             self.findings += list(_victims(judge.alignment, trace, free, found, step))
         self._count(judge, suspicions)
         self.notes += [Note(text) for text in sorted(judge.notes)]
-        unfed = sum(pair.misfed for pair in judge.alignment.pairs)
-        if unfed:
-            text = f"{unfed} calls behind a value of another shape could not be fed from the reference, nor judged"
-            self.notes.append(Note(f"{text}: mend the sources and compare again"))
+        self.notes += _misfed_notes(judge.alignment, parted=any(f.source for f in found))
         self.notes += _setting_notes(judge.alignment, found)
         self.notes += _unmatched_notes(judge.alignment)
         if step == 0:
@@ -279,6 +278,16 @@ def _victims(alignment: Alignment, trace: Trace, free: Trace, found: Sequence[Fi
                     step=step,
                 )
                 break
+
+
+def _misfed_notes(alignment: Alignment, *, parted: bool) -> Iterator[Note]:
+    """Yield one note on the calls that take a value of another shape and so could not be fed."""
+    unfed = list(dict.fromkeys(repr(pair.candidate.path) for pair in alignment.pairs if pair.misfed))
+    if not unfed:
+        return
+    named = ", ".join(unfed[:_NAMED]) + (f" and {len(unfed) - _NAMED} more" if len(unfed) > _NAMED else "")
+    text = f"given a value of another shape than in the reference, and judged only with the code around: {named}"
+    yield Note(f"{text}; mend the sources and compare again" if parted else text)
 
 
 def _setting_notes(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
