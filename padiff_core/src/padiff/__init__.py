@@ -9,7 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from padiff.adapter import API_VERSION, Adapter, AdapterInfo, Hook, Listener, Model, Module, Parameter, Tensor
+    from padiff.adapter import (
+        API_VERSION,
+        CAPABILITIES,
+        Adapter,
+        AdapterInfo,
+        Hook,
+        Listener,
+        Model,
+        Module,
+        Parameter,
+        Tensor,
+    )
     from padiff.engine import diff
     from padiff.errors import (
         AdapterError,
@@ -18,6 +29,7 @@ if TYPE_CHECKING:
         LiftError,
         MappingError,
         MissingFramework,
+        NotOffered,
         PadiffError,
         UnknownModel,
         UnusableReference,
@@ -29,10 +41,10 @@ if TYPE_CHECKING:
     from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
-    "adapter": "API_VERSION Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
+    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
     "engine": "diff",
-    "errors": "AdapterError ForwardError InputError LiftError MappingError MissingFramework PadiffError UnknownModel "
-    "UnusableReference UnwatchableModel",
+    "errors": "AdapterError ForwardError InputError LiftError MappingError MissingFramework NotOffered PadiffError "
+    "UnknownModel UnusableReference UnwatchableModel",
     "hookspecs": "hookimpl",
     "layers": "CATALOGUE Kind Part Rule Setting Unit",
     "mapping": "LayerMap",
@@ -44,6 +56,7 @@ __version__ = "0.4.0"
 
 __all__ = [
     "API_VERSION",
+    "CAPABILITIES",
     "CATALOGUE",
     "Adapter",
     "AdapterError",
@@ -61,6 +74,7 @@ __all__ = [
     "MissingFramework",
     "Model",
     "Module",
+    "NotOffered",
     "Note",
     "PadiffError",
     "Parameter",

@@ -7,6 +7,7 @@ own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module p
 from __future__ import annotations
 
 import inspect
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -16,10 +17,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.errors import LiftError, NotOffered
 from padiff.layers import Rule
 
 __all__ = [
     "API_VERSION",
+    "CAPABILITIES",
     "Adapter",
     "AdapterInfo",
     "Hook",
@@ -33,7 +36,27 @@ __all__ = [
 API_VERSION = 1
 """The version of this interface; an adapter states the one that it was written for."""
 
+CAPABILITIES: Mapping[str, str] = {
+    "gradients": "the backward pass: gradients of parameters and of every tensor, seen and replaced",
+    "float64": "a model held in float64 for a while, and put back",
+    "in-place": "tensors that change in place: snapshots, versions, memory to write to",
+    "buffers": "state that a run changes and no gradient reaches, such as running statistics",
+    "modes": "training and evaluation",
+    "randomness": "modules that draw random numbers: seeded, and the generators put back",
+    "freezing": "parameters taken out of training",
+    "optimizers": "steps of the framework's own optimizers",
+    "recomputation": "calls that the framework repeats in the backward pass, heard once",
+    "compilation": "compiled models, on which hooks would be ignored, refused",
+    "devices": "tensors and models on accelerators",
+}
+"""What an adapter may offer beyond the rest of the interface; `Adapter.capabilities` says which it does."""
+
 Array = NDArray[Any]
+
+
+def _offered_not(what: str, capability: str) -> str:
+    msg = f"{what}, and its adapter does not offer {capability!r} (see Adapter.capabilities)."
+    return f"{msg}\nHint: padiff.diff does without it; an adapter's author overrides this method."
 
 
 def _names(values: Iterable[str]) -> frozenset[str]:
@@ -79,7 +102,11 @@ class Hook:
 
 
 class Tensor(ABC):
-    """Wrap one native tensor; cheap to make, holds nothing but the native object."""
+    """Wrap one native tensor; cheap to make, holds nothing but the native object.
+
+    What is not abstract needs to be overridden for a capability only: ``device`` for ``devices``, ``version`` and
+    ``writable`` for ``in-place``, ``differentiable`` and ``on_gradient`` for ``gradients``.
+    """
 
     __slots__ = ("native",)
 
@@ -97,38 +124,38 @@ class Tensor(ABC):
         """Return the shape."""
 
     @property
-    @abstractmethod
     def device(self) -> str:
         """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
+        return "cpu"
 
     @property
-    @abstractmethod
     def version(self) -> int:
         """Return a number that grows with every in-place change."""
+        return 0
 
     @property
-    @abstractmethod
     def differentiable(self) -> bool:
         """Return whether a gradient can reach it (and `on_gradient` can be called)."""
+        return False
 
     @abstractmethod
     def numpy(self) -> Array:
         """Return a snapshot that later in-place changes do not touch: one copy, in the tensor's own dtype."""
 
-    @abstractmethod
     def view(self) -> Array:
         """Return the values without a copy where possible; read at once, never write or keep."""
+        return self.numpy()
 
-    @abstractmethod
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory: writing to it changes the tensor, unseen by autograd.
 
-        None where there is no such thing (the tensor is not on the host).
+        None where there is no such thing (the tensor is not on the host, or cannot be changed).
         """
+        return None
 
-    @abstractmethod
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back in the backward pass with the complete gradient; a returned native value replaces it."""
+        raise NotOffered(_offered_not("a tensor was asked for its gradient", "gradients"))
 
     @abstractmethod
     def swapped(self, array: Array) -> Any:
@@ -153,7 +180,11 @@ class Listener(ABC):
 
 
 class Parameter(ABC):
-    """Wrap one parameter or buffer of a model."""
+    """Wrap one parameter or buffer of a model.
+
+    What is not abstract needs to be overridden for a capability only: ``trainable`` for ``freezing``, ``gradient``
+    and ``set_gradient`` for ``gradients``.
+    """
 
     def __init__(self, path: str, native: Any, *, buffer: bool, paths: tuple[str, ...] = ()) -> None:
         self.path = path
@@ -173,9 +204,9 @@ class Parameter(ABC):
         """Return the native shape."""
 
     @property
-    @abstractmethod
     def trainable(self) -> bool:
-        """Return whether it gets a gradient."""
+        """Return whether it gets a gradient; a buffer never does."""
+        return not self.buffer
 
     @abstractmethod
     def view(self) -> Array:
@@ -185,13 +216,13 @@ class Parameter(ABC):
     def assign(self, array: Array) -> None:
         """Overwrite the values in place: same shape, converted to the dtype, seen by optimizers too."""
 
-    @abstractmethod
     def gradient(self) -> Array | None:
         """Return the gradient (no copy where possible), dense, or None where there is none."""
+        return None
 
-    @abstractmethod
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""
+        raise NotOffered(_offered_not(f"the parameter {self.path!r} was given a gradient", "gradients"))
 
 
 class Module(ABC):
@@ -213,9 +244,9 @@ class Module(ABC):
         return f"{type(self.native).__module__}.{type(self.native).__qualname__}"
 
     @property
-    @abstractmethod
     def training(self) -> bool:
-        """Return whether the module is in training mode."""
+        """Return whether the module is in training mode; False where there are no modes."""
+        return False
 
     @property
     @abstractmethod
@@ -246,9 +277,9 @@ class Model(ABC):
         """Return every parameter and buffer once, by its first path; tied ones name all their paths."""
 
     @property
-    @abstractmethod
     def device(self) -> str:
         """Return where the parameters lie; ``cpu`` where there are none; several joined with commas."""
+        return "cpu"
 
     @abstractmethod
     def attach(self, listener: Listener) -> Hook:
@@ -281,18 +312,19 @@ class Model(ABC):
         transfer or step changes them.
         """
 
-    @abstractmethod
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold all floating parameters and buffers in ``dtype`` within; put the old objects back after.
 
         Old values come back bit for bit, as the same storage. Raises `LiftError` where a move is impossible.
         """
+        raise LiftError(_offered_not(f"{type(self.native).__qualname__} was to run in {dtype}", "float64"))
 
 
 class Adapter(ABC):
     """Know one framework.
 
-    Subclasses fill the class attributes and the abstract methods. ``table`` maps a class's qualified name
+    Subclasses fill the class attributes and the abstract methods. ``capabilities`` names those of `CAPABILITIES`
+    that the adapter offers: `padiff.diff` does without the others and says so. ``table`` maps a class's qualified name
     (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``machinery`` are
     path prefixes of files that only pass a call on (the module's ``__call__``, hooks, Sequential);
     ``library`` the prefixes of the framework's own files: neither is where a user's line is, if there is
@@ -300,6 +332,7 @@ class Adapter(ABC):
     """
 
     name: ClassVar[str]
+    capabilities: frozenset[str] = frozenset()
     table: Mapping[str, Rule]
     machinery: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
@@ -324,22 +357,32 @@ class Adapter(ABC):
         """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
 
     @abstractmethod
-    def seeded(self, seed: int) -> AbstractContextManager[None]:
-        """Seed every random generator of the framework, and put their state back on leaving."""
-
-    @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """Return what a reader of a report needs: the framework's version, devices, threads."""
+        """Return what a reader of a report needs: under ``name`` the framework's version; devices, threads."""
 
-    @abstractmethod
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Seed every random generator that a model may use, and put their states back on leaving.
+
+        Here those of Python and numpy; a framework with generators of its own adds them (``with super().seeded``).
+        """
+        python, numpy = random.getstate(), np.random.get_state()
+        try:
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            yield
+        finally:
+            np.random.set_state(numpy)
+            random.setstate(python)
+
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value is one of this framework's optimizers."""
+        return False
 
-    @abstractmethod
     def step(self, optimizer: Any) -> None:
         """Let a native optimizer take one step and clear its gradients. A plain callable is simply called."""
+        optimizer()
 
-    @abstractmethod
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters under common names.
 
@@ -347,6 +390,7 @@ class Adapter(ABC):
         ``nesterov``, ``beta1``, ``beta2``, ``eps``, as plain Python values; what the class does not have is
         left out. Empty for a plain callable.
         """
+        return {}
 
     def rule(self, module: Any) -> Rule | None:
         """Return the first rule along the MRO of a native module's class."""

@@ -4,7 +4,8 @@ PadiffError
 ├── AdapterError            a framework's plugin is missing, broken or in conflict
 │   ├── UnknownModel        no adapter claims the model's class
 │   ├── MissingFramework    an adapter is there, its framework is not
-│   └── UnwatchableModel    hooks would be ignored (compiled, traced)
+│   ├── UnwatchableModel    hooks would be ignored (compiled, traced)
+│   └── NotOffered          the adapter lacks a capability (gradients, ...)
 ├── InputError              the inputs do not fit the model, or hold nothing to compare
 ├── ForwardError            a model raised while it ran
 │   └── BackwardError       it raised in the backward pass
@@ -25,6 +26,7 @@ __all__ = [
     "LiftError",
     "MappingError",
     "MissingFramework",
+    "NotOffered",
     "PadiffError",
     "PluginWarning",
     "UnknownModel",
@@ -51,6 +53,10 @@ class MissingFramework(AdapterError):
 
 class UnwatchableModel(AdapterError):
     """Say that hooks on this model would be silently ignored (compiled or traced)."""
+
+
+class NotOffered(AdapterError):
+    """Say that an adapter was asked for a capability that it does not offer."""
 
 
 class InputError(PadiffError):

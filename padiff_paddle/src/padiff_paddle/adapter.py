@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-import numpy as np
 import paddle
 from numpy.typing import NDArray
 from paddle.base import core
 
-from padiff.adapter import Adapter
+from padiff.adapter import CAPABILITIES, Adapter
 from padiff.layers import Rule
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
@@ -55,6 +53,7 @@ class PaddleAdapter(Adapter):
     """Know PaddlePaddle in its dynamic (eager) mode."""
 
     name: ClassVar[str] = "paddle"
+    capabilities = frozenset(CAPABILITIES)
     table = TABLE
     machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
     library = _library()
@@ -96,20 +95,16 @@ class PaddleAdapter(Adapter):
         cpu = core.default_cpu_generator()
         kept = cpu.get_state()
         device = paddle.get_rng_state()
-        numpy_state, python_state = np.random.get_state(), random.getstate()
         # Model-parallel dropout draws from generators of its own; they exist only where fleet made them.
         tracker = sys.modules[_TRACKER].get_rng_state_tracker() if _TRACKER in sys.modules else None
         states = tracker.get_states_tracker() if tracker is not None else None
         try:
             paddle.seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            yield
+            with super().seeded(seed):
+                yield
         finally:
             paddle.set_rng_state(device)
             cpu.set_state(kept)
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
             if tracker is not None:
                 tracker.set_states_tracker(states)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Tensor
+from padiff.adapter import CAPABILITIES, Adapter, Model, Tensor
 from padiff.layers import Rule
 from padiff_torch import optim
 from padiff_torch.kinds import HABITS, TABLE
@@ -42,6 +41,7 @@ class TorchAdapter(Adapter):
     """Know PyTorch."""
 
     name: ClassVar[str] = "torch"
+    capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
     machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
     library = (_HERE + os.sep,)
@@ -80,22 +80,18 @@ class TorchAdapter(Adapter):
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed torch on every device, and the global generators of numpy and Python: models use them too."""
-        python, numpy = random.getstate(), np.random.get_state()
         cpu, initial = torch.get_rng_state(), torch.initial_seed()
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
         try:
             torch.manual_seed(seed)
-            np.random.seed(seed % 2**32)
-            random.seed(seed)
-            yield
+            with super().seeded(seed):
+                yield
         finally:
             if cuda is None:
                 torch.cuda.manual_seed_all(initial)  # lazily: what it would have started from
             else:
                 torch.cuda.set_rng_state_all(cuda)
             torch.set_rng_state(cpu)
-            np.random.set_state(numpy)
-            random.setstate(python)
 
     def environment(self) -> Mapping[str, str]:
         """Return versions, devices, threads, and the switches that change a float."""
