@@ -1,0 +1,66 @@
+"""Choose the type in which two arrays are compared, and look at their bytes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "is_exact", "same_bytes", "work_dtype"]
+
+Array: TypeAlias = NDArray[Any]
+
+_WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
+
+
+def work_dtype(ref: Array, cand: Array) -> np.dtype[Any]:
+    """Return the narrowest floating type that holds the values of both arrays; for int64 see `is_exact`."""
+    dtypes = []
+    for side, array in (("reference", ref), ("candidate", cand)):
+        dtype = array.dtype
+        # Integers are summed in float64: their figures are exact as long as float64 is.
+        dtype = np.dtype("f8") if dtype.kind in "biu" else np.dtype("f4") if is_narrow(dtype) else dtype
+        if dtype.kind not in "fc":
+            msg = f"{side} has dtype {array.dtype}, expected numbers. Hint: convert it before comparing"
+            raise TypeError(msg)
+        dtypes.append(dtype)
+    return next(work for work in _WORK if all(np.can_cast(dtype, work) for dtype in dtypes))
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Tell whether float32 holds every value: float16 and the types of ml_dtypes, whose kind is often "V"."""
+    return dtype.kind in "fV" and dtype.names is None and np.can_cast(dtype, np.float32)
+
+
+def is_exact(ref: Array, cand: Array) -> bool:
+    """Tell whether both are integers of which one has values that float64 would round."""
+    return ref.dtype.kind in "biu" and cand.dtype.kind in "biu" and max(ref.itemsize, cand.itemsize) == 8
+
+
+@functools.cache
+def _memcmp() -> Callable[[int, int, int], int] | None:
+    """Return the C library's memcmp: as fast as memory, stops at the first difference, makes no copy."""
+    try:
+        found = ctypes.CDLL("msvcrt" if os.name == "nt" else None).memcmp
+    except (OSError, AttributeError, TypeError):
+        return None
+    found.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    found.restype = ctypes.c_int
+    return cast(Callable[[int, int, int], int], found)
+
+
+def same_bytes(ref: Array, cand: Array) -> bool:
+    """Tell whether arrays of one shape lie alike in memory and hold the same bytes; False settles nothing."""
+    if ref.dtype != cand.dtype:
+        return False
+    both_c = ref.flags.c_contiguous and cand.flags.c_contiguous
+    both_f = ref.flags.f_contiguous and cand.flags.f_contiguous
+    memcmp = _memcmp()
+    if memcmp is None or not (both_c or both_f):
+        return False
+    return memcmp(ref.ctypes.data, cand.ctypes.data, ref.nbytes) == 0
