@@ -267,6 +267,7 @@ class _Engine:
             transfer=outcome.transfer if self.asked.transfer else None,
             counts=dict(outcome.counts),
             output=outcome.output,
+            output_within=outcome.output_within,
             loss=outcome.loss,
             reference=_named(self.reference),
             candidate=_named(self.candidate),

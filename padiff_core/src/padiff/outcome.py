@@ -23,6 +23,7 @@ from padiff.mapping import Resolved
 from padiff.pairing import Pairing, half_tied
 from padiff.record import Task
 from padiff.report import Figures, Finding, Note, Phase, Place, Transfer, Verdict
+from padiff.settle import epsilon
 from padiff.trace import Trace
 
 __all__ = ["Outcome"]
@@ -30,6 +31,8 @@ __all__ = ["Outcome"]
 _VICTIM = 1e-3
 _NAMED = 3
 """How many calls a note lists by name."""
+_INPUT = 4.0
+"""Machine epsilons, of the coarser of both types, by which the inputs of the two sides may be apart."""
 _LOSS = 1e-5
 """Relative error of a float32 loss that rounding explains."""
 
@@ -48,6 +51,7 @@ class Outcome:
     counts: Counter[str] = attrs.field(factory=Counter)
     transfer: Transfer | None = None
     output: Figures | None = None
+    output_within: bool | None = None
     loss: tuple[float, float] | None = None
 
     def gather(self, step: int, pairing: Pairing, trace: Trace, free: Trace, judged: Judged) -> None:
@@ -65,7 +69,7 @@ class Outcome:
             found.append(finding_of(suspicion, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
         found += self._by_setting(judge, suspicions, step)
         found += self._loss_finding(trace, judged.forced, step) + self._unmatched_outputs(judge.alignment, step)
-        found = merged(found)
+        found = self._unlike_inputs(judged.forced, step) + merged(found)
         self.findings += found
         if any(f.source for f in found):
             self.findings += list(_victims(judge.alignment, trace, free, found, step))
@@ -139,6 +143,32 @@ class Outcome:
                 found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
         return found
 
+    def _unlike_inputs(self, forced: Forced, step: int) -> list[Finding]:
+        """Return the arguments that were given as other values to each side: then the inputs part, not the models."""
+        found = []
+        for check in forced.checks:
+            spot, apart = check.spot, check.difference
+            if check.backward or check.kept or spot.owner is not None or spot.what != "input":
+                continue
+            coarser = max(epsilon(np.dtype(leaf.dtype)) for leaf in (spot.reference, spot.candidate))
+            if apart.rel_l2 <= _INPUT * coarser if check.close is None else check.close:
+                continue
+            found.append(
+                Finding(
+                    verdict=Verdict.DIFFERS,
+                    phase=Phase.FORWARD,
+                    reference=place_of(spot.pair.reference),
+                    candidate=place_of(spot.pair.candidate),
+                    what=f"input {spot.candidate.path!r}",
+                    figures=Figures(apart.rel_l2, apart.max_abs),
+                    evidence=("what was given to the candidate is not what was given to the reference",),
+                    cause=f"the inputs themselves differ, in {spot.candidate.path!r}",
+                    source=True,
+                    step=step,
+                )
+            )
+        return found
+
     def _loss_finding(self, trace: Trace, forced: Forced, step: int) -> list[Finding]:
         ours, theirs = trace.loss, forced.loss
         if ours is None or theirs is None:
@@ -208,13 +238,16 @@ class Outcome:
 
     def _measure(self, trace: Trace, free: Trace, alignment: Alignment) -> None:
         """Measure what a user sees: outputs and loss of the free runs."""
-        apart = [
-            difference(trace.outputs[a], free.outputs[b])
+        outputs = [
+            (trace.outputs[a], free.outputs[b])
             for a, b in alignment.pairs[0].outputs
             if a < len(trace.outputs) and b < len(free.outputs)
         ]
-        if apart:
+        if outputs:
+            apart = [difference(*both) for both in outputs]
             self.output = Figures(max(d.rel_l2 for d in apart), max(d.max_abs for d in apart))
+            rule = self.asked.rule
+            self.output_within = None if rule is None else all(rule(*both) for both in outputs)
         if trace.loss is not None and free.loss is not None:
             self.loss = (trace.loss, free.loss)
 

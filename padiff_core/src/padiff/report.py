@@ -126,6 +126,8 @@ class Report:
     """How many pairs got which verdict."""
     output: Figures | None = None
     """How far the outputs are apart in the free run: what a user sees."""
+    output_within: bool | None = None
+    """Whether the outputs of the free runs are within the user's own tolerance; None where none was given."""
     loss: tuple[float, float] | None = None
     """The reference's and the candidate's loss in the free run."""
     reference: str = ""
