@@ -270,6 +270,11 @@ class _Anchors:
         for i, j in align_sequences(scores.astype(np.float32)):
             yield ours[i], theirs[j]
 
+    def apart(self, ours: Call, theirs: Call) -> bool:
+        """Return whether two calls hold parameters of which only some belong together: a packed layer, one of it."""
+        a, b = self._reference.get(id(ours), set()), self._candidate.get(id(theirs), set())
+        return not ours.children and not theirs.children and a != b and not a.isdisjoint(b)
+
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
         scores = similarity([_name(call) for call in ours], [_name(call) for call in theirs])
@@ -376,7 +381,7 @@ def _tie_gap(
     scores = anchors.likeness(a, b)
     for i, mine in enumerate(a):
         for j, yours in enumerate(b):
-            if not _may_tie(mine, yours, alone=len(a) == len(b) == 1):
+            if not _may_tie(mine, yours, alone=len(a) == len(b) == 1) or anchors.apart(mine, yours):
                 scores[i, j] = 0
     tied = align_sequences(scores)
     start = (0, 0)

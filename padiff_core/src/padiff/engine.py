@@ -28,9 +28,12 @@ from padiff.pairing import (
     Pairing,
     choose_layouts,
     copy_parameters,
+    defined_alike,
     named_alike,
     pair_parameters,
     parameter_findings,
+    put_back,
+    values_of,
 )
 from padiff.plugins import adapter_for
 from padiff.progress import Progress, shown
@@ -168,19 +171,13 @@ class _Engine:
         trace = record(self.reference, self.tasks[0], store)
         _check_reference(trace)
         if self.pairing is None:
-            self.pairing = self._pair(trace, store)
+            self.pairing, free = self._pair(trace, store)
             if self.asked.optimizers is not None:
                 # After the transfer, which stays; what steps do to buffers and gradients does not.
                 for model in (self.reference, self.candidate):
                     self.stack.enter_context(model.preserved())
-        self.progress.phase("running the candidate")
-        free = record(self.candidate, self.tasks[1], store, values=False)
-        if not free.outputs:
-            msg = (
-                f"the candidate {type(self.candidate.native).__qualname__} returned no tensor.\n"
-                "Hint: padiff compares what the model's forward returns."
-            )
-            raise InputError(msg)
+        else:
+            free = self._run_candidate(store)
         alignment = align(trace, free, self.pairing.matches, self.resolved.pairs)
         self.progress.phase("forcing and judging")
         judged = self._judged(trace, free, alignment)
@@ -189,6 +186,7 @@ class _Engine:
             if matches is not None:
                 self.pairing.matches = matches
                 copy_parameters(self.pairing)
+                free = self._run_candidate(store)
                 alignment = align(trace, free, matches, self.resolved.pairs)
                 judged = self._judged(trace, free, alignment)
         self.outcome.gather(step, self.pairing, trace, free, judged)
@@ -206,29 +204,63 @@ class _Engine:
             self.outcome.add(updates, judged.judge.alignment)
             self._carry_buffers(trace)
 
-    def _pair(self, trace: Trace, store: ValueStore) -> Pairing:
-        """Match the parameters, and copy or compare them."""
-        fixed, backward = self.resolved.pairs, self.asked.backward
+    def _run_candidate(self, store: ValueStore) -> Trace:
+        """Run the candidate freely, as a user would."""
+        self.progress.phase("running the candidate")
+        free = record(self.candidate, self.tasks[1], store, values=False)
+        if not free.outputs:
+            msg = (
+                f"the candidate {type(self.candidate.native).__qualname__} returned no tensor.\n"
+                "Hint: padiff compares what the model's forward returns."
+            )
+            raise InputError(msg)
+        return free
+
+    def _pair(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
+        """Match the parameters, and copy or compare them; return the candidate's free run too.
+
+        What names do not tell the order of the calls does, which only a run shows. So the candidate runs with a guess
+        copied to it, and again only where its calls refute the guess.
+        """
+        fixed, transfer = self.resolved.pairs, self.asked.transfer
         pairing = named_alike(self.reference, self.candidate, fixed)
         if pairing is None:
-            self.progress.phase("probing the candidate")
-            probe = record(self.candidate, self.tasks[1], store, values=False)
-            pairing = pair_parameters(self.reference, self.candidate, trace, probe, fixed)
-            if self.asked.transfer:
+            pairing, free = self._ordered(trace, store)
+        else:
+            if transfer:
                 copy_parameters(pairing)
-                if pairing.open:
-                    alignment = align(trace, probe, pairing.matches, fixed)
-                    choose_layouts(pairing, self._bench(trace, alignment, {}))
-        elif self.asked.transfer:
-            copy_parameters(pairing)
+            free = self._run_candidate(store)
         self.outcome.findings += parameter_findings(
             pairing,
             self.resolved.ignored,
-            copied=self.asked.transfer,
-            backward=backward,
+            copied=transfer,
+            backward=self.asked.backward,
             rule=self.asked.rule,
         )
-        return pairing
+        return pairing, free
+
+    def _ordered(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
+        """Match the parameters with the order of the calls, and copy them; return the candidate's free run too."""
+        fixed, transfer = self.resolved.pairs, self.asked.transfer
+        guess = defined_alike(self.reference, self.candidate, fixed) if transfer else None
+        before = [] if guess is None else values_of(guess)
+        try:
+            if guess is not None:
+                copy_parameters(guess)
+            free = self._run_candidate(store)
+            pairing = pair_parameters(self.reference, self.candidate, trace, free, fixed)
+            right = not transfer or (guess is not None and guess.ties() == pairing.ties())
+        except BaseException:
+            put_back(before)
+            raise
+        if right:
+            pairing.copied = 0 if guess is None else guess.copied
+            return pairing, free
+        put_back(before)
+        copy_parameters(pairing)
+        if pairing.ambiguous:
+            choose_layouts(pairing, self._bench(trace, align(trace, free, pairing.matches, fixed), {}))
+        return pairing, self._run_candidate(store)
 
     def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
         adapters = self.reference.adapter, self.candidate.adapter

@@ -37,8 +37,10 @@ class Part:
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one without its axis
     ``squeeze`` (of length one), its axes permuted by ``transpose`` (numpy's convention), of that the ``piece``
-    ``(index, count)`` along the first axis, of that the equal ``blocks`` along the first axis in the given order
-    (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders differently).
+    ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` along the first axis joined
+    in the given order (where the core splits a packed layer), of that the equal ``blocks`` along the first axis in the
+    given order (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders
+    differently).
     """
 
     parameter: str
@@ -46,10 +48,17 @@ class Part:
     piece: tuple[int, int] | None = None
     blocks: tuple[int, ...] | None = None
     squeeze: int | None = None
+    rows: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Return whether it is only a part of the parameter."""
+        return self.piece is not None or self.rows is not None
 
     def read(self, native: Array) -> Array:
-        """Return the canonical array; a view of ``native`` unless blocks are permuted."""
-        view = self._view(native)
+        """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""
+        views = self._views(native)
+        view = views[0] if len(views) == 1 else np.concatenate(views)
         if self.blocks is None:
             return view
         return np.concatenate([self._block(view, source) for source in self.blocks])
@@ -59,24 +68,31 @@ class Part:
 
         Raises ``ValueError`` when they do not: a shape is never bent to fit.
         """
-        view = self._view(native)
-        if view.shape != canonical.shape:
-            msg = f"canonical shape {canonical.shape} does not fit {view.shape} of {self.parameter!r}"
+        views = self._views(native)
+        shape = (sum(len(view) for view in views), *views[0].shape[1:]) if self.rows else views[0].shape
+        if shape != canonical.shape:
+            msg = f"canonical shape {canonical.shape} does not fit {shape} of {self.parameter!r}"
             raise ValueError(msg)
-        if self.blocks is None:
-            view[...] = canonical
+        if self.blocks is not None:
+            for target, source in enumerate(self.blocks):
+                self._block(views[0], source)[...] = self._block(canonical, target)
             return
-        for target, source in enumerate(self.blocks):
-            self._block(view, source)[...] = self._block(canonical, target)
+        if not self.rows:
+            views[0][...] = canonical
+            return
+        start = 0
+        for view in views:
+            view[...] = canonical[start : start + len(view)]
+            start += len(view)
 
-    def _view(self, native: Array) -> Array:
+    def _views(self, native: Array) -> list[Array]:
         view = native if self.squeeze is None else native.squeeze(self.squeeze)
         view = view if self.transpose is None else view.transpose(self.transpose)
-        if self.piece is None:
-            return view
-        index, count = self.piece
-        size = view.shape[0] // count
-        return view[index * size : (index + 1) * size]
+        if self.piece is not None:
+            index, count = self.piece
+            size = view.shape[0] // count
+            view = view[index * size : (index + 1) * size]
+        return [view] if self.rows is None else [view[start:stop] for start, stop in self.rows]
 
     def _block(self, view: Array, index: int) -> Array:
         size = view.shape[0] // len(self.blocks or ())

@@ -8,13 +8,15 @@ from functools import reduce
 from typing import Any
 
 import attrs
+import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model
+from padiff.adapter import Model, Parameter
 from padiff.align import Pair
 from padiff.alone import Bench
 from padiff.compare import difference
 from padiff.explain import contrasts, in_words
+from padiff.packed import Arrangement, Packing, find_packings
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import is_suspect
 from padiff.trace import Trace
@@ -27,6 +29,7 @@ from padiff.weights import (
     execution_order,
     match_units,
     same_names,
+    same_order,
     transfer,
 )
 
@@ -34,16 +37,20 @@ __all__ = [
     "Pairing",
     "choose_layouts",
     "copy_parameters",
+    "defined_alike",
     "is_ignored",
     "named_alike",
     "pair_parameters",
     "parameter_findings",
+    "put_back",
+    "values_of",
 ]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
 
 _MOST_LAYOUTS = 16
+_MOST_ARRANGEMENTS = 64
 
 
 @attrs.define(eq=False)
@@ -53,6 +60,7 @@ class Pairing:
     reference: list[HeldUnit]
     candidate: list[HeldUnit]
     matches: list[UnitMatch]
+    packings: list[Packing] = attrs.field(factory=list)
     copied: int = 0
     settled: dict[str, str] = attrs.field(factory=dict)
     undecided: list[str] = attrs.field(factory=list)
@@ -62,10 +70,22 @@ class Pairing:
         """Yield every link with its match."""
         return ((match, link) for match in self.matches for link in match.links)
 
+    def ties(self) -> set[tuple[str, ...]]:
+        """Return which parameters belong together, by paths and roles."""
+        return {
+            (m.reference.path, m.candidate.path, x.role, x.reference.parameter.path, x.candidate.parameter.path)
+            for m, x in self.links
+        }
+
     @property
     def open(self) -> list[UnitMatch]:
         """Return the matches with a layout that only forcing can choose."""
         return [match for match in self.matches if any(link.open for link in match.links)]
+
+    @property
+    def ambiguous(self) -> bool:
+        """Return whether forcing has something to choose: a layout, or how a layer packs others."""
+        return bool(self.packings or self.open)
 
 
 def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
@@ -75,7 +95,17 @@ def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) ->
     if matches is None:
         return None
     pairing = Pairing(ours, theirs, matches)
-    return None if pairing.open else pairing
+    return None if pairing.ambiguous else pairing
+
+
+def defined_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
+    """Return the pairing in the order of definition where everything fits so: a guess, for a run to confirm."""
+    ours, theirs = units_of(reference), units_of(candidate)
+    matches = None if fixed else same_order(ours, theirs)
+    if matches is None:
+        return None
+    pairing = Pairing(ours, theirs, matches)
+    return None if pairing.ambiguous else pairing
 
 
 def pair_parameters(
@@ -84,7 +114,18 @@ def pair_parameters(
     """Match the parameters of two models by kind, shape, name and the order in which the runs used them."""
     ours, theirs = execution_order(units_of(reference), trace), execution_order(units_of(candidate), probe)
     matches = (None if fixed else same_names(ours, theirs)) or match_units(ours, theirs, fixed)
-    return Pairing(ours, theirs, matches)
+    packings = find_packings((ours, trace), (theirs, probe), _homeless(ours, theirs, matches))
+    if packings:
+        gone = {id(unit) for packing in packings for unit in (packing.packed, *packing.members)}
+        rest = ([unit for unit in units if id(unit) not in gone] for units in (ours, theirs))
+        matches = match_units(*rest, fixed) + [match for packing in packings for match in packing.matches]
+    return Pairing(ours, theirs, matches, packings)
+
+
+def _homeless(ours: Sequence[HeldUnit], theirs: Sequence[HeldUnit], matches: Sequence[UnitMatch]) -> set[int]:
+    """Return the ids of the units that found no counterpart that fits."""
+    housed = {id(unit) for match in matches if match.links for unit in (match.reference, match.candidate)}
+    return {id(unit) for unit in (*ours, *theirs)} - housed
 
 
 def copy_parameters(pairing: Pairing) -> None:
@@ -93,12 +134,26 @@ def copy_parameters(pairing: Pairing) -> None:
     pairing.copied = len({id(link.candidate.parameter) for _, link in pairing.links})
 
 
+def values_of(pairing: Pairing) -> list[tuple[Parameter, Array]]:
+    """Return the candidate's parameters that a pairing copies to, each with a copy of its values."""
+    held = {id(link.candidate.parameter): link.candidate.parameter for _, link in pairing.links}
+    return [(parameter, np.array(parameter.view())) for parameter in held.values()]
+
+
+def put_back(values: Iterable[tuple[Parameter, Array]]) -> None:
+    """Assign kept values to their parameters."""
+    for parameter, array in values:
+        parameter.assign(array)
+
+
 def choose_layouts(pairing: Pairing, bench: Bench) -> None:
     """Copy each open layout in the way under which its module reproduces the reference.
 
     Runs the candidate's module alone on the reference's inputs, once for each layout. A module that is never
     called, or that no layout makes right, keeps the reference's orientation and is listed as undecided.
     """
+    for packing in pairing.packings:
+        _choose_arrangement(pairing, packing, bench)
     for match in pairing.open:
         links = [link for link in match.links if link.open]
         users = bench.alignment.using(match.candidate.module)
@@ -120,6 +175,27 @@ def choose_layouts(pairing: Pairing, bench: Bench) -> None:
 
 
 _RIGHT = 1e-3
+
+
+def _choose_arrangement(pairing: Pairing, packing: Packing, bench: Bench) -> None:
+    """Let forcing say how a packed layer holds what it packs; the first arrangement that is right ends the search."""
+    users = bench.alignment.using(packing.matches[0].candidate.module)
+    best: tuple[float, Arrangement] | None = None
+    for arrangement in itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS) if users else ():
+        packing.arrange(arrangement)
+        transfer(packing.matches)
+        error = _local_error(bench, users[0])
+        if error is not None and (best is None or error < best[0]):
+            best = error, arrangement
+        if best is not None and best[0] <= _RIGHT:
+            break
+    chosen = best[1] if best else next(packing.arrangements())
+    packing.arrange(chosen)
+    transfer(packing.matches)
+    if best is None or best[0] > _RIGHT:
+        pairing.undecided.extend({link.candidate.parameter.path for m in packing.matches for link in m.links})
+    else:
+        pairing.settled[packing.packed.path] = packing.named(chosen)
 
 
 def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
@@ -145,9 +221,19 @@ def parameter_findings(
     Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's
     own, for values that were not copied.
     """
+    for packing in () if copied else pairing.packings:
+        packing.arrange(min(packing.arrangements(), key=lambda choice: _distance(packing, choice)))
     links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
     found = [*_missing(pairing, ignored), *_apart(links, copied, rule)]
     return found + (list(_ties(links)) if backward else [])
+
+
+def _distance(packing: Packing, arrangement: Arrangement) -> float:
+    """Return how far apart the values of both sides are under one way of packing: the sum of relative errors."""
+    packing.arrange(arrangement)
+    links = [link for match in packing.matches for link in match.links]
+    arrays = ([canonical(held, held.parameter.view()) for held in (link.reference, link.candidate)] for link in links)
+    return sum(difference(*pair).rel_l2 for pair in arrays)
 
 
 def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
@@ -274,7 +360,7 @@ def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> lis
     groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
-        if held.part.piece is None:
+        if not held.part.partial:
             groups.setdefault(id(held.parameter), []).append((match, link))
     return list(groups.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +15,7 @@ from padiff.names import agreement, renumbered, similarity
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit
 
-__all__ = ["Link", "UnitMatch", "canonical", "execution_order", "match_units", "same_names", "transfer"]
+__all__ = ["Link", "UnitMatch", "canonical", "execution_order", "match_units", "same_names", "same_order", "transfer"]
 
 Array = NDArray[Any]
 
@@ -121,12 +121,21 @@ def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> 
     ours, theirs = _by_name(reference), _by_name(candidate)
     if ours.keys() != theirs.keys():
         return None
+    return _all_fit((unit, theirs[name]) for name, unit in ours.items())
+
+
+def same_order(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
+    """Return the matches one by one where both models list as many units and all of them fit so, else None."""
+    return _all_fit(zip(reference, candidate, strict=True)) if len(reference) == len(candidate) else None
+
+
+def _all_fit(pairs: Iterable[tuple[HeldUnit, HeldUnit]]) -> list[UnitMatch] | None:
     matches = []
-    for name, unit in ours.items():
-        score, links = link_roles(unit, theirs[name])
+    for ours, theirs in pairs:
+        score, links = link_roles(ours, theirs)
         if score < _FULL:
             return None
-        matches.append(UnitMatch(unit, theirs[name], links))
+        matches.append(UnitMatch(ours, theirs, links))
     return matches
 
 
@@ -322,7 +331,7 @@ def copy_link(link: Link) -> None:
     """Copy one role from the reference's parameter to the candidate's."""
     values = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
     part, parameter = link.candidate.part, link.candidate.parameter
-    if part.piece is None and part.blocks is None and part.squeeze is None:
+    if not part.partial and part.blocks is None and part.squeeze is None:
         native = values if part.transpose is None else values.transpose(np.argsort(part.transpose))
         parameter.assign(native)
         return

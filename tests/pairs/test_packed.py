@@ -1,0 +1,140 @@
+"""Diff a model that packs several linear layers into one against a twin that holds them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+import padiff
+
+from .judging import describe
+
+WIDTH, HEADS, DEPTH = 12, 3, 4
+X = np.random.default_rng(0).normal(size=(2, 5, WIDTH)).astype("float32")
+
+
+def _attend(q: Any, k: Any, v: Any, softmax: Any) -> Any:
+    """Return attention of (batch, heads, time, features)."""
+    return softmax(q @ k.transpose([0, 1, 3, 2]) / DEPTH**0.5) @ v
+
+
+class Packed(torch.nn.Module):
+    """Attend with one projection; ``order`` is how q, k and v lie in it, ``grouped`` whether head by head."""
+
+    def __init__(self, order: str = "qkv", *, grouped: bool = False, scale: float = 1.0) -> None:
+        super().__init__()
+        self.qkv = torch.nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = torch.nn.Linear(WIDTH, WIDTH)
+        self.order, self.grouped, self.scale = order, grouped, scale
+
+    def forward(self, x: Any) -> Any:
+        batch, time, _ = x.shape
+        packed = self.qkv(x)
+        if self.grouped:
+            parts = packed.reshape(batch, time, HEADS, 3, DEPTH).unbind(3)
+        else:
+            parts = packed.reshape(batch, time, 3, HEADS, DEPTH).unbind(2)
+        named = {name: part.permute(0, 2, 1, 3) for name, part in zip(self.order, parts, strict=True)}
+        scores = torch.softmax(named["q"] @ named["k"].transpose(2, 3) / DEPTH**0.5 * self.scale, -1)
+        return self.out((scores @ named["v"]).permute(0, 2, 1, 3).reshape(batch, time, WIDTH))
+
+
+class Apart(paddle.nn.Layer):
+    """Attend with three projections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = paddle.nn.Linear(WIDTH, WIDTH)
+        self.key = paddle.nn.Linear(WIDTH, WIDTH)
+        self.value = paddle.nn.Linear(WIDTH, WIDTH)
+        self.out = paddle.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        batch, time, _ = x.shape
+        q, k, v = (
+            layer(x).reshape([batch, time, HEADS, DEPTH]).transpose([0, 2, 1, 3])
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = _attend(q, k, v, paddle.nn.functional.softmax)
+        return self.out(mixed.transpose([0, 2, 1, 3]).reshape([batch, time, WIDTH]))
+
+
+class Wrapped(torch.nn.Module):
+    """Hold two attentions, so that the packed layers lie at a depth."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Packed(*args, **kwargs) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+class WrappedApart(paddle.nn.Layer):
+    """Hold two attentions of three projections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = paddle.nn.LayerList([Apart() for _ in range(2)])
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def _sides(first: str, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    paddle.seed(0)
+    sides = (Wrapped(*args, **kwargs), WrappedApart())
+    return sides if first == "torch" else sides[::-1]
+
+
+FIRST = pytest.mark.parametrize("first", ["torch", "paddle"])
+
+
+@FIRST
+@pytest.mark.parametrize(
+    ("order", "grouped"), [("qkv", False), ("kqv", False), ("vkq", False), ("qkv", True), ("vqk", True)]
+)
+def test_a_packed_projection_is_split_as_its_model_reads_it(order: str, grouped: bool, first: str) -> None:
+    report = padiff.diff(*_sides(first, order, grouped=grouped), (X,))
+    assert report.aligned, describe(report)
+    transfer = report.transfer
+    assert transfer is not None
+    assert not transfer.unmatched_reference, transfer
+    assert not transfer.unmatched_candidate, transfer
+    assert not transfer.unverified, transfer
+    names = {"q": "query", "k": "key", "v": "value"}
+    told = [words for path, words in transfer.settled.items() if path.endswith("qkv")]
+    assert len(told) == 2, transfer.settled
+    assert all(words.startswith(f"packs {', '.join(names[one] for one in order)}") for words in told), told
+    assert all(("3 groups" in words) == grouped for words in told), told
+
+
+@FIRST
+def test_a_fault_beside_a_packed_projection_is_named(first: str) -> None:
+    report = padiff.diff(*_sides(first, scale=1.001), (X,))
+    at = {"torch": {f"blocks.{i}" for i in range(2)}, "paddle": {f"layers.{i}" for i in range(2)}}
+    told = describe(report)
+    assert {found.reference.path for found in report.sources} == at[first], told
+    assert all(found.between and found.between[1] == "out" for found in report.sources), told
+
+
+@FIRST
+def test_packed_values_are_compared_without_a_transfer(first: str) -> None:
+    sides = _sides(first, "kqv")
+    assert padiff.diff(*sides, (X,)).aligned
+    assert padiff.diff(*sides, (X,), transfer=False).aligned
+    with torch.no_grad():
+        sides[first != "torch"].blocks[1].qkv.weight[0, 0] += 1
+    report = padiff.diff(*sides, (X,), transfer=False)
+    places = {(f.reference.path, f.candidate.path) for f in report.sources if f.phase == "parameter"}
+    expected = ("blocks.1.qkv", "layers.1.key")
+    assert places == {expected if first == "torch" else expected[::-1]}, describe(report)
