@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import LiftError, NotOffered
+from padiff.extent import Extent, extent_of, shares_elements
 from padiff.layers import Rule
 
 __all__ = [
@@ -69,14 +70,15 @@ class AdapterInfo:
 
     ``roots`` are the top-level packages whose classes it understands; ``factory`` is
     ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be
-    imported earlier than this one.
+    imported earlier than this one. ``api`` is the version of this interface (`API_VERSION` then) that the adapter was
+    written for, as a plain number, the first where it is left out: another one is refused.
     """
 
     name: str
     roots: frozenset[str] = attrs.field(converter=_names)
     factory: str
     load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
-    api: int = API_VERSION
+    api: int = 1
 
 
 class Hook:
@@ -112,6 +114,14 @@ class Tensor(ABC):
 
     def __init__(self, native: Any) -> None:
         self.native = native
+
+    @property
+    def identity(self) -> Any:
+        """Return an object that lives as long as the native tensor, and is the same one for the same tensor.
+
+        That is the native tensor itself, unless it lies in another process.
+        """
+        return self.native
 
     @property
     @abstractmethod
@@ -153,6 +163,18 @@ class Tensor(ABC):
         """
         return None
 
+    def extent(self) -> Extent | None:
+        """Return the addresses of the memory that `overwrite` would write to, in the tensor's own process."""
+        return extent_of(self.writable())
+
+    def overwrite(self, array: Array) -> bool:
+        """Write an array into the tensor's own memory; return False where there is none or elements share bytes."""
+        target = self.writable()
+        if target is None or not target.size or shares_elements(target):
+            return False
+        np.copyto(target, array, casting="unsafe")
+        return True
+
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back in the backward pass with the complete gradient; a returned native value replaces it."""
         raise NotOffered(_offered_not("a tensor was asked for its gradient", "gradients"))
@@ -169,6 +191,9 @@ class Tensor(ABC):
 
 class Listener(ABC):
     """Hear about every call of every module, in execution order."""
+
+    frames: tuple[Any, ...] | None = None
+    """The calling frames of the call that begins, where the model runs in another process; set before `enter`."""
 
     @abstractmethod
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
@@ -211,6 +236,10 @@ class Parameter(ABC):
     @abstractmethod
     def view(self) -> Array:
         """Return the values, native layout, without a copy where possible; never write to it or keep it."""
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its values, in the parameter's own process."""
+        return extent_of(self.view())
 
     @abstractmethod
     def assign(self, array: Array) -> None:

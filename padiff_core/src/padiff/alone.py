@@ -97,7 +97,7 @@ class Bench:
             self.trace,
             truth=truth,
             observed=observed,
-            protected=[parameter.view() for parameter in model.parameters().values()],
+            protected=[parameter.extent() for parameter in model.parameters().values()],
             gradients=self.backward,
         )
         natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in inputs]

@@ -6,12 +6,14 @@ PadiffError
 │   ├── MissingFramework    an adapter is there, its framework is not
 │   ├── UnwatchableModel    hooks would be ignored (compiled, traced)
 │   └── NotOffered          the adapter lacks a capability (gradients, ...)
+├── PluginError             what a plugin contributed raised, or two claim one name
 ├── InputError              the inputs do not fit the model, or hold nothing to compare
 ├── ForwardError            a model raised while it ran
 │   └── BackwardError       it raised in the backward pass
 ├── UnusableReference       the reference is not usable (NaN or Inf, no tensor in its output)
 ├── MappingError            a LayerMap names what is in neither model
-└── LiftError               a module cannot run in a wider type
+├── LiftError               a module cannot run in a wider type
+└── WorkerError             a remote model's process did not start, died, or does not answer
 
 A message says what was seen, what was expected or exists, and then ``Hint:`` and the next step.
 """
@@ -28,10 +30,13 @@ __all__ = [
     "MissingFramework",
     "NotOffered",
     "PadiffError",
+    "PluginError",
     "PluginWarning",
+    "RemoteError",
     "UnknownModel",
     "UnusableReference",
     "UnwatchableModel",
+    "WorkerError",
 ]
 
 
@@ -59,6 +64,10 @@ class NotOffered(AdapterError):
     """Say that an adapter was asked for a capability that it does not offer."""
 
 
+class PluginError(PadiffError):
+    """Say that a plugin's metric, special transfer or renderer cannot do what was asked of it."""
+
+
 class InputError(PadiffError):
     """Say that the inputs do not fit the model, or hold nothing to compare."""
 
@@ -81,6 +90,19 @@ class MappingError(PadiffError):
 
 class LiftError(PadiffError):
     """Say that a module cannot be moved to, or run in, a wider type."""
+
+
+class WorkerError(PadiffError):
+    """Say that the process of a remote model did not start, died, or does not answer."""
+
+
+class RemoteError(Exception):
+    """Stand for what a remote model's code raised in its process: the same class name, the same text.
+
+    ``line`` is ``file:line`` of the user's innermost frame there; its traceback is in the notes.
+    """
+
+    line: str | None = None
 
 
 class PluginWarning(UserWarning):

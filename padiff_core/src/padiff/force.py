@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Tensor
 from padiff.align import Pair
 from padiff.compare import Difference, difference
+from padiff.extent import Extent
 from padiff.memory import Memory
 from padiff.trace import Call, Leaf
 from padiff.watch import Watcher
@@ -107,7 +108,7 @@ class Forcer(Watcher):
         *,
         truth: Values | None = None,
         observed: Observed | None = None,
-        protected: list[Array],
+        protected: list[Extent | None],
         gradients: bool,
         rule: Callable[[Array, Array], bool] | None = None,
     ) -> None:

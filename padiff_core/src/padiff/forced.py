@@ -76,7 +76,7 @@ def force(
         plan,
         trace,
         truth=trace,
-        protected=[parameter.view() for parameter in parameters.values()],
+        protected=[parameter.extent() for parameter in parameters.values()],
         gradients=task.backward,
         rule=rule,
     )

@@ -7,10 +7,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Tensor
+from padiff.extent import Extent
 
 __all__ = ["Memory"]
 
@@ -26,63 +26,43 @@ class Memory:
     (broadcasts).
     """
 
-    def __init__(self, protected: Iterable[Array]) -> None:
-        spans = sorted(span(array) for array in protected if array.nbytes)
+    def __init__(self, protected: Iterable[Extent | None]) -> None:
+        spans = sorted(extent for extent in protected if extent is not None)
         self._starts = [start for start, _ in spans]
         self._ends = [end for _, end in spans]
         self._given: dict[int, tuple[Callable[[], Any], int, int]] = {}
 
     def overwrite(self, tensor: Tensor, values: Array) -> bool:
         """Write values into the tensor's memory; return False, and write nothing, where that is not safe."""
-        target = tensor.writable()
-        if target is None or not target.size or 0 in _used_strides(target):
+        extent = tensor.extent()
+        if extent is None or self._is_protected(*extent) or self._is_given(*extent, tensor.identity):
             return False
-        start, end = span(target)
-        if self._is_protected(start, end) or self._is_given(start, end, tensor.native):
-            return False
-        np.copyto(target, values, casting="unsafe")
-        return True
+        return tensor.overwrite(values)
 
     def give(self, tensor: Tensor) -> None:
         """Remember that a tensor now holds what it should, so that nothing else is written over it."""
-        target = tensor.writable()
-        if target is None or not target.size:
+        extent, identity = tensor.extent(), tensor.identity
+        if extent is None:
             return
         try:
-            alive: Callable[[], Any] = weakref.ref(tensor.native)
+            alive: Callable[[], Any] = weakref.ref(identity)
         except TypeError:
             return
-        self._given[id(tensor.native)] = (alive, *span(target))
+        self._given[id(identity)] = (alive, *extent)
 
     def _is_protected(self, start: int, end: int) -> bool:
         index = bisect_right(self._starts, end - 1) - 1
         return index >= 0 and self._ends[index] > start
 
-    def _is_given(self, start: int, end: int, native: Any) -> bool:
+    def _is_given(self, start: int, end: int, identity: Any) -> bool:
         dead = []
         hit = False
         for key, (alive, first, last) in self._given.items():
             owner = alive()
             if owner is None:
                 dead.append(key)
-            elif first < end and start < last and owner is not native:
+            elif first < end and start < last and owner is not identity:
                 hit = True
         for key in dead:
             del self._given[key]
         return hit
-
-
-def span(array: Array) -> tuple[int, int]:
-    """Return the first and the past-last byte address that an array's elements reach."""
-    start = end = int(array.__array_interface__["data"][0])
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        reach = (size - 1) * stride
-        if reach < 0:
-            start += reach
-        else:
-            end += reach
-    return start, end + array.itemsize
-
-
-def _used_strides(array: Array) -> list[int]:
-    return [stride for size, stride in zip(array.shape, array.strides, strict=True) if size > 1]

@@ -1,4 +1,4 @@
-"""Tell whose code a frame runs: the user's, the framework's, or padiff's own."""
+"""Tell whose code a frame runs: the user's, the framework's, or padiff's own; read the frames of a call."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import sys
 import traceback
 from collections.abc import Collection
 from enum import IntEnum
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from padiff.adapter import Adapter
+from padiff.errors import RemoteError
 from padiff.plugins import loaded
+from padiff.trace import Frame
 
-__all__ = ["Origin", "line_of", "origin_of", "package_of"]
+__all__ = ["Origin", "Stack", "line_of", "origin_of", "package_of"]
 
 _HERE = os.path.dirname(__file__) + os.sep
+_MODELS = os.path.join(_HERE, "testing", "")
+"""The conformance suite brings models: to an adapter these are a user's."""
+_DEEPEST = 12
 
 
 class Origin(IntEnum):
@@ -32,12 +37,52 @@ class Origin(IntEnum):
 
 def origin_of(file: str, adapter: Adapter) -> Origin:
     """Return whose a file is, in the eyes of one adapter."""
-    own = os.path.dirname(sys.modules[type(adapter).__module__].__file__ or "") + os.sep
-    if file.startswith((_HERE, own)):
+    if file.startswith((_HERE, *_home(adapter))) and not file.startswith(_MODELS):
         return Origin.OWN
     if file.startswith((*adapter.machinery, "<")):
         return Origin.MACHINERY
     return Origin.LIBRARY if file.startswith(adapter.library) else Origin.USER
+
+
+class Stack:
+    """Read the calling frames of a call that padiff hears of, as they stand on this thread's stack."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._origins: dict[CodeType, Origin] = {}
+
+    def frames(self) -> tuple[Frame, ...]:
+        """Return the frames between padiff's own, which were called back and which called: innermost first."""
+        frames: list[Frame] = []
+        frame: FrameType | None = sys._getframe(1)
+        inside = True
+        while frame is not None and len(frames) < _DEEPEST:
+            code = frame.f_code
+            origin = self._origin(code)
+            if origin is not Origin.OWN:
+                inside = False
+                if origin is not Origin.MACHINERY:
+                    place = code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno
+                    frames.append(Frame(*place, origin is Origin.LIBRARY))
+            elif not inside:
+                break
+            frame = frame.f_back
+        return tuple(frames)
+
+    def _origin(self, code: CodeType) -> Origin:
+        origin = self._origins.get(code)
+        if origin is None:
+            origin = self._origins[code] = origin_of(code.co_filename, self._adapter)
+        return origin
+
+
+def _home(adapter: Adapter) -> tuple[str, ...]:
+    """Return the folder of an adapter's package; of an adapter in a lone module, that file."""
+    module = type(adapter).__module__
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not file:
+        return ()
+    return (os.path.join(os.path.dirname(file), ""),) if "." in module else (file,)
 
 
 def package_of(value: Any) -> str:
@@ -50,8 +95,10 @@ def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> s
 
     That is one in a package of ``homes``; where there is none, any that is no framework's; where there is
     none either, any but padiff's own. Another framework's frames, too, are not the user's: a line of torch
-    that is left in a port.
+    that is left in a port. An error that another process raised brings its line along.
     """
+    if isinstance(error, RemoteError):
+        return error.line
     best: tuple[tuple[Origin, bool], str] | None = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import weakref
 from collections.abc import Callable
-from types import CodeType, FrameType
 from typing import Any
 
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
-from padiff.origin import Origin, origin_of
+from padiff.origin import Stack
 from padiff.trace import Call, Frame, Leaf, Slot
 from padiff.tree import leaves, map_leaves
 
 __all__ = ["Tokens", "Watcher", "fill"]
-
-_DEEPEST = 12
 
 
 class Tokens:
@@ -33,24 +29,24 @@ class Tokens:
 
     def of(self, tensor: Tensor) -> tuple[int, bool]:
         """Return the tensor's token, and whether it is new."""
-        native, version = tensor.native, tensor.version
-        known = self._known.get(id(native))
-        if known is not None and known[0]() is native and known[1] == version:
+        identity, version = tensor.identity, tensor.version
+        known = self._known.get(id(identity))
+        if known is not None and known[0]() is identity and known[1] == version:
             return known[2], False
         self._next += 1
-        self._known[id(native)] = (_weak(native), version, self._next)
+        self._known[id(identity)] = (_weak(identity), version, self._next)
         return self._next, True
 
     def rename(self, tensor: Tensor, token: int) -> None:
         """Let a tensor carry the token of the one that it replaces."""
-        self._known[id(tensor.native)] = (_weak(tensor.native), tensor.version, token)
+        self._known[id(tensor.identity)] = (_weak(tensor.identity), tensor.version, token)
 
 
-def _weak(native: Any) -> Callable[[], Any]:
+def _weak(identity: Any) -> Callable[[], Any]:
     try:
-        return weakref.ref(native)
+        return weakref.ref(identity)
     except TypeError:
-        return lambda: native
+        return lambda: identity
 
 
 class Watcher(Listener):
@@ -66,7 +62,7 @@ class Watcher(Listener):
         self._stack: list[Call] = []
         self._ordinals: dict[int, int] = {}
         self._names: dict[Any, list[str]] = {}
-        self._origins: dict[CodeType, Origin] = {}
+        self._callers = Stack(adapter)
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """See the inputs; return native replacements by input index."""
@@ -82,7 +78,10 @@ class Watcher(Listener):
         ordinal = self._ordinals.get(key, 0)
         self._ordinals[key] = ordinal + 1
         parent = self._stack[-1] if self._stack else None
-        call = Call(len(self.calls), module, ordinal, parent, module.training, self._frames() if parent else ())
+        frames: tuple[Frame, ...] = ()
+        if parent is not None:
+            frames = self._callers.frames() if self.frames is None else self.frames
+        call = Call(len(self.calls), module, ordinal, parent, module.training, frames)
         self.calls.append(call)
         if parent is not None:
             parent.children.append(call)
@@ -145,29 +144,6 @@ class Watcher(Listener):
         if names is None:
             names = self._names[function] = _positional(module.forward)
         return names
-
-    def _frames(self) -> tuple[Frame, ...]:
-        frames: list[Frame] = []
-        frame: FrameType | None = sys._getframe(2)
-        inside = True
-        while frame is not None and len(frames) < _DEEPEST:
-            code = frame.f_code
-            origin = self._origin(code)
-            if origin is not Origin.OWN:
-                inside = False
-                if origin is not Origin.MACHINERY:
-                    place = code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno
-                    frames.append(Frame(*place, origin is Origin.LIBRARY))
-            elif not inside:
-                break
-            frame = frame.f_back
-        return tuple(frames)
-
-    def _origin(self, code: CodeType) -> Origin:
-        origin = self._origins.get(code)
-        if origin is None:
-            origin = self._origins[code] = origin_of(code.co_filename, self.adapter)
-        return origin
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:

@@ -1,0 +1,32 @@
+"""Tell which bytes of this process's memory an array reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+__all__ = ["Extent", "extent_of", "shares_elements"]
+
+Array = NDArray[Any]
+Extent = tuple[int, int]
+"""The first and the past-last address."""
+
+
+def extent_of(array: Array | None) -> Extent | None:
+    """Return the addresses that an array's elements reach; None where there are none."""
+    if array is None or not array.size:
+        return None
+    start = end = int(array.__array_interface__["data"][0])
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        reach = (size - 1) * stride
+        if reach < 0:
+            start += reach
+        else:
+            end += reach
+    return start, end + array.itemsize
+
+
+def shares_elements(array: Array) -> bool:
+    """Return whether several elements lie in the same bytes, as in a broadcast."""
+    return any(stride == 0 for size, stride in zip(array.shape, array.strides, strict=True) if size > 1)
