@@ -8,7 +8,7 @@ from typing import Any
 
 from padiff.report import Finding, Report
 
-from . import zoo
+from . import native, zoo
 from .faults import EVERYWHERE, Row
 from .tampering import module_at
 
@@ -45,7 +45,7 @@ def assert_named(report: Report, row: Row, candidate: str, model: Any) -> None:
     assert not report.aligned, told
     places = places_of(row, candidate)
     if places == (frozenset({EVERYWHERE}),):
-        owners = {name.rpartition(".")[0] for name, _ in model.named_parameters()}
+        owners = {name.rpartition(".")[0] for name in native.parameters(candidate, model)}
         assert {found.phase for found in report.sources} == set(row.phases), told
         assert {found.candidate.path for found in report.sources} == owners, told
         return
@@ -62,10 +62,10 @@ def _assert_explained(here: list[Finding], row: Row, candidate: str, told: str) 
     if row.cause:
         causes = " ".join(f.cause or "" for f in here)
         assert all(any(word in causes for word in words.split("|")) for words in row.cause), told
-    if row.before:
-        child = row.before[candidate]
+    if row.before and row.before[candidate]:
+        children = row.before[candidate].split("|")
         ends = [f.between[1] for f in here if f.between]
-        assert any(end == child or end.startswith(f"{child}.") for end in ends), told
+        assert any(end == child or end.startswith(f"{child}.") for end in ends for child in children), told
 
 
 def assert_located(found: Finding, pair: str, frameworks: tuple[str, str], models: tuple[Any, Any]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from . import native
+
 __all__ = ["change", "module_at", "swap", "train_mode", "transpose"]
+
+Tampering = Callable[[Any, str], None]
+"""Takes the candidate and its framework."""
 
 
 def module_at(model: Any, path: str) -> Any:
@@ -18,46 +22,33 @@ def module_at(model: Any, path: str) -> Any:
     return model
 
 
-def train_mode(torch: str, paddle: str) -> Callable[[Any, str], None]:
+def train_mode(paths: Mapping[str, str]) -> Tampering:
     """Return a tampering that puts one module into train mode."""
-    paths = {"torch": torch, "paddle": paddle}
-    return lambda model, framework: module_at(model, paths[framework]).train() and None
+    return lambda model, framework: native.set_mode(framework, module_at(model, paths[framework]), train=True) and None
 
 
-def _assign(tensor: Any, array: np.ndarray, framework: str) -> None:
-    native = import_module(framework)
-    array = np.ascontiguousarray(array)
-    with native.no_grad():
-        if framework == "torch":
-            tensor.copy_(native.from_numpy(array))
-        else:
-            tensor.set_value(array)
-
-
-def change(torch: str, paddle: str, how: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any, str], None]:
+def change(paths: Mapping[str, str], how: Callable[[np.ndarray], np.ndarray]) -> Tampering:
     """Return a tampering that passes one parameter or buffer, in its native layout, through ``how``."""
-    paths = {"torch": torch, "paddle": paddle}
 
     def tamper(model: Any, framework: str) -> None:
         tensor = module_at(model, paths[framework])
-        _assign(tensor, how(tensor.detach().numpy().copy()), framework)
+        native.write(framework, tensor, how(native.read(framework, tensor)))
 
     return tamper
 
 
-def transpose(torch: str, paddle: str) -> Callable[[Any, str], None]:
+def transpose(paths: Mapping[str, str]) -> Tampering:
     """Return a tampering that transposes one square weight."""
-    return change(torch, paddle, np.transpose)
+    return change(paths, np.transpose)
 
 
-def swap(torch: tuple[str, str], paddle: tuple[str, str]) -> Callable[[Any, str], None]:
+def swap(paths: Mapping[str, tuple[str, str]]) -> Tampering:
     """Return a tampering that swaps two parameters of one shape."""
-    paths = {"torch": torch, "paddle": paddle}
 
     def tamper(model: Any, framework: str) -> None:
         first, second = (module_at(model, path) for path in paths[framework])
-        kept = first.detach().numpy().copy()
-        _assign(first, second.detach().numpy().copy(), framework)
-        _assign(second, kept, framework)
+        kept = native.read(framework, first)
+        native.write(framework, first, native.read(framework, second))
+        native.write(framework, second, kept)
 
     return tamper

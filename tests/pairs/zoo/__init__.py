@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from .. import native
+from .limits import LIMITS, Limit, forward_only, possible
 from .plan import FAULTY, Plan
 
-__all__ = ["FAULTY", "FRAMEWORKS", "PAIRS", "build", "inputs", "other"]
+__all__ = [
+    "DIRECTIONS",
+    "FAULTY",
+    "FRAMEWORKS",
+    "LIMITS",
+    "PAIRS",
+    "Limit",
+    "build",
+    "forward_only",
+    "inputs",
+    "possible",
+    "spread",
+]
 
-FRAMEWORKS = ("torch", "paddle")
+FRAMEWORKS = ("torch", "paddle", "mindspore")
 PAIRS = ("transformer", "convnet", "recurrent", "llama", "vae")
 
+DIRECTIONS = tuple(itertools.permutations(FRAMEWORKS, 2))
+"""All pairs of frameworks, reference first."""
 
-def other(framework: str) -> str:
-    """Return the framework on the other side of a pair."""
-    return FRAMEWORKS[1 - FRAMEWORKS.index(framework)]
+
+def spread(index: int) -> tuple[tuple[str, str], ...]:
+    """Return the directions of one case of many: torch both ways with each other, the rest for every third case."""
+    return DIRECTIONS if index % 3 == 0 else tuple(pair for pair in DIRECTIONS if "torch" in pair)
 
 
 def build(
@@ -33,36 +51,21 @@ def build(
 ) -> Any:
     """Return one side of a pair, its vectors and buffers moved off their initial ones and zeros."""
     module = import_module(f"{__name__}.{pair}_{framework}")
-    native = import_module(framework)
-    (native.manual_seed if framework == "torch" else native.seed)(seed)
-    before = native.get_default_dtype()
-    native.set_default_dtype(getattr(native, dtype))
-    try:
+    native.seed(framework, seed)
+    with native.built_in(framework, dtype):
         model = module.build(Plan(faults), **options)
-    finally:
-        native.set_default_dtype(before)
+    native.cast(framework, model, dtype)
     _unsettle(model, framework, np.random.default_rng(seed))
-    if train:
-        model.train()
-    else:
-        model.eval()
-    return model
+    return native.set_mode(framework, model, train=train)
 
 
 def _unsettle(model: Any, framework: str, rng: np.random.Generator) -> None:
     """Add noise to every vector: gammas of one and betas of zero hide a crossing."""
-    native = import_module(framework)
-    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    with native.no_grad():
-        for name, tensor in tensors.items():
-            if len(tensor.shape) != 1 or tensor.shape[0] < 2 or "inv_freq" in name or "flat_weight" in name:
-                continue
-            noise = rng.normal(0.0, 0.2, tuple(tensor.shape))
-            noise = (abs(noise) if "var" in name else noise).astype(str(tensor.dtype).rpartition(".")[2])
-            if framework == "torch":
-                tensor.add_(native.from_numpy(noise))
-            else:
-                tensor.set_value(tensor + native.to_tensor(noise))
+    for name, tensor in native.named(framework, model).items():
+        if len(tensor.shape) != 1 or tensor.shape[0] < 2 or "inv_freq" in name or "flat_weight" in name:
+            continue
+        noise = rng.normal(0.0, 0.2, tuple(tensor.shape))
+        native.write(framework, tensor, native.read(framework, tensor) + (abs(noise) if "var" in name else noise))
 
 
 def inputs(pair: str, *, seed: int = 0, dtype: str = "float32") -> dict[str, np.ndarray]:

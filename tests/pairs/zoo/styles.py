@@ -5,6 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import attrs
+
+from .. import native
+
 __all__ = ["STYLES", "build"]
 
 STYLES = (
@@ -21,28 +25,57 @@ STYLES = (
 )
 
 
+@attrs.frozen
+class Dialect:
+    """Name what a framework calls its own way; the constructors of the rest are alike."""
+
+    module: str
+    linear: str
+    sequence: str
+    chain: str
+    functional: str = "nn.functional"
+    norm: tuple[Any, ...] = (8,)
+
+
+DIALECTS = {
+    "torch": Dialect("Module", "Linear", "ModuleList", "Sequential"),
+    "paddle": Dialect("Layer", "Linear", "LayerList", "Sequential"),
+    "mindspore": Dialect("Cell", "Dense", "CellList", "SequentialCell", "ops", ((8,), -1, -1, "ones", "zeros", 1e-5)),
+}
+
+
 def build(framework: str, style: str, *, seed: int = 0) -> Any:
     """Return the network: two same-shaped branches q and k, three same-shaped layers, a norm and a head."""
-    native = import_module(framework)
-    (native.manual_seed if framework == "torch" else native.seed)(seed)
-    nn, functional = native.nn, native.nn.functional
-    module = nn.Module if framework == "torch" else nn.Layer
+    native.seed(framework, seed)
+    dialect = DIALECTS[framework]
+    nn = import_module(f"{framework}.nn")
+    functional = import_module(f"{framework}.{dialect.functional}")
+    base, linear, chain = (getattr(nn, name) for name in (dialect.module, dialect.linear, dialect.chain))
+
+    class module(base):
+        """Run ``forward`` under each framework's name for it."""
+
+        def construct(self, x):
+            return self.forward(x)
+
+    def norm() -> Any:
+        return nn.LayerNorm(*dialect.norm)
 
     def head() -> Any:
-        return nn.Linear(8, 3)
+        return linear(8, 3)
 
     class Plain(module):
         """Keep one attribute for each module, in order of execution."""
 
         def __init__(self):
             super().__init__()
-            self.q = nn.Linear(8, 8)
-            self.k = nn.Linear(8, 8)
-            self.fc1 = nn.Linear(8, 8)
+            self.q = linear(8, 8)
+            self.k = linear(8, 8)
+            self.fc1 = linear(8, 8)
             self.act = nn.ReLU()
-            self.fc2 = nn.Linear(8, 8)
-            self.fc3 = nn.Linear(8, 8)
-            self.norm = nn.LayerNorm(8)
+            self.fc2 = linear(8, 8)
+            self.fc3 = linear(8, 8)
+            self.norm = norm()
             self.head = head()
 
         def forward(self, x):
@@ -76,7 +109,7 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
         def __init__(self):
             module.__init__(self)
             for name in ("head", "norm", "fc3", "fc2", "fc1", "k", "q"):
-                layer = head() if name == "head" else nn.LayerNorm(8) if name == "norm" else nn.Linear(8, 8)
+                layer = head() if name == "head" else norm() if name == "norm" else linear(8, 8)
                 setattr(self, name, layer)
             self.act = nn.ReLU()
 
@@ -85,7 +118,7 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
 
         def __init__(self):
             super().__init__()
-            self.before, self.between, self.after = nn.Identity(), nn.Identity(), nn.Dropout(0.0)
+            self.before, self.between, self.after = nn.Identity(), nn.Identity(), nn.Dropout(p=0.0)
 
         def forward(self, x):
             x = self.before(x)
@@ -99,13 +132,13 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
 
         def __init__(self, depth):
             super().__init__()
-            self.q = nn.Linear(8, 8)
-            self.k = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid())
-            body = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU())
-            tail = nn.Sequential(nn.LayerNorm(8), head())
+            self.q = linear(8, 8)
+            self.k = chain(linear(8, 8), nn.Sigmoid())
+            body = chain(linear(8, 8), nn.ReLU(), linear(8, 8), nn.ReLU())
+            tail = chain(norm(), head())
             for _ in range(depth):
-                body, tail = nn.Sequential(body), nn.Sequential(nn.Sequential(tail))
-            self.body, self.fc3, self.tail = body, nn.Linear(8, 8), tail
+                body, tail = chain(body), chain(chain(tail))
+            self.body, self.fc3, self.tail = body, linear(8, 8), tail
 
         def forward(self, x):
             x = self.body(self.q(x) * self.k(x))
@@ -118,8 +151,8 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
             super().__init__()
             names = ["alpha", "beta", "gamma", "delta", "epsilon"]
             for name in reversed(names) if backwards else names:
-                setattr(self, name, nn.Linear(8, 8))
-            self.scale, self.classifier = nn.LayerNorm(8), head()
+                setattr(self, name, linear(8, 8))
+            self.scale, self.classifier = norm(), head()
 
         def forward(self, inputs):
             hidden = self.alpha(inputs) * functional.sigmoid(self.beta(inputs))
@@ -131,8 +164,8 @@ def build(framework: str, style: str, *, seed: int = 0) -> Any:
 
         def __init__(self):
             super().__init__()
-            layers = [nn.Linear(8, 8) for _ in range(5)]
-            self.layers = (nn.ModuleList if framework == "torch" else nn.LayerList)([*layers, nn.LayerNorm(8), head()])
+            layers = [linear(8, 8) for _ in range(5)]
+            self.layers = getattr(nn, dialect.sequence)([*layers, norm(), head()])
 
         def forward(self, x):
             q, k, fc1, fc2, fc3, norm, last = self.layers
