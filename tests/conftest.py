@@ -1,7 +1,8 @@
-"""Fail at once, and say so, where a framework that must be tested is not there."""
+"""Fail at once where a framework that must be tested is not there; import MindSpore before any test imports Paddle."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 
@@ -9,10 +10,13 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Check ``PADIFF_REQUIRE`` (``torch,paddle``): a missing framework is a failure, never a skip."""
+    """Check ``PADIFF_REQUIRE`` (``torch,paddle,mindspore``): a missing framework is a failure, never a skip."""
     required = [name.strip() for name in os.environ.get("PADIFF_REQUIRE", "").split(",") if name.strip()]
     missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
         names = ", ".join(missing)
         msg = f"PADIFF_REQUIRE asks for {names}, which cannot be imported here.\nHint: make test installs it."
         pytest.exit(msg, returncode=4)
+    # Both ship a libdnnl.so.3, the first one loaded stays, and MindSpore cannot use Paddle's.
+    if importlib.util.find_spec("mindspore") is not None:
+        importlib.import_module("mindspore")
