@@ -81,6 +81,8 @@ PARTS = [
     Part("w", piece=(1, 3)),
     Part("w", transpose=(1, 0), piece=(2, 3)),
     Part("w", blocks=(2, 0, 1)),
+    Part("w", merge=(2,)),
+    Part("w", flip=(1,), transpose=(1, 0)),
 ]
 
 
@@ -92,6 +94,17 @@ def test_what_a_part_writes_it_reads_back_and_nothing_else_changes(part: Part) -
     part.write(native, values)
     np.testing.assert_array_equal(part.read(native), values)
     assert (native == before).sum() == native.size - values.size
+
+
+def test_a_part_joins_neighbouring_axes_and_turns_others_round() -> None:
+    heads = np.arange(24.0).reshape(2, 3, 4)
+    part = Part("w", merge=(1, 2), transpose=(1, 0))
+    np.testing.assert_array_equal(part.read(heads), heads.reshape(2, 12).T)
+    assert Part("w", merge=(0,)).read(np.float32(3)).tolist() == [3.0]
+    np.testing.assert_array_equal(Part("w", flip=(0, 2)).read(heads), heads[::-1, :, ::-1])
+    native = np.zeros((2, 3, 4))
+    part.write(native, part.read(heads))
+    np.testing.assert_array_equal(native, heads)
 
 
 def test_a_part_never_bends_a_shape() -> None:

@@ -331,10 +331,10 @@ def copy_link(link: Link) -> None:
     """Copy one role from the reference's parameter to the candidate's."""
     values = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
     part, parameter = link.candidate.part, link.candidate.parameter
-    if not part.partial and part.blocks is None and part.squeeze is None:
+    if part.permuted:
         native = values if part.transpose is None else values.transpose(np.argsort(part.transpose))
         parameter.assign(native)
         return
-    native = np.array(parameter.view())
+    native = np.array(parameter.view(), order="C")
     part.write(native, values)
     parameter.assign(native)
