@@ -18,8 +18,9 @@ import pytest
 
 import padiff
 from padiff.cli import main
+from padiff.contributions import Renderer
 from padiff.errors import InputError
-from padiff.plugins import Installed, State
+from padiff.plugins import Contributed, Installed, Row, State
 from padiff.progress import shown, silenced
 from padiff.report import Figures, Finding, Phase, Place, Report, Verdict
 
@@ -209,6 +210,92 @@ def test_json_in_a_file_comes_with_the_text(engine: Calls, capsys: pytest.Captur
     assert "aligned: " in capsys.readouterr().out
 
 
+# -- formats
+
+
+def _shouted(report: Report) -> str:
+    if report.seconds < 0:
+        msg = "no such time"
+        raise ValueError(msg)
+    return f"<html>{len(report.sources)}</html>\n"
+
+
+@pytest.fixture
+def formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a plugin's format beside padiff's own."""
+    from padiff.plugins import _contributed, contributions
+
+    row = Row("page", "padiff-page", "1.0", "padiff_renderers", Renderer("page", _shouted, suffixes=(".page",)))
+    found = [row, *contributions("padiff_renderers")]
+    registry = types.SimpleNamespace(given=lambda hook: found, rivals=lambda row: {}, all=found)
+    monkeypatch.setattr(_contributed, "registry", lambda: registry)
+
+
+def test_a_format_goes_to_stdout_and_nothing_else_does(
+    engine: Calls, formats: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.report = PARTED
+    assert run("--format", "page") == 1
+    out, err = capsys.readouterr()
+    assert out == "<html>1</html>\n"
+    assert "chatter of the run" in err
+
+
+@pytest.mark.parametrize("options", [["--format", "page", "--output", "r.txt"], ["--output", "r.page"]])
+def test_a_format_in_a_file_comes_with_the_text(
+    engine: Calls, formats: None, capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str]
+) -> None:
+    assert run(*options) == 0
+    assert tmp_path.joinpath(options[-1]).read_text() == "<html>0</html>\n"
+    assert "aligned: " in capsys.readouterr().out
+
+
+def test_two_formats_go_to_two_places(
+    engine: Calls, formats: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("--json", "r.json", "--format", "page") == 0
+    assert json.loads(tmp_path.joinpath("r.json").read_text())["aligned"] is True
+    assert capsys.readouterr().out == "<html>0</html>\n"
+    assert run("--json", "-", "--format", "page") == 2
+    assert "two formats are to be written to standard output" in capsys.readouterr().err
+
+
+def test_text_in_a_file_is_plain(engine: Calls, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    engine.report = PARTED
+    assert run("--output", "r.txt") == 1
+    assert tmp_path.joinpath("r.txt").read_text() == PARTED.render("text") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--format", "pdf"], "there is no format 'pdf'.\nHint: one of 'page', 'text', 'json'"),
+        (
+            ["--output", "r.pdf"],
+            "no format has the ending of 'r.pdf'; known are .page (page), .txt (text), .json (json)",
+        ),
+        (["--output", "no/such/r.json"], "its folder does not exist"),
+    ],
+)
+def test_a_format_that_is_not_there_is_told_before_the_work(
+    engine: Calls, formats: None, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert run(*options) == 2
+    assert engine.arguments == ()
+    assert said in capsys.readouterr().err
+
+
+def test_a_renderer_that_raises_does_not_take_the_report_with_it(
+    engine: Calls, formats: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.report = Report((SOURCE,), (SOURCE,), seconds=-1.0)
+    assert run("--format", "page") == 2
+    out, err = capsys.readouterr()
+    assert "parted: 1 source" in out
+    assert "padiff: the renderer 'page' (padiff-page 1.0) raised ValueError: no such time at " in err
+    assert "\nHint: tell the author of padiff-page; the other formats work." in err
+
+
 # -- trouble
 
 
@@ -340,6 +427,46 @@ def test_no_adapter_at_all_is_trouble(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "pip install padiff-torch" in capsys.readouterr().out
 
 
+# -- plugins
+
+GIVEN = (
+    Contributed("adapter", "torch", "padiff-torch", "0.4.0", State.AVAILABLE, None, "classes of torch"),
+    Contributed("metric", "cosine", "padiff-acme", "1.0", State.AVAILABLE, None, "cosine of the angle"),
+    Contributed("plugin", "page", "padiff-page", "2.1", State.BROKEN, "its plugin raised ValueError: so there"),
+)
+
+
+def test_plugins_are_listed_with_the_reasons(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("padiff.plugins.contributed", lambda: GIVEN)
+    assert main(["plugins"]) == 2
+    head, torch, cosine, page, _, reason = capsys.readouterr().out.splitlines()
+    assert head.split() == ["WHAT", "NAME", "STATE", "DISTRIBUTION", "ABOUT"]
+    assert torch.split() == ["adapter", "torch", "available", "padiff-torch", "0.4.0", "classes", "of", "torch"]
+    assert cosine.split()[:5] == ["metric", "cosine", "available", "padiff-acme", "1.0"]
+    assert page.split() == ["plugin", "page", "broken", "padiff-page", "2.1"]
+    assert reason == "page: its plugin raised ValueError: so there."
+    monkeypatch.setattr("padiff.plugins.contributed", lambda: GIVEN[:2])
+    assert main(["plugins"]) == 0
+
+
+def test_plugins_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("padiff.plugins.contributed", lambda: GIVEN)
+    assert main(["plugins", "--json"]) == 2
+    _, cosine, page = json.loads(capsys.readouterr().out)
+    assert cosine == {
+        "sort": "metric",
+        "name": "cosine",
+        "distribution": "padiff-acme",
+        "version": "1.0",
+        "state": "available",
+        "why": None,
+        "doc": "cosine of the angle",
+    }
+    assert page["why"] == "its plugin raised ValueError: so there"
+
+
 # -- in a shell
 
 
@@ -353,7 +480,7 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"padiff {padiff.__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["diff", "--help"], ["adapters", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["diff", "--help"], ["adapters", "--help"], ["plugins", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = """
         import sys
@@ -385,7 +512,7 @@ def test_a_broken_plugin_is_a_sentence_on_stderr(tmp_path: Path) -> None:
     code += "from padiff.cli import main; sys.exit(main(['adapters']))"
     done = shell(code=code)
     assert done.returncode == 0
-    assert done.stderr.startswith("padiff: warning: the adapter 'acme' (padiff-acme 1.0) is left out: ")
+    assert done.stderr.startswith("padiff: warning: the plugin 'acme' (padiff-acme 1.0) is left out: ")
     assert ".py:" not in done.stderr.replace("acme_plugin.py:1", "")
     assert "acme: its plugin 'acme_plugin' raised ValueError: so there at " in done.stdout
 
@@ -468,7 +595,7 @@ def test_progress_does_not_take_the_models_streams(monkeypatch: pytest.MonkeyPat
 # -- the documentation
 
 
-@pytest.mark.parametrize("command", ["diff", "adapters"])
+@pytest.mark.parametrize("command", ["diff", "adapters", "plugins"])
 def test_every_option_is_documented(command: str) -> None:
     text = Path(__file__).parents[2].joinpath("docs", "cli.md").read_text()
     documented = text.split(f"\n## `padiff {command}`")[1].split("\n## ")[0]
@@ -477,10 +604,12 @@ def test_every_option_is_documented(command: str) -> None:
     assert set(re.findall(r"`(--[a-z-]+)", documented)) == options
 
 
-def test_the_documented_table_is_the_real_one(
+def test_the_documented_tables_are_the_real_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("padiff.plugins.installed", lambda: ROWS)
-    main(["adapters"])
+    monkeypatch.setattr("padiff.plugins.contributed", lambda: GIVEN)
     text = Path(__file__).parents[2].joinpath("docs", "cli.md").read_text()
-    assert f"```text\n{capsys.readouterr().out}```" in text
+    for command in ("adapters", "plugins"):
+        main([command])
+        assert f"```text\n{capsys.readouterr().out}```" in text

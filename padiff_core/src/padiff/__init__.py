@@ -21,9 +21,11 @@ if TYPE_CHECKING:
         Parameter,
         Tensor,
     )
+    from padiff.contributions import Metric, Renderer, SpecialTransfer
     from padiff.engine import diff
     from padiff.errors import (
         AdapterError,
+        BackwardError,
         ForwardError,
         InputError,
         LiftError,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
         MissingFramework,
         NotOffered,
         PadiffError,
+        PluginError,
+        PluginWarning,
         UnknownModel,
         UnusableReference,
         UnwatchableModel,
@@ -42,9 +46,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
+    "contributions": "Metric Renderer SpecialTransfer",
+    "documented": "assign_weight auto_diff",
     "engine": "diff",
-    "errors": "AdapterError ForwardError InputError LiftError MappingError MissingFramework NotOffered PadiffError "
-    "UnknownModel UnusableReference UnwatchableModel",
+    "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
+    "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel",
     "hookspecs": "hookimpl",
     "layers": "CATALOGUE Kind Part Rule Setting Unit",
     "mapping": "LayerMap",
@@ -61,6 +67,7 @@ __all__ = [
     "Adapter",
     "AdapterError",
     "AdapterInfo",
+    "BackwardError",
     "Figures",
     "Finding",
     "ForwardError",
@@ -71,6 +78,7 @@ __all__ = [
     "LiftError",
     "Listener",
     "MappingError",
+    "Metric",
     "MissingFramework",
     "Model",
     "Module",
@@ -81,9 +89,13 @@ __all__ = [
     "Part",
     "Phase",
     "Place",
+    "PluginError",
+    "PluginWarning",
+    "Renderer",
     "Report",
     "Rule",
     "Setting",
+    "SpecialTransfer",
     "Tensor",
     "Transfer",
     "Unit",
@@ -91,6 +103,8 @@ __all__ = [
     "UnusableReference",
     "UnwatchableModel",
     "Verdict",
+    "assign_weight",
+    "auto_diff",
     "diff",
     "hookimpl",
 ]

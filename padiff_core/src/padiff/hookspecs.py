@@ -9,6 +9,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from padiff.adapter import AdapterInfo
+    from padiff.contributions import Metric, Renderer, SpecialTransfer
 
 __all__ = ["hookimpl", "hookspec"]
 
@@ -19,3 +20,18 @@ hookimpl = pluggy.HookimplMarker("padiff")
 @hookspec
 def padiff_adapters() -> Iterable[AdapterInfo]:  # type: ignore[empty-body]
     """Return what is known of each framework that this plugin serves, without importing it."""
+
+
+@hookspec
+def padiff_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
+    """Return metrics that the report shows for each finding, and that a user may choose as the tolerance."""
+
+
+@hookspec
+def padiff_transfers() -> Iterable[SpecialTransfer]:  # type: ignore[empty-body]
+    """Return how the parameters of one class of module become those of another, where no table can say it."""
+
+
+@hookspec
+def padiff_renderers() -> Iterable[Renderer]:  # type: ignore[empty-body]
+    """Return formats in which a report can be written."""

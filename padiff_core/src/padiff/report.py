@@ -162,6 +162,16 @@ class Report:
 
         return to_text(self)
 
+    def render(self, format: str = "text") -> str:
+        """Return the report in a format: ``text`` (without colours), ``json``, or one that a plugin contributes.
+
+        Raises `InputError`, with the formats that there are, for another; `PluginError` where the plugin's renderer
+        fails, or two have the name.
+        """
+        from padiff import plugins
+
+        return plugins.rendered(self, plugins.renderer(format))
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the report as JSON; docs/report.md documents the schema."""
         from padiff.render import to_json

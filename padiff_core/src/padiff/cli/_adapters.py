@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from padiff.cli._table import table
+
 if TYPE_CHECKING:
     from padiff.plugins import Installed
 
@@ -53,7 +55,4 @@ def _table(rows: tuple[Installed, ...]) -> str:
         distribution = " ".join(filter(None, [row.distribution, row.version]))
         framework = row.framework_version or "-"
         cells.append((row.name, str(row.state), framework, distribution, ", ".join(row.roots) or "-"))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    reasons = [f"{row.name}: {row.why}." for row in rows if row.why]
-    return "\n".join([*lines, *([""] if reasons else []), *reasons])
+    return table(cells, [f"{row.name}: {row.why}." for row in rows if row.why])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from padiff.cli._spec import SpecError, called, guarded, load, parameters
+from padiff.cli import _output
+from padiff.spec import SpecError, called, guarded, load, parameters
 
 if TYPE_CHECKING:
     from padiff.report import Report
@@ -42,32 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rtol", metavar="X", type=float, help="relative tolerance, instead of the measured one")
     add("--compare-mode", metavar="MODE", help="how the tolerance is applied: strict or mean")
     add("--seed", metavar="N", type=int, default=0, help="seed of both frameworks (default 0)")
-    add("--json", metavar="FILE", help="write the report there as JSON; - for stdout, without the text")
-    add("-q", "--quiet", action="store_true", help="print the verdict's line alone, and no progress")
+    _output.add_arguments(parser)
     add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
-    target = _target(arguments.json)
+    wanted = _output.outputs(arguments)
     with contextlib.ExitStack() as stack:
-        if arguments.json == "-":
-            # What the models print must not stand in the JSON.
+        if any(output.path is None for output in wanted):
+            # What the models print must not stand in the report.
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if arguments.quiet:
             from padiff.progress import silenced
 
             stack.enter_context(silenced())
         report = _report(arguments)
-    from padiff.render import headline
-
-    if target is not None:
-        _write(target, report.to_json() + "\n")
-    if arguments.json == "-":
-        text = report.to_json()
-    else:
-        text = headline(report) if arguments.quiet else str(report)
-    return (0 if report.aligned else 1), text
+    well, text = _output.written(report, wanted, quiet=arguments.quiet)
+    return (2 if not well else 0 if report.aligned else 1), text
 
 
 def _report(arguments: argparse.Namespace) -> Report:
@@ -116,25 +108,6 @@ def _optimizers(spec: str, reference: Any, candidate: Any) -> Any:
         msg += "Hint: return a tuple from it, an optimizer for each."
         raise SpecError(msg)
     return guarded(spec, value, reference, candidate)
-
-
-def _target(name: str | None) -> Path | None:
-    """Return the file for the JSON; a folder that is not there is told before the work, not after it."""
-    if name is None or name == "-":
-        return None
-    path = Path(name)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"
-        raise SpecError(msg + "Hint: --json FILE wants a file in a folder that exists.")
-    return path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}.\nHint: --json - writes to stdout."
-        raise SpecError(msg) from error
 
 
 def _positive(text: str) -> int:

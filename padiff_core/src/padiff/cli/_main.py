@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from padiff import __version__
-from padiff.cli import _adapters, _diff
+from padiff.cli import _adapters, _diff, _plugins
 from padiff.errors import PadiffError, PluginWarning
 
 __all__ = ["main"]
@@ -39,6 +39,11 @@ _COMMANDS = {
         _adapters.add_arguments,
         _adapters.run,
         "list which frameworks padiff can watch here, and what is broken, and why",
+    ),
+    "plugins": Command(
+        _plugins.add_arguments,
+        _plugins.run,
+        "list all that plugins contribute: adapters, metrics, special transfers, renderers",
     ),
 }
 

@@ -1,24 +1,38 @@
-"""Find the adapters that are installed, and the one that knows a given model.
+"""Find what plugins bring: adapters, and the one that knows a given model; metrics, special transfers, renderers.
 
 One broken plugin must not take the others down: pluggy's own loader stops at the first that fails, so the
-entry points are loaded one by one, each under guard. No framework is imported before a model or a caller
-asks for it.
+entry points are loaded one by one, and their hooks asked one by one, each under guard. No framework is imported
+before a model or a caller asks for it.
 """
 
+from padiff.plugins._contributed import contributions, find, rendered, renderer, renderer_for
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
-from padiff.plugins._installed import Installed, State, installed
+from padiff.plugins._framework import principal
+from padiff.plugins._hooks import HOOKS, told
+from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
-from padiff.plugins._registry import GROUP, adapters, loaded, reset
+from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
 
 __all__ = [
     "GROUP",
+    "HOOKS",
+    "Contributed",
     "Installed",
+    "Row",
     "State",
     "adapter_for",
     "adapter_of_tensor",
     "adapters",
+    "contributed",
+    "contributions",
+    "find",
     "installed",
     "load",
     "loaded",
+    "principal",
+    "rendered",
+    "renderer",
+    "renderer_for",
     "reset",
+    "told",
 ]

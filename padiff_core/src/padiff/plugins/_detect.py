@@ -73,7 +73,7 @@ def _unknown(model: Any) -> str:
     known = [f"{principal(row.info)} ({row.distribution})" for row in rows if row.info and not row.broken]
     broken = [row for row in rows if row.broken]
     lines = [_seen(model), f"Adapters installed: {', '.join(known) or 'none'}."]
-    lines += [f"Left out: the adapter {row.label}: {row.broken}." for row in broken]
+    lines += [f"Left out: the {row.sort} {row.label}: {row.broken}." for row in broken]
     return "\n".join([*lines, f"Hint: {_hint(model, broken)}"])
 
 

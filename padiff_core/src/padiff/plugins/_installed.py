@@ -1,4 +1,4 @@
-"""Describe how each installed adapter stands."""
+"""Describe how each installed adapter, and each other contribution of a plugin, stands."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import attrs
 from padiff.plugins._framework import findable, principal, version_of
 from padiff.plugins._registry import Registry, Row, registry
 
-__all__ = ["Installed", "State", "installed"]
+__all__ = ["Contributed", "Installed", "State", "contributed", "installed"]
 
 
 class State(StrEnum):
-    """Say how an adapter stands."""
+    """Say how an adapter, or another contribution, stands."""
 
     AVAILABLE = "available"
-    """Usable, not imported yet."""
+    """Usable; of an adapter, not imported yet."""
     LOADED = "loaded"
     """In use in this process."""
     MISSING = "framework missing"
     """The adapter is there, its framework is not, or does not import."""
     BROKEN = "broken"
-    """The plugin or the adapter raised, or was written for another interface."""
+    """The plugin or what it gave raised, or was written for another interface."""
     CONFLICT = "conflict"
-    """Another adapter claims the same package."""
+    """Another adapter claims the same package, or another contribution of the sort has the same name."""
 
 
 @attrs.frozen
@@ -40,10 +40,35 @@ class Installed:
     framework_version: str | None = None
 
 
+@attrs.frozen
+class Contributed:
+    """Describe one thing that a plugin gave, or a plugin that gave nothing; ``why`` as for `Installed`."""
+
+    sort: str
+    """adapter, metric, special transfer, renderer; plugin where it is of no use."""
+    name: str
+    distribution: str
+    version: str | None
+    state: State
+    why: str | None = None
+    doc: str = ""
+
+
 def installed() -> tuple[Installed, ...]:
     """Return one row for each adapter, and for each plugin that gave none; imports no framework."""
     found = registry()
     return tuple(_described(found, row) for row in found.rows)
+
+
+def contributed() -> tuple[Contributed, ...]:
+    """Return one row for each thing that any plugin gave, adapters too, padiff's own last; imports no framework."""
+    found = registry()
+    rows = []
+    for row in sorted(found.all, key=lambda row: row.own):
+        state, why = _state(found, row)
+        doc = f"classes of {', '.join(row.roots)}" if row.info else getattr(row.item, "doc", "")
+        rows.append(Contributed(row.sort, row.name, row.distribution, row.version, state, why, doc))
+    return tuple(rows)
 
 
 def _described(found: Registry, row: Row) -> Installed:
@@ -57,7 +82,7 @@ def _state(found: Registry, row: Row) -> tuple[State, str | None]:
         return State.BROKEN, row.broken
     rivals = found.rivals(row)
     if rivals:
-        claims = (f"{root!r} is also claimed by {_labels(others)}" for root, others in rivals.items())
+        claims = (f"{key!r} is also claimed by {_labels(others)}" for key, others in rivals.items())
         return State.CONFLICT, "; ".join(claims)
     if row.adapter is not None:
         return State.LOADED, None

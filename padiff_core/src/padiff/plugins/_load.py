@@ -12,7 +12,8 @@ from typing import Any
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import AdapterError, MissingFramework, PluginWarning
 from padiff.plugins._framework import FRAMEWORKS, principal
-from padiff.plugins._registry import Row, registry, told, unfit
+from padiff.plugins._hooks import told, unfit
+from padiff.plugins._registry import Row, registry
 
 __all__ = ["load"]
 
@@ -43,7 +44,7 @@ def _row(info: AdapterInfo) -> Row:
     for row in found.rows:
         if row.info == info and row.broken is None:
             return row
-    return found.unannounced.setdefault(info, Row(info.name, info.factory, None, info))
+    return found.unannounced.setdefault(info, Row(info.name, info.factory, None, item=info))
 
 
 def _made(info: AdapterInfo, early: str | None) -> Adapter:

@@ -1,74 +1,106 @@
-"""Discover the plugins, each under guard, and keep what they announced."""
+"""Discover the plugins, and keep what they announced."""
 
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.metadata
-import os
-import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
-import pluggy
 
-from padiff import hookspecs
-from padiff.adapter import API_VERSION, Adapter, AdapterInfo
+from padiff import __version__
+from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import PluginWarning
+from padiff.plugins._hooks import HOOKS, Answer, answers
 
-__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset", "told", "unfit"]
+__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset"]
 
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
 
+_OWN = importlib.metadata.EntryPoint("padiff", "padiff.own", GROUP)
+"""What padiff itself contributes, through the hooks that every plugin has."""
+_CORE = "padiff-core"
+
 
 @attrs.define(eq=False)
 class Row:
-    """Hold one adapter, or one plugin that gave none."""
+    """Hold one thing that a plugin gave, or a plugin, or one of its hooks, that gave nothing."""
 
     name: str
     distribution: str
     version: str | None
-    info: AdapterInfo | None = None
+    hook: str | None = "padiff_adapters"
+    """None where the whole plugin is of no use."""
+    item: Any = None
     broken: str | None = None
     """Why it cannot be used at all."""
     failed: str | None = None
-    """Why the last attempt to load it failed; the next may succeed."""
+    """Why the last attempt to use it failed; the next may succeed."""
     missing: bool = False
     """Whether that was for want of the framework."""
     adapter: Adapter | None = None
 
     @property
     def label(self) -> str:
-        """Return the adapter's name and where it comes from."""
+        """Return its name and where it comes from."""
         return f"{self.name!r} ({self.distribution}{f' {self.version}' if self.version else ''})"
+
+    @property
+    def sort(self) -> str:
+        """Return what it is, as a noun."""
+        return "plugin" if self.hook is None else HOOKS[self.hook].noun
+
+    @property
+    def info(self) -> AdapterInfo | None:
+        """Return what is known of the adapter, where it is one."""
+        return self.item if isinstance(self.item, AdapterInfo) else None
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Return the top-level packages that it claims."""
         return tuple(sorted(self.info.roots)) if self.info else ()
 
+    @property
+    def own(self) -> bool:
+        """Return whether it is padiff's own."""
+        return self.distribution == _CORE
+
 
 @attrs.define
 class Registry:
     """Hold what all plugins announced."""
 
-    rows: list[Row] = attrs.field(factory=list)
+    all: list[Row] = attrs.field(factory=list)
     unannounced: dict[AdapterInfo, Row] = attrs.field(factory=dict)
     """Adapters that were loaded from an info that no plugin announced."""
     pending: list[str] = attrs.field(factory=list)
     """Warnings that are not issued yet."""
 
+    @property
+    def rows(self) -> list[Row]:
+        """Return the adapters, and the plugins that are of no use: they may have held one."""
+        return [row for row in self.all if row.hook in (None, "padiff_adapters")]
+
+    def given(self, hook: str) -> list[Row]:
+        """Return what a hook gave that is not broken."""
+        return [row for row in self.all if row.hook == hook and row.item is not None and row.broken is None]
+
     def usable(self, root: str) -> list[Row]:
         """Return the adapters that claim a top-level package and can be used."""
-        return [row for row in self.rows if row.broken is None and root in row.roots]
+        return [row for row in self.given("padiff_adapters") if root in row.roots]
 
     def rivals(self, row: Row) -> dict[str, list[Row]]:
-        """Return, for each root that others claim too, those others."""
-        roots = row.roots if row.broken is None else ()
-        others = {root: [other for other in self.usable(root) if other is not row] for root in roots}
-        return {root: rows for root, rows in others.items() if rows}
+        """Return, for each root (or name) that others claim too, those others."""
+        if row.broken is not None or row.item is None or row.hook is None:
+            return {}
+        if row.info is None:
+            others = [other for other in self.given(row.hook) if other.name == row.name and other is not row]
+            return {row.name: others} if others else {}
+        claims = {root: [other for other in self.usable(root) if other is not row] for root in row.roots}
+        return {root: rows for root, rows in claims.items() if rows}
 
 
 def registry() -> Registry:
@@ -103,98 +135,53 @@ def loaded() -> tuple[Adapter, ...]:
 @functools.cache
 def _discovered() -> Registry:
     found = Registry()
-    manager = pluggy.PluginManager("padiff")
-    manager.add_hookspecs(hookspecs)
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in (_OWN, *importlib.metadata.entry_points(group=GROUP)):
         dist = point.dist
         row = Row(point.name, dist.name if dist else point.value, dist.version if dist else None)
-        found.rows.extend(_asked(manager, point, row))
-    found.pending = [_left_out(row) for row in found.rows if row.broken]
-    contested = dict.fromkeys(root for row in found.rows for root in found.rivals(row))
-    found.pending += [conflict(root, found.usable(root)) for root in contested]
+        if point is _OWN:
+            row = Row(point.name, _CORE, __version__)
+        found.all.extend(_row(row, answer) for answer in answers(point))
+    for row in found.all:
+        row.broken = row.broken or _taken(found, row)
+    found.pending = [_left_out(row) for row in found.all if row.broken]
+    found.pending += _conflicts(found)
     return found
 
 
-def _asked(manager: pluggy.PluginManager, point: importlib.metadata.EntryPoint, row: Row) -> list[Row]:
-    """Return one row for each adapter of a plugin, or the given one, marked as broken."""
-    try:
-        answers = _answers(manager, point, f"{row.distribution}:{point.name}")
-    except (Exception, SystemExit) as error:
-        row.broken = f"its plugin {point.value!r} {told(error)}"
-        return [row]
-    rows = []
-    for info in answers:
-        if isinstance(info, AdapterInfo):
-            rows.append(attrs.evolve(row, name=info.name, info=info, broken=unfit(info)))
-        else:
-            said = f"padiff_adapters() gave a {type(info).__qualname__}; expected padiff.AdapterInfo"
-            rows.append(attrs.evolve(row, broken=said))
-    return rows
+def _row(plugin: Row, answer: Answer) -> Row:
+    name = plugin.name if answer.item is None else answer.item.name
+    return attrs.evolve(plugin, name=name, hook=answer.hook, item=answer.item, broken=answer.broken)
 
 
-def _answers(manager: pluggy.PluginManager, point: importlib.metadata.EntryPoint, name: str) -> list[Any]:
-    """Load and register one plugin and ask it alone; it is out again when anything about it raises."""
-    plugin = point.load()
-    others = manager.get_plugins()
-    manager.register(plugin, name=name)
-    try:
-        manager.check_pending()
-        if not manager.get_hookcallers(plugin):
-            msg = "implements no hook; expected @padiff.hookimpl on padiff_adapters()"
-            raise _NoHookError(msg)
-        return [info for infos in manager.subset_hook_caller("padiff_adapters", others)() for info in infos]
-    except BaseException:
-        manager.unregister(plugin)
-        raise
+def _taken(found: Registry, row: Row) -> str | None:
+    """Return why a name is not free, where it is that of something of padiff's own."""
+    own = any(other.own for others in found.rivals(row).values() for other in others)
+    return f"padiff has a {row.sort} of that name of its own" if own and not row.own else None
 
 
-class _NoHookError(Exception):
-    """Carry a reason that needs no "raised" before it."""
+def _conflicts(found: Registry) -> Iterator[str]:
+    contested = {(row.hook, key): None for row in found.all for key in found.rivals(row)}
+    for hook, key in contested:
+        if hook == "padiff_adapters":
+            yield conflict(key, found.usable(key))
+        elif hook is not None:
+            yield conflict(key, [row for row in found.given(hook) if row.name == key])
 
 
-def unfit(info: AdapterInfo) -> str | None:
-    """Return why an adapter cannot be used, as far as its info tells, or None."""
-    if info.api != API_VERSION:
-        older = "the adapter" if info.api < API_VERSION else "padiff-core"
-        return f"it has interface version {info.api} and this padiff {API_VERSION}: {older} is older"
-    module, _, name = info.factory.partition(":")
-    if not module or not name:
-        return f"its factory is {info.factory!r}; expected 'package.module:callable'"
-    if not info.roots:
-        return "it claims no package; expected at least one in AdapterInfo.roots"
-    return None
-
-
-_MACHINERY = (
-    os.path.dirname(__file__),
-    importlib.__file__,
-    importlib.metadata.__file__,
-    *pluggy.__path__,
-    "<frozen ",
-)
-
-
-def told(error: BaseException) -> str:
-    """Return what an exception said, and where, as the end of a sentence."""
-    text = ": ".join(filter(None, [type(error).__qualname__, " ".join(str(error).split())]))
-    if isinstance(error, _NoHookError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
-    return f"raised {text}" + (f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "")
-
-
-def conflict(root: str, rows: list[Row]) -> str:
-    """Return the message for several adapters on one top-level package."""
+def conflict(key: str, rows: list[Row]) -> str:
+    """Return the message for several adapters on one top-level package, or several contributions of one name."""
     names = " and ".join(row.label for row in rows)
-    return (
-        f"{len(rows)} adapters claim the package {root!r}: {names}; expected one.\n"
-        f"Hint: pip uninstall all but one of {', '.join(row.distribution for row in rows)}."
-    )
+    if rows[0].info is not None:
+        said = f"{len(rows)} adapters claim the package {key!r}: {names}; expected one."
+    else:
+        said = f"{len(rows)} {rows[0].sort}s have the name {key!r}: {names}; expected one."
+    return f"{said}\nHint: pip uninstall all but one of {', '.join(row.distribution for row in rows)}."
 
 
 def _left_out(row: Row) -> str:
+    whole = row.item is not None or row.hook is None
+    what = f"the {row.sort} {row.label} is" if whole else f"the {row.sort}s of the plugin {row.label} are"
     return (
-        f"the adapter {row.label} is left out: {row.broken}.\n"
-        f"Hint: pip install --upgrade {row.distribution}, or uninstall it; `padiff adapters` lists them all."
+        f"{what} left out: {row.broken}.\n"
+        f"Hint: pip install --upgrade padiff-core {row.distribution}, or uninstall it; `padiff plugins` lists them all."
     )

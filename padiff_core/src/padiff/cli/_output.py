@@ -1,0 +1,96 @@
+"""Decide before the work in which formats the report is written, and where; write it after."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from padiff.spec import SpecError
+
+if TYPE_CHECKING:
+    from padiff.plugins import Row
+    from padiff.report import Report
+
+__all__ = ["Output", "add_arguments", "outputs", "written"]
+
+_STDOUT = "-"
+
+
+class Output(NamedTuple):
+    """Say in which format a report is written, and to which file; None for standard output."""
+
+    renderer: Row
+    path: Path | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say how the report is written."""
+    add = parser.add_argument
+    add("--format", metavar="NAME", help="text, json, or one that a plugin contributes (`padiff plugins` lists them)")
+    add("--output", metavar="FILE", help="write the report there, in the format of --format or of the file's ending")
+    add("--json", metavar="FILE", help="write the report there as JSON; - for stdout, without the text")
+    add("-q", "--quiet", action="store_true", help="print the verdict's line alone, and no progress")
+
+
+def outputs(arguments: argparse.Namespace) -> list[Output]:
+    """Return what is to be written; raises `PadiffError` for an unknown format and a file that cannot be."""
+    from padiff import plugins
+
+    found = []
+    if arguments.json:
+        found.append(Output(plugins.renderer("json"), _path(arguments.json, "--json")))
+    if arguments.format or arguments.output:
+        path = _path(arguments.output or _STDOUT, "--output")
+        row = plugins.renderer(arguments.format) if arguments.format else plugins.renderer_for(arguments.output)
+        found.append(Output(row, path))
+    if sum(output.path is None for output in found) > 1:
+        msg = "two formats are to be written to standard output.\nHint: give one of them a file."
+        raise SpecError(msg)
+    return found
+
+
+def _path(name: str, option: str) -> Path | None:
+    """Return the file; a folder that is not there is told before the work, not after it."""
+    if name == _STDOUT:
+        return None
+    path = Path(name)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"
+        raise SpecError(msg + f"Hint: {option} FILE wants a file in a folder that exists.")
+    return path
+
+
+def written(report: Report, wanted: list[Output], *, quiet: bool) -> tuple[bool, str]:
+    """Write the files; return whether all went well, and what belongs on stdout.
+
+    What cannot be written is told on stderr: the report is not lost with it.
+    """
+    from padiff import plugins
+    from padiff.errors import PluginError
+    from padiff.render import headline
+
+    well, text = True, None
+    for output in wanted:
+        try:
+            done = plugins.rendered(report, output.renderer)
+        except PluginError as error:
+            print(f"padiff: {error}", file=sys.stderr)
+            well = False
+            continue
+        if output.path is not None:
+            _write(output.path, done if done.endswith("\n") else f"{done}\n")
+        elif output.renderer.name != "text":
+            text = done.removesuffix("\n")
+    if text is None:
+        text = headline(report) if quiet else str(report)
+    return well, text
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}.\nHint: - writes to standard output."
+        raise SpecError(msg) from error
