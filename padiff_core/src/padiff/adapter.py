@@ -348,6 +348,13 @@ class Model(ABC):
         """
         raise LiftError(_offered_not(f"{type(self.native).__qualname__} was to run in {dtype}", "float64"))
 
+    def step(self, optimizer: Any) -> None:
+        """Let a native optimizer take one step with the gradients at `Parameter.gradient`, and clear them.
+
+        As the adapter's `step` does; overridden where an optimizer does not know its parameters and is told the model.
+        """
+        self.adapter.step(optimizer)
+
 
 class Adapter(ABC):
     """Know one framework.

@@ -47,7 +47,7 @@ def step_both(
     before = {id(link): np.array(_ours(link)) for _, link in links}
     _give_gradients(reference, links, trace)
     for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):
-        model.adapter.step(optimizer)
+        model.step(optimizer)
     cause = _contrast(reference.adapter, candidate.adapter, optimizers)
     found = []
     for match, link in links:
