@@ -1,0 +1,73 @@
+"""Draw a model's tree as the documents do, with the place of the first difference marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from padiff.adapter import Model, Module
+
+__all__ = ["net_id", "struct"]
+
+HERE = "    <---  *** HERE ***"
+MOST = 60
+"""Up to so many modules are drawn; of a larger tree, when it is printed, only what is around the mark."""
+
+Tree = Mapping[str, list[str]]
+
+
+def net_id(model: Model, path: str | None) -> str:
+    """Return the number of a module in the model's tree, the root's 0, in the order of definition."""
+    paths = list(model.modules())
+    return str(paths.index(path)) if path in paths else "-"
+
+
+def struct(model: Model, title: str, here: str | None, *, whole: bool) -> Iterator[str]:
+    """Yield the lines of a model's tree, the module ``here`` marked; without ``whole`` a large one is cut short."""
+    modules = model.modules()
+    children: dict[str, list[str]] = {}
+    for path in modules:
+        if path:
+            children.setdefault(_parent(path, modules), []).append(path)
+    shown = None if whole or len(modules) <= MOST else _around(here or "", modules, children)
+    yield title
+    yield "=" * 40
+    yield "    " + _label(modules, "", here)
+    yield from _below(modules, children, "", "     ", here, shown)
+
+
+def _below(
+    modules: Mapping[str, Module], children: Tree, top: str, indent: str, here: str | None, shown: set[str] | None
+) -> Iterator[str]:
+    paths = children.get(top, [])
+    seen = [path for path in paths if shown is None or path in shown]
+    for path in seen:
+        last = path == seen[-1] and len(seen) == len(paths)
+        yield f"{indent}{'+' if last else '|'}--- {_label(modules, path, here)}"
+        yield from _below(modules, children, path, indent + ("      " if last else "|     "), here, shown)
+    if len(seen) < len(paths):
+        yield f"{indent}+--- ... ({len(paths) - len(seen)} more)"
+
+
+def _label(modules: Mapping[str, Module], path: str, here: str | None) -> str:
+    name = type(modules[path].native).__name__
+    own = f" ({path.rpartition('.')[2]})" if path else ""
+    return f"{name}{own}{HERE if path == here else ''}"
+
+
+def _parent(path: str, modules: Mapping[str, Module]) -> str:
+    """Return the nearest path above that is a module."""
+    above = path.rpartition(".")[0]
+    while above not in modules:
+        above = above.rpartition(".")[0]
+    return above
+
+
+def _around(here: str, modules: Mapping[str, Module], children: Tree) -> set[str]:
+    """Return the modules from the root to a place, what is beside it, and what is right below it."""
+    found = {here, *children.get(here, ())}
+    if here:
+        found.update(children.get(_parent(here, modules), ()))
+    while here:
+        here = _parent(here, modules)
+        found.add(here)
+    return found
