@@ -83,4 +83,4 @@ def step(optimizer: Any) -> None:
         call()
         return
     optimizer.step()
-    optimizer.clear_grad()
+    optimizer.clear_grad(set_to_zero=False)

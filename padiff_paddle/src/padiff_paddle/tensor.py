@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
 from padiff.adapter import Hook, Tensor
+from padiff.errors import InputError
 
 __all__ = [
     "PaddleTensor",
@@ -34,8 +35,21 @@ _CARRIED: dict[str, tuple[Any, str]] = {
     "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uint8"),
     "float8_e5m2": (ml_dtypes.float8_e5m2, "uint8"),
 }
-# Paddle has no such tensors, and would read uint16 as bfloat16.
-_WIDENED: dict[str, str] = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+# Paddle has no such tensors, and would read uint16 as bfloat16; what has no wider one (uint64) is refused.
+_WIDENED: dict[str, str] = {"uint16": "int32", "uint32": "int64"}
+_PLAIN = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+)
 _INEXACT = ("float", "bfloat", "complex")
 
 _failures: ContextVar[list[BaseException] | None] = ContextVar("padiff_paddle_failures", default=None)
@@ -94,10 +108,13 @@ def array_of(native: Any) -> Array:
 
 
 def from_array(array: Array, device: str) -> Any:
-    """Return a fresh tensor on a device with a copy of the array's bits."""
+    """Return a fresh tensor on a device with a copy of the array's bits; raise `InputError` for foreign dtypes."""
     name = array.dtype.name
-    if name in _WIDENED:
-        array = array.astype(_WIDENED[name])
+    if name not in (*_PLAIN, *_CARRIED, *_WIDENED):
+        msg = f"Paddle has no dtype for numpy's {name}"
+        msg += f"\nHint: convert it to one of {', '.join(sorted((*_PLAIN, *_CARRIED)))}"
+        raise InputError(msg)
+    array = array.astype(_WIDENED.get(name, array.dtype.newbyteorder("=")), copy=False)
     place = device.replace("cuda", "gpu")
     if name not in _CARRIED:
         return paddle.to_tensor(array, place=place)
@@ -137,7 +154,7 @@ class _Memory:
     """Offer an array's memory for writing, as DLPack's arrays are read-only; keep its owner alive."""
 
     def __init__(self, view: Array, owner: Any) -> None:
-        carrier = view.view(f"V{view.dtype.itemsize}") if view.dtype.kind == "V" else view
+        carrier = view if view.dtype.isbuiltin == 1 else view.view(f"V{view.dtype.itemsize}")
         data = (view.__array_interface__["data"][0], False)
         self.__array_interface__ = {**carrier.__array_interface__, "data": data}
         self._owner = (view, owner)

@@ -242,9 +242,10 @@ class CallTests(Harness):
 
 
 def _outline(module: Module) -> dict[str, Any]:
-    """Return a module's attributes, of containers (hooks among them) how much is in them."""
+    """Return a module's attributes, of containers (hooks among them) how much is in them.
+
+    Other private attributes are left out: frameworks mark modules at their first call.
+    """
     attributes = getattr(module.native, "__dict__", {})
-    return {
-        name: len(value) if isinstance(value, dict | list | tuple | set) else id(value)
-        for name, value in attributes.items()
-    }
+    sizes = {name: len(value) for name, value in attributes.items() if isinstance(value, dict | list | tuple | set)}
+    return {**{name: id(value) for name, value in attributes.items() if not name.startswith("_")}, **sizes}

@@ -38,9 +38,9 @@ def fingerprint(model: Model) -> dict[str, Any]:
 
 
 def _plain(native: Any) -> dict[str, Any]:
-    """Return the attributes of an object, of what is no number or text only that it is there."""
-    attributes = getattr(native, "__dict__", {})
-    return {name: value if isinstance(value, int | str) else None for name, value in sorted(attributes.items())}
+    """Return the public attributes of an object, of what is no number or text only that it is there."""
+    attributes = {name: value for name, value in getattr(native, "__dict__", {}).items() if not name.startswith("_")}
+    return {name: value if isinstance(value, int | str) else None for name, value in attributes.items()}
 
 
 class StateTests(Harness):

@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from padiff.errors import InputError
 from padiff.testing._harness import Harness, needs, randoms
 
 __all__ = ["ValueTests"]
+
+Array = NDArray[Any]
 
 _PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _SMALL = [name for name in dir(ml_dtypes) if name.startswith(("bfloat16", "float8_"))]
@@ -54,10 +57,23 @@ class ValueTests(Harness):
             assert back.tobytes() == array.tobytes(), "the bits changed on the way"
 
     def test_other_dtypes_are_refused_by_name(self, other_dtype: str) -> None:
-        """A dtype that the framework does not hold is an InputError that names it, never another dtype in silence."""
+        """A dtype that the framework does not hold is an InputError that names it; only integers may be widened."""
+        dtype = dtype_of(other_dtype)
+        if dtype.kind in "iu" and (held := self._wider(dtype)) is not None:
+            assert held.astype(dtype).tolist() == [np.iinfo(dtype).min, np.iinfo(dtype).max]
+            return
         trouble = f"from_numpy takes {other_dtype}: add it to the test class's dtypes, or raise InputError"
         with pytest.raises(InputError, match=other_dtype):
-            assert self.native(np.zeros(2, dtype_of(other_dtype))) is None, trouble
+            assert self.native(np.zeros(2, dtype)) is None, trouble
+
+    def _wider(self, dtype: np.dtype[Any]) -> Array | None:
+        """Return the limits of an integer dtype as they come back in a wider one, or None where it is refused."""
+        limits = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+        try:
+            back = self.values(self.native(limits))
+        except InputError:
+            return None
+        return back if back.dtype != dtype and np.can_cast(dtype, back.dtype) else None
 
     @pytest.mark.parametrize("array", _AWKWARD.values(), ids=_AWKWARD)
     def test_awkward_arrays_become_tensors(self, array: Any) -> None:
