@@ -19,7 +19,7 @@ class LayerMap:
 
     ``map`` ties modules of the two models, in either order: ``{layer.attn: module.attn}``. A tied pair is
     compared as a whole; what is inside it is not. Modules may be given as the objects themselves or by their
-    dotted paths.
+    dotted paths, and to `ignore` several in a list.
     """
 
     def __init__(self, map: Mapping[Any, Any] | None = None) -> None:
@@ -30,17 +30,28 @@ class LayerMap:
 
     def ignore(self, module: Any) -> None:
         """Ignore a module's own outputs, gradients and parameters; its children are still compared."""
-        self.ignored.append(module)
+        self.ignored.extend(_several(module))
 
     def ignore_recursively(self, module: Any) -> None:
         """Ignore a module and everything below it."""
-        self.ignored_with_children.append(module)
+        self.ignored_with_children.extend(_several(module))
 
     ignore_recursivly = ignore_recursively
 
-    def ignore_class(self, module: Any, cls: type) -> None:
-        """Ignore every module of a class, at and below a module."""
-        self.ignored_classes.append((module, cls))
+    def ignore_class(self, module: Any, cls: type | tuple[type, ...]) -> None:
+        """Ignore every module of a class, or of one of several, at and below a module."""
+        self.ignored_classes.extend((module, one) for one in (cls if isinstance(cls, tuple) else (cls,)))
+
+    def auto(self, first: Any, second: Any) -> bool:
+        """Return True: attention, recurrent and normalisation layers are tied without an entry here.
+
+        PaDiff 0.2 looked for them when its scripts said so.
+        """
+        return True
+
+
+def _several(entry: Any) -> list[Any]:
+    return list(entry) if isinstance(entry, list | tuple | set | frozenset) else [entry]
 
 
 @attrs.frozen
