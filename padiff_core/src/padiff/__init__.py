@@ -116,7 +116,15 @@ def __getattr__(name: str) -> Any:
     if home is None:
         msg = f"module 'padiff' has no attribute {name!r}"
         raise AttributeError(msg)
-    value = getattr(import_module(f"padiff.{home}"), name)
+    try:
+        value = getattr(import_module(f"padiff.{home}"), name)
+    except ImportError as error:
+        from padiff.predecessor import message
+
+        said = message()
+        if said is None:
+            raise
+        raise ImportError(said) from error
     globals()[name] = value
     return value
 

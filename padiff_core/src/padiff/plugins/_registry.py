@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from padiff import __version__
+from padiff import __version__, predecessor
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import PluginWarning
 from padiff.plugins._hooks import HOOKS, Answer, answers
@@ -143,7 +143,9 @@ def _discovered() -> Registry:
         found.all.extend(_row(row, answer) for answer in answers(point))
     for row in found.all:
         row.broken = row.broken or _taken(found, row)
-    found.pending = [_left_out(row) for row in found.all if row.broken]
+    beside = predecessor.message()
+    found.pending = [beside] if beside else []
+    found.pending += [_left_out(row) for row in found.all if row.broken]
     found.pending += _conflicts(found)
     return found
 

@@ -1,0 +1,138 @@
+"""Load what a SPEC names: ``module:attribute`` or ``path/file.py:attribute``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from padiff.errors import PadiffError
+
+__all__ = ["SpecError", "called", "guarded", "load", "parameters"]
+
+
+class SpecError(PadiffError):
+    """Say that a SPEC names nothing that can be used."""
+
+
+def load(spec: str) -> Any:
+    """Return what a SPEC names, not called."""
+    source, _, attribute = spec.rpartition(":")
+    if not source or not attribute:
+        msg = f"cannot read the SPEC {spec!r}.\nHint: write module:attribute or path/file.py:attribute."
+        raise SpecError(msg)
+    module = guarded(spec, _from_file if source.endswith(".py") else _from_path, source)
+    try:
+        return functools.reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        names = sorted(name for name in vars(module) if not name.startswith("_"))
+        there = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        msg = f"{source} has no attribute {attribute!r}.\nHint: it has {there or 'no public names'}."
+        raise SpecError(msg) from None
+
+
+def called(spec: str) -> Any:
+    """Return what a SPEC names, or, where that is a function or class, what it returns without arguments."""
+    value = load(spec)
+    if not isinstance(value, _CALLED):
+        return value
+    needed = [name for name, parameter in parameters(value).items() if parameter.default is parameter.empty]
+    if needed:
+        msg = f"{spec} needs arguments: {', '.join(needed)}.\n"
+        raise SpecError(msg + "Hint: name a function without arguments that passes them.")
+    return guarded(spec, value)
+
+
+_CALLED = (
+    type,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+    functools._lru_cache_wrapper,
+)
+
+
+def parameters(value: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a callable, without ``*args`` and ``**kwargs``; none where it hides them."""
+    try:
+        found = inspect.signature(value).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: p for name, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def guarded(spec: str, function: Callable[..., Any], *args: Any) -> Any:
+    """Call the user's code; what it raises becomes one sentence, with the traceback behind it."""
+    try:
+        return function(*args)
+    except PadiffError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = ": ".join(filter(None, [type(error).__qualname__, " ".join(str(error).split())]))
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
+        where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
+        msg = f"{spec} raised {text}{where}.\nHint: --traceback shows where it came from."
+        raise SpecError(msg) from error
+
+
+_MACHINERY = (os.path.dirname(__file__), importlib.__file__, "<frozen ")
+
+
+def _from_path(name: str) -> types.ModuleType:
+    _importable(os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        msg = f"there is no module {error.name!r}, neither in {os.getcwd()} nor where Python looks.\n"
+        msg += f"Hint: a file is named with its ending: {name.replace('.', '/')}.py:attribute."
+        raise SpecError(msg) from None
+
+
+def _from_file(source: str) -> types.ModuleType:
+    path = Path(source).resolve()
+    if not path.is_file():
+        msg = f"there is no file {path}.\nHint: a path is taken from the working directory, {os.getcwd()}."
+        raise SpecError(msg)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == str(path):
+            return module
+    _importable(os.getcwd())
+    _importable(str(path.parent))
+    return _executed(path)
+
+
+def _executed(path: Path) -> types.ModuleType:
+    """Import a file under its own name, unless that is another module's."""
+    name = path.stem
+    found = PathFinder.find_spec(name)
+    if name in sys.modules or (found is not None and found.origin != str(path)):
+        name = f"_{name}_{len(sys.modules)}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _importable(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
