@@ -119,6 +119,8 @@ class Settler:
         lifted = None if eps == 0 else "float64"
         runs = self.runs(pair, lifted)
         if runs.reference is None or runs.candidate is None:
+            if self.by_chance(pair, read):
+                return self._stochastic(pair, read, native)
             return self._by_floor(pair, read, native, eps, runs.why_not)
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None or theirs is None:
