@@ -1,0 +1,5 @@
+"""Stand where scripts written for PaDiff 0.3 look for LayerMap."""
+
+from padiff.mapping import LayerMap
+
+__all__ = ["LayerMap"]
