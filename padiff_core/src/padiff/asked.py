@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter
 from padiff.compare import close
+from padiff.contributions import Metric
 from padiff.errors import InputError
+from padiff.measure import ByMetric, Measures, contributed_measures, metric_named
 
 __all__ = ["Asked", "check_optimizers"]
 
 Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
 _PHASES = ("both", "forward", "backward")
 _RULE = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _MODES = ("mean", "strict")
 _SEEDS = 2**63
+_BOUNDS = {"smaller": "max", "larger": "min"}
 _PAIR = "Hint: optimizers=(for_the_reference, for_the_candidate)"
 
 
@@ -70,10 +74,12 @@ class Asked:
     @tolerance.validator
     def _rules(self, _: Any, value: Any) -> None:
         wrong = [] if value is None else _wrong_in(value)
+        if value is not None and not wrong and "metric" in value:
+            _by_metric(value)
         if wrong:
             msg = (
                 f"tolerance has {', '.join(wrong)}; expected a dict with atol, rtol and compare_mode "
-                "('mean' or 'strict'), atol and rtol finite numbers from 0.\n"
+                "('mean' or 'strict'), atol and rtol finite numbers from 0; or with metric, min and max.\n"
                 "Hint: leave it out, and the models' own rounding decides."
             )
             raise InputError(msg)
@@ -93,34 +99,82 @@ class Asked:
         return self.phase != "forward"
 
     @property
-    def rule(self) -> Callable[[Array, Array], bool] | None:
+    def rule(self) -> Rule | None:
         """Return the user's own rule."""
         if self.tolerance is None:
             return None
+        if "metric" in self.tolerance:
+            return _by_metric(self.tolerance)
         asked = {**_RULE, **self.tolerance}
         return lambda ours, theirs: close(
             ours, theirs, atol=asked["atol"], rtol=asked["rtol"], mode=asked["compare_mode"]
         )
+
+    @property
+    def measures(self) -> Measures:
+        """Return the metrics to show: those of plugins, and the one that was given as the tolerance."""
+        asked = None if self.tolerance is None else self.tolerance.get("metric")
+        return contributed_measures(asked if isinstance(asked, Metric) else None)
+
+    @property
+    def rule_for_loss(self) -> Rule | None:
+        """Return the user's own rule for single numbers: a metric of arrays (a cosine) says nothing about one."""
+        return None if self.tolerance is not None and "metric" in self.tolerance else self.rule
+
+
+def _by_metric(tolerance: Mapping[str, Any]) -> ByMetric:
+    """Return the rule of a tolerance that names a metric; raises `InputError` where it has no bound."""
+    asked = tolerance["metric"]
+    row = None if isinstance(asked, Metric) else metric_named(asked)
+    metric: Metric = asked if row is None else row.item
+    lowest, highest = tolerance.get("min"), tolerance.get("max")
+    if lowest is None and highest is None and metric.limit is not None:
+        lowest, highest = (metric.limit, None) if metric.better == "larger" else (None, metric.limit)
+    if lowest is None and highest is None:
+        msg = (
+            f"tolerance names the metric {metric.name!r}, which has no limit of its own, and no bound.\n"
+            f"Hint: give one: tolerance={{'metric': {metric.name!r}, {_BOUNDS[metric.better]!r}: ...}}."
+        )
+        raise InputError(msg)
+    return ByMetric(
+        metric,
+        -math.inf if lowest is None else float(lowest),
+        math.inf if highest is None else float(highest),
+        repr(metric.name) if row is None else row.label,
+    )
 
 
 def _wrong_in(tolerance: Any) -> list[str]:
     """Return what of a tolerance is none, in words."""
     if not isinstance(tolerance, Mapping):
         return [repr(tolerance)]
+    if "metric" in tolerance:
+        return _wrong_in_metric(tolerance)
     unknown = [str(key) for key in tolerance if key not in _RULE]
     wrong = [
         f"{name}={tolerance[name]!r}"
         for name in ("atol", "rtol")
-        if name in tolerance and not _is_bound(tolerance[name])
+        if name in tolerance and not (_is_number(tolerance[name]) and float(tolerance[name]) >= 0)
     ]
     mode = tolerance.get("compare_mode", "mean")
     return unknown + wrong + ([] if mode in _MODES else [f"compare_mode={mode!r}"])
 
 
-def _is_bound(value: Any) -> bool:
+def _wrong_in_metric(tolerance: Mapping[str, Any]) -> list[str]:
+    others = [str(key) for key in tolerance if key not in ("metric", "min", "max")]
+    if others:
+        return [f"{key} beside a metric" for key in others]
+    bounds = {name: tolerance[name] for name in ("min", "max") if name in tolerance}
+    wrong = [f"{name}={value!r}" for name, value in bounds.items() if not _is_number(value)]
+    if not wrong and len(bounds) == 2 and bounds["min"] > bounds["max"]:
+        wrong = [f"min={bounds['min']!r} above max={bounds['max']!r}"]
+    return wrong if isinstance(tolerance["metric"], str | Metric) else [f"metric={tolerance['metric']!r}", *wrong]
+
+
+def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return math.isfinite(value) and float(value) >= 0
+    return math.isfinite(value)
 
 
 def check_optimizers(optimizers: Any, reference: Adapter, candidate: Adapter) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -16,12 +17,12 @@ from padiff.align import Alignment, align
 from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
 from padiff.doubts import Judged, judge_with_doubts
-from padiff.errors import BackwardError, InputError, UnusableReference
+from padiff.errors import BackwardError, InputError, PluginWarning, UnusableReference
 from padiff.exchange import exchanged
 from padiff.findings import place_of
 from padiff.forced import force
 from padiff.inputs import arguments, narrowed
-from padiff.judge import Judge
+from padiff.judge import Judge, measuring
 from padiff.mapping import LayerMap, Resolved, resolve
 from padiff.outcome import Outcome
 from padiff.pairing import (
@@ -83,14 +84,31 @@ def diff(
     for name, model in zip(("reference", "candidate"), sides, strict=True):
         _check_side(name, model)
     check_optimizers(asked.optimizers, sides[0].adapter, sides[1].adapter)
+    asked, notes = _within_reach(asked, sides)
     resolved = resolve(mapping, *sides)
     given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
-    tasks, notes = _tasks(sides, given, asked)
+    tasks, cast = _tasks(sides, given, asked)
+    notes += cast
     with shown() as progress, ExitStack() as stack:
         engine = _Engine(sides, tasks, asked, resolved, progress, stack)
         for step in range(asked.steps):
             engine.step(step)
         return engine.report(notes, time.perf_counter() - started)
+
+
+def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list[Note]]:
+    """Return what was asked for as far as both adapters offer it, and a note where that is less.
+
+    Raises `InputError` where the backward pass was asked for by name and one side has none.
+    """
+    without = dict.fromkeys(side.adapter.name for side in sides if "gradients" not in side.adapter.capabilities)
+    if not without or not asked.backward:
+        return asked, []
+    lacking = f"the {' and the '.join(without)} adapter does not offer gradients"
+    if asked.phase == "backward" or asked.optimizers is not None:
+        msg = f"the backward pass was asked for, and {lacking}.\nHint: phase='forward', without optimizers."
+        raise InputError(msg)
+    return attrs.evolve(asked, phase="forward"), [Note(f"compared forward only: {lacking}")]
 
 
 def _check_side(name: str, model: Model) -> None:
@@ -145,7 +163,8 @@ class _Engine:
         self.progress = progress
         self.stack = stack
         self.pairing: Pairing | None = None
-        self.outcome = Outcome(*sides, tasks, asked, resolved)
+        self.measures = asked.measures
+        self.outcome = Outcome(*sides, tasks, asked, resolved, self.measures)
 
     def step(self, step: int) -> None:
         """Compare one run of both models; with optimizers, also one update.
@@ -200,6 +219,7 @@ class _Engine:
                 step,
                 self.resolved.ignored,
                 self.asked.rule,
+                self.measures,
             )
             self.outcome.add(updates, judged.judge.alignment)
             self._carry_buffers(trace)
@@ -236,6 +256,7 @@ class _Engine:
             copied=transfer,
             backward=self.asked.backward,
             rule=self.asked.rule,
+            measures=self.measures,
         )
         return pairing, free
 
@@ -272,9 +293,12 @@ class _Engine:
         matches = self.pairing.matches
 
         def judge(alignment: Alignment) -> Judged:
-            forced = force(self.candidate, self.tasks[1], alignment, trace, matches, self.asked.rule)
+            forced = force(
+                self.candidate, self.tasks[1], alignment, trace, matches, self.asked.rule, measuring(self.measures)
+            )
             bench = self._bench(trace, alignment, forced.own)
-            return Judged(Judge(bench, trace, forced, loss=self.tasks[0].loss is not None), forced)
+            loss = self.tasks[0].loss is not None
+            return Judged(Judge(bench, trace, forced, loss=loss, measures=self.measures), forced)
 
         return judge_with_doubts(judge, trace, free, alignment)
 
@@ -291,6 +315,9 @@ class _Engine:
     def report(self, notes: list[Note], seconds: float) -> Report:
         """Write the report."""
         outcome = self.outcome
+        for said in self.measures.trouble:
+            warnings.warn(said, PluginWarning, stacklevel=3)
+            outcome.notes.append(Note(said.partition("\n")[0]))
         findings = sorted(outcome.findings, key=lambda finding: finding.step)
         return Report(
             sources=tuple(f for f in findings if f.source),

@@ -10,6 +10,7 @@ from padiff.adapter import Model
 from padiff.align import MAPPED, Alignment, Pair
 from padiff.explain import contrasts, in_words
 from padiff.judge import Suspicion
+from padiff.measure import with_measured
 from padiff.report import Finding, Phase, Place, Verdict
 from padiff.trace import Call, Frame
 
@@ -75,7 +76,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         reference=place_of(pair.reference, at=marks[0]),
         candidate=_candidate_place(suspicion, marks[1], owner),
         what=suspicion.what,
-        figures=suspicion.ruling.figures,
+        figures=with_measured(suspicion.ruling.figures, suspicion.measured),
         evidence=suspicion.ruling.evidence,
         cause=in_words(found) or suspicion.ruling.hint,
         between=_between(suspicion),

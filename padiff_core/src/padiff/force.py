@@ -19,10 +19,11 @@ from padiff.align import Pair
 from padiff.compare import Difference, difference
 from padiff.extent import Extent
 from padiff.memory import Memory
+from padiff.report import Measurement
 from padiff.trace import Call, Leaf
 from padiff.watch import Watcher
 
-__all__ = ["Check", "Forcer", "Observed", "Plan", "Values"]
+__all__ = ["Check", "Forcer", "Measure", "Observed", "Plan", "Values"]
 
 Array = NDArray[Any]
 Plan = Mapping[tuple[int, int], Pair]
@@ -90,6 +91,12 @@ class Check:
     """True where an earlier value of the same code could not be fed: its shape was another."""
     close: bool | None = None
     """What the user's own rule says, where one was given."""
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give, where there are some and the difference may matter."""
+
+
+Measure = Callable[[Pair | None, Difference, bool | None, Array, Array], tuple[Measurement, ...]]
+"""Takes the owner of a value, its difference, what the user's own rule says, and both arrays."""
 
 
 class Forcer(Watcher):
@@ -111,6 +118,7 @@ class Forcer(Watcher):
         protected: list[Extent | None],
         gradients: bool,
         rule: Callable[[Array, Array], bool] | None = None,
+        measure: Measure | None = None,
     ) -> None:
         super().__init__(adapter)
         self.checks: list[Check] = []
@@ -128,6 +136,7 @@ class Forcer(Watcher):
         self._memory = Memory(protected)
         self._gradients = gradients
         self._rule = rule
+        self._measure = measure
         self._holds: dict[int, int] = {}
         self._open: dict[int, Pair] = {}
         self._around: dict[int, Pair | None] = {}
@@ -254,7 +263,7 @@ class Forcer(Watcher):
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not apart.equal:
-                self.checks.append(Check(spot, False, apart, kept, tainted, self._closeness(truth, tensor.view())))
+                self._note(spot, False, apart, truth, tensor.view(), kept=kept, tainted=tainted)
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()
@@ -295,8 +304,21 @@ class Forcer(Watcher):
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
-    def _closeness(self, truth: Array, values: Array) -> bool | None:
-        return None if self._rule is None else self._rule(truth, values)
+    def _note(
+        self,
+        spot: Spot,
+        backward: bool,
+        apart: Difference,
+        truth: Array,
+        values: Array,
+        *,
+        kept: bool = False,
+        tainted: bool = False,
+    ) -> None:
+        """Record a value that is not the reference's, and what can only be told while both are at hand."""
+        close = None if self._rule is None else self._rule(truth, values)
+        measured = () if self._measure is None else self._measure(spot.owner, apart, close, truth, values)
+        self.checks.append(Check(spot, backward, apart, kept, tainted, close, measured))
 
     def _check_gradient(self, spot: Spot, values: Array) -> bool:
         """Compare one gradient; return whether it is what will be put in, to the bit."""
@@ -311,7 +333,7 @@ class Forcer(Watcher):
             truth = np.zeros_like(values)
         apart = difference(truth, values)
         if not apart.equal:
-            self.checks.append(Check(spot, True, apart, close=self._closeness(truth, values)))
+            self._note(spot, True, apart, truth, values)
         return apart.equal and truth is self._force.gradient(spot.reference)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Model, Parameter
 from padiff.align import Alignment, Pair
 from padiff.compare import Difference, difference
-from padiff.force import Check, Forcer
+from padiff.force import Check, Forcer, Measure
 from padiff.record import Task, differentiator, guarded_run
 from padiff.trace import Trace
 from padiff.weights import Link, UnitMatch, canonical
@@ -38,6 +38,18 @@ class StateCheck:
     close: bool | None = None
 
 
+@attrs.frozen
+class InputCheck:
+    """Record the gradient of one input of the root that was not the reference's to the bit, and the input's users."""
+
+    index: int
+    """The reference's."""
+    difference: Difference
+    users: list[Pair]
+    reference: Array
+    candidate: Array
+
+
 @attrs.define(eq=False)
 class Forced:
     """Hold what a forced run showed."""
@@ -50,8 +62,7 @@ class Forced:
     unreached: frozenset[int]
     """Ids of the pairs whose outputs got no gradient, though the reference's did."""
     loss: float | None
-    inputs: list[tuple[int, Difference, list[Pair]]]
-    """Inputs of the root (the reference's index) whose gradient was not the reference's to the bit, and their users."""
+    inputs: list[InputCheck]
     reached: frozenset[str]
     """Paths of the candidate's parameters that got a gradient."""
 
@@ -63,10 +74,12 @@ def force(
     trace: Trace,
     matches: Sequence[UnitMatch],
     rule: Rule | None = None,
+    measure: Measure | None = None,
 ) -> Forced:
     """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was.
 
     ``rule`` is the user's own: whether a candidate's array (second) is close enough to the reference's (first).
+    ``measure`` measures with the metrics of plugins what may matter.
     """
     adapter = model.adapter
     plan = {(id(p.candidate.module.native), p.candidate.ordinal): p for p in alignment.pairs}
@@ -79,6 +92,7 @@ def force(
         protected=[parameter.extent() for parameter in parameters.values()],
         gradients=task.backward,
         rule=rule,
+        measure=measure,
     )
     losses: list[float] = []
     with adapter.seeded(task.seed), model.preserved():
@@ -120,14 +134,14 @@ def _compare(
             yield StateCheck(match, link, found, ours, np.array(theirs), scale, close)
 
 
-def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[tuple[int, Difference, list[Pair]]]:
+def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[InputCheck]:
     for ours, theirs in root.inputs:
         expected, got = trace.input_gradients.get(ours), forcer.input_gradients.get(theirs)
         if expected is not None and got is not None:
             apart = difference(expected, got)
             if not apart.equal:
                 token = forcer.calls[0].inputs[theirs].token
-                yield ours, apart, forcer.consumers.get(token, [])
+                yield InputCheck(ours, apart, forcer.consumers.get(token, []), expected, got)
 
 
 def _both(

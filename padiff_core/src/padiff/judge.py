@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from padiff.align import Alignment, Pair
 from padiff.alone import Alone, Bench
-from padiff.compare import difference
+from padiff.compare import Difference, difference
 from padiff.explain import contrasts
-from padiff.force import Check, Spot
+from padiff.force import Check, Measure, Spot
 from padiff.forced import Forced, StateCheck
-from padiff.report import Figures, Phase, Verdict
+from padiff.measure import Measures
+from padiff.report import Figures, Measurement, Phase, Verdict
 from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Ruling, Settler, is_suspect, relative
 from padiff.trace import Trace
 from padiff.units import Held
 from padiff.weights import canonical
 
-__all__ = ["Judge", "Suspicion"]
+__all__ = ["Judge", "Suspicion", "measuring"]
 
 Array = NDArray[Any]
 
@@ -54,6 +55,8 @@ class Suspicion:
     between: tuple[str, str] | None = None
     spot: Spot | None = None
     held: Held | None = None
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give for the arrays that were compared."""
 
     @property
     def verdict(self) -> Verdict:
@@ -64,13 +67,16 @@ class Suspicion:
 class Judge:
     """Judge one forced run."""
 
-    def __init__(self, bench: Bench, trace: Trace, forced: Forced, *, loss: bool) -> None:
+    def __init__(
+        self, bench: Bench, trace: Trace, forced: Forced, *, loss: bool, measures: Measures | None = None
+    ) -> None:
         self.alignment: Alignment = bench.alignment
         self.trace = trace
         self.forced = forced
         self.settler = Settler(bench)
         self.loss = loss
         """Whether the user gave a loss; the default one is the same on both sides."""
+        self.measures = Measures() if measures is None else measures
         self.notes: set[str] = set()
         self._moved: set[int] = set()
         """Calls that only passed on a wrong mask."""
@@ -97,14 +103,14 @@ class Judge:
             else:
                 continue
             if ruling.verdict is not Verdict.ROUNDING:
-                found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, spot))
+                found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, check))
         return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
 
     def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
         spot = suspicion.spot
-        kept = [check.spot for check in self.forced.checks if check.kept]
-        near = [s for s in kept if suspicion.pair in (s.pair, self.around(s.pair))]
+        kept = [check for check in self.forced.checks if check.kept]
+        near = [c for c in kept if suspicion.pair in (c.spot.pair, self.around(c.spot.pair))]
         if suspicion.verdict is not Verdict.DIFFERS or spot is None or not near:
             return suspicion
         runs = self.settler.runs(suspicion.pair, "float64", own=False)
@@ -115,13 +121,13 @@ class Judge:
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
             return suspicion
-        made = next(s for s in kept if s.reference.token == near[0].reference.token)
-        if made.owner is None:
+        made = next(c for c in kept if c.spot.reference.token == near[0].spot.reference.token)
+        if made.spot.owner is None:
             return suspicion
         self._moved.add(id(suspicion.pair))
-        right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.reference.path!r}"
+        right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.spot.reference.path!r}"
         ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
-        return _suspicion(made.owner, Phase.FORWARD, _name(made), ruling, made)
+        return _suspicion(made.spot.owner, Phase.FORWARD, _name(made.spot), ruling, made)
 
     def around(self, pair: Pair) -> Pair | None:
         """Return the nearest matched call around a pair's."""
@@ -147,13 +153,15 @@ class Judge:
     def _at_inputs(self, excused: set[int]) -> Iterator[Suspicion]:
         """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
         root = self.alignment.pairs[0]
-        for index, apart, users in self.forced.inputs:
-            if relative(apart) <= _HOOKED or any(id(pair) in excused for pair in (root, *users)):
+        for check in self.forced.inputs:
+            apart = check.difference
+            if relative(apart) <= _HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
                 continue
             text = "the model's own code changes the gradient of its input (a hook on it?)"
             ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
-            what = f"gradient of input {root.reference.inputs[index].path!r}"
-            yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index)
+            what = f"gradient of input {root.reference.inputs[check.index].path!r}"
+            measured = self.measures(check.reference, check.candidate)
+            yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index, measured=measured)
 
     def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
         """Return the calls whose later differences follow from what is known of them already."""
@@ -181,7 +189,7 @@ class Judge:
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.figures.rel_l2_float64 is not None:
-                return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, spot)
+                return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, check)
         return self._unexplained(check, suspects)
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
@@ -193,13 +201,14 @@ class Judge:
             return None
         if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
-            return Suspicion(root, Phase.LOSS, f"gradient of {_name(spot)}", ruling, root.candidate.index)
+            what = f"gradient of {_name(spot)}"
+            return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if apart.rel_l2 <= _KINKS and check.close is None:
             return None
         text = "every call that takes the tensor gets it right alone; seen in the whole model only"
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
         return _suspicion(
-            pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), spot
+            pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), check
         )
 
     def _sharing(self, spot: Spot) -> list[Pair]:
@@ -236,7 +245,7 @@ class Judge:
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS:
-                return Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=check.link.candidate)
+                return self._of_state(pair, Phase.BACKWARD, what, ruling, check)
         if (
             ruling is None
             or relative(check.difference, check.scale) <= _HOOKED
@@ -248,7 +257,12 @@ class Judge:
             "the gradient on its way (a hook on the parameter or on the module's output)"
         )
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(text,))
-        return Suspicion(pairs[0], Phase.BACKWARD, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
+        return self._of_state(pairs[0], Phase.BACKWARD, what, ruling, check)
+
+    def _of_state(self, pair: Pair, phase: Phase, what: str, ruling: Ruling, check: StateCheck) -> Suspicion:
+        measured = self.measures(check.reference, check.candidate)
+        held = check.link.candidate
+        return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=measured)
 
     def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
         pairs = self.alignment.using(check.match.candidate.module)
@@ -257,7 +271,7 @@ class Judge:
             figures = Figures(check.difference.rel_l2, check.difference.max_abs)
             text = "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ"
             ruling = Ruling(Verdict.DIFFERS, figures, (text,))
-            return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
+            return self._of_state(pairs[0], Phase.BUFFER, what, ruling, check)
         if not pairs or any(id(pair) in excused for pair in pairs):
             return None
         if self._bessel(check):
@@ -274,7 +288,7 @@ class Judge:
         ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale)
         if ruling.verdict is Verdict.ROUNDING:
             return None
-        return Suspicion(pairs[0], Phase.BUFFER, what, ruling, pairs[0].candidate.index, held=check.link.candidate)
+        return self._of_state(pairs[0], Phase.BUFFER, what, ruling, check)
 
     def _bessel(self, check: StateCheck) -> bool:
         """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
@@ -304,6 +318,22 @@ class Judge:
         )
 
 
+def measuring(measures: Measures) -> Measure | None:
+    """Return what measures a value that may become a finding, as far as that is known when it is seen."""
+    if not measures:
+        return None
+
+    def measure(
+        owner: Pair | None, apart: Difference, close: bool | None, ours: Array, theirs: Array
+    ) -> tuple[Measurement, ...]:
+        matters = not close
+        if close is None:
+            matters = is_suspect(apart, ours.dtype) or (owner is not None and _contrasted(owner))
+        return measures(ours, theirs) if matters else ()
+
+    return measure
+
+
 def _state_suspect(check: StateCheck) -> bool:
     if check.close is not None:
         return not check.close
@@ -330,11 +360,12 @@ def _contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
 
 
-def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, spot: Spot) -> Suspicion:
-    between = None
+def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, check: Check) -> Suspicion:
+    between, spot = None, check.spot
     if pair.candidate.children:
         between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
-    return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)
+    order = spot.pair.candidate.index
+    return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
 
 
 def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:

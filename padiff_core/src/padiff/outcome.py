@@ -20,6 +20,7 @@ from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
 from padiff.layers import CATALOGUE
 from padiff.mapping import Resolved
+from padiff.measure import Measures
 from padiff.pairing import Pairing, half_tied
 from padiff.record import Task
 from padiff.report import Figures, Finding, Note, Phase, Place, Transfer, Verdict
@@ -46,6 +47,7 @@ class Outcome:
     tasks: tuple[Task, Task]
     asked: Asked
     resolved: Resolved
+    measures: Measures = attrs.field(factory=Measures)
     findings: list[Finding] = attrs.field(factory=list)
     notes: list[Note] = attrs.field(factory=list)
     counts: Counter[str] = attrs.field(factory=Counter)
@@ -160,7 +162,7 @@ class Outcome:
                     reference=place_of(spot.pair.reference),
                     candidate=place_of(spot.pair.candidate),
                     what=f"input {spot.candidate.path!r}",
-                    figures=Figures(apart.rel_l2, apart.max_abs),
+                    figures=Figures(apart.rel_l2, apart.max_abs, metrics=check.measured),
                     evidence=("what was given to the candidate is not what was given to the reference",),
                     cause=f"the inputs themselves differ, in {spot.candidate.path!r}",
                     source=True,
@@ -174,7 +176,7 @@ class Outcome:
         if ours is None or theirs is None:
             return []
         error = abs(ours - theirs)
-        rule = self.asked.rule
+        rule = self.asked.rule_for_loss
         apart = not rule(np.asarray(ours), np.asarray(theirs)) if rule else error > _LOSS * max(abs(ours), abs(theirs))
         if not apart:
             return []
@@ -245,9 +247,11 @@ class Outcome:
         ]
         if outputs:
             apart = [difference(*both) for both in outputs]
-            self.output = Figures(max(d.rel_l2 for d in apart), max(d.max_abs for d in apart))
+            furthest = max(d.rel_l2 for d in apart), max(d.max_abs for d in apart)
+            self.output = Figures(*furthest, metrics=self.measures.worst(outputs))
             rule = self.asked.rule
-            self.output_within = None if rule is None else all(rule(*both) for both in outputs)
+            within = (d.equal or rule is None or rule(*both) for d, both in zip(apart, outputs, strict=True))
+            self.output_within = None if rule is None else all(within)
         if trace.loss is not None and free.loss is not None:
             self.loss = (trace.loss, free.loss)
 

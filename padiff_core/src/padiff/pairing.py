@@ -16,6 +16,7 @@ from padiff.align import Pair
 from padiff.alone import Bench
 from padiff.compare import difference
 from padiff.explain import contrasts, in_words
+from padiff.measure import Measures
 from padiff.packed import Arrangement, Packing, find_packings
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import is_suspect
@@ -214,17 +215,23 @@ def _local_error(bench: Bench, pair: Pair) -> float | None:
 
 
 def parameter_findings(
-    pairing: Pairing, ignored: frozenset[int], *, copied: bool, backward: bool, rule: Rule | None = None
+    pairing: Pairing,
+    ignored: frozenset[int],
+    *,
+    copied: bool,
+    backward: bool,
+    rule: Rule | None = None,
+    measures: Measures | None = None,
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
     Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's
-    own, for values that were not copied.
+    own, for values that were not copied; ``measures`` are the metrics of plugins.
     """
     for packing in () if copied else pairing.packings:
         packing.arrange(min(packing.arrangements(), key=lambda choice: _distance(packing, choice)))
     links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
-    found = [*_missing(pairing, ignored), *_apart(links, copied, rule)]
+    found = [*_missing(pairing, ignored), *_apart(links, copied, rule, measures or Measures())]
     return found + (list(_ties(links)) if backward else [])
 
 
@@ -306,7 +313,9 @@ def _place(unit: HeldUnit, held: Held) -> Place:
     return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
 
 
-def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None) -> Iterator[Finding]:
+def _apart(
+    links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None, measures: Measures
+) -> Iterator[Finding]:
     for match, link in links:
         ours = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
         theirs = canonical(link.candidate, link.candidate.parameter.view())
@@ -331,7 +340,7 @@ def _apart(links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | N
             reference=_place(match.reference, link.reference),
             candidate=_place(match.candidate, link.candidate),
             what=f"{sort} {link.candidate.part.parameter}",
-            figures=Figures(apart.rel_l2, apart.max_abs),
+            figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
             evidence=("the values differ before any run",),
             cause=cause,
             source=True,

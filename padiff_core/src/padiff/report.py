@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Figures", "Finding", "Note", "Phase", "Place", "Report", "Transfer", "Verdict"]
+__all__ = ["Figures", "Finding", "Measurement", "Note", "Phase", "Place", "Report", "Transfer", "Verdict"]
 
 
 class Verdict(StrEnum):
@@ -56,6 +56,19 @@ class Place:
 
 
 @attrs.frozen
+class Measurement:
+    """Hold what a plugin's metric gave."""
+
+    name: str
+    value: float
+    unit: str = ""
+    limit: float | None = None
+    """The metric's own opinion from where on two arrays pass, if it has one."""
+    passes: bool | None = None
+    """Whether the value is within that limit; without a say in the verdict."""
+
+
+@attrs.frozen
 class Figures:
     """Say how far apart: relative L2 and maximal errors of the candidate against the reference, dimensionless
     and in the value's own unit. None where a figure was not measured."""
@@ -66,6 +79,8 @@ class Figures:
     """The reference's own rounding error here: relative L2 of its native output against itself in float64."""
     rel_l2_float64: float | None = None
     """Relative L2 between both sides, both in float64."""
+    metrics: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give for the same arrays, in the models' own dtypes."""
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model
 from padiff.compare import difference
+from padiff.measure import Measures
 from padiff.pairing import is_ignored
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import epsilon
@@ -36,11 +37,12 @@ def step_both(
     step: int,
     ignored: frozenset[int] = frozenset(),
     rule: Rule | None = None,
+    measures: Measures | None = None,
 ) -> list[Finding]:
     """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
 
     Parameters of modules whose ids are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
-    candidate's array (second) is close enough to the reference's (first).
+    candidate's array (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
     The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
     links = [(match, link) for match in matches for link in match.links if not link.reference.parameter.buffer]
@@ -52,7 +54,7 @@ def step_both(
     found = []
     for match, link in links:
         if not is_ignored(match, link, ignored):
-            finding = _judge(match, link, before[id(link)], cause, step, rule)
+            finding = _judge(match, link, before[id(link)], cause, step, rule, measures or Measures())
             found += [] if finding is None else [finding]
         copy_link(link)
     return found
@@ -81,7 +83,13 @@ def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], t
 
 
 def _judge(
-    match: UnitMatch, link: Link, before: Array, cause: str | None, step: int, rule: Rule | None
+    match: UnitMatch,
+    link: Link,
+    before: Array,
+    cause: str | None,
+    step: int,
+    rule: Rule | None,
+    measures: Measures,
 ) -> Finding | None:
     ours, theirs = _ours(link), canonical(link.candidate, link.candidate.parameter.view())
     apart = difference(ours, theirs)
@@ -101,7 +109,7 @@ def _judge(
         reference=_place(match.reference.module, link.reference.parameter.path),
         candidate=_place(match.candidate.module, link.candidate.parameter.path),
         what=f"{name} after the step",
-        figures=Figures(apart.rel_l2, apart.max_abs),
+        figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
         evidence=(text,),
         cause=cause,
         source=True,
