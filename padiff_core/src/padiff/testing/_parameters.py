@@ -124,7 +124,7 @@ class ParameterTests(Harness):
         weight.assign(np.full(weight.shape, 3, np.float32))
         weight.set_gradient(np.full(weight.shape, 2, np.float32))
         bias.set_gradient(None)
-        self.adapter.step(optimizer)
+        model.step(optimizer)
         assert (self.held(model, "", "weight").parameter.view() == 2).all(), "3 - 0.5 * 2 is 2"
         np.testing.assert_array_equal(self.held(model, "", "bias").parameter.view(), kept)
         assert self.held(model, "", "weight").gradient() is None, "step() clears the gradients"
