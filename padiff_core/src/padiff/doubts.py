@@ -20,6 +20,7 @@ from padiff.explain import contrasts
 from padiff.force import Spot
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
+from padiff.layers import CATALOGUE
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace
 
@@ -88,6 +89,8 @@ def _may_be_mismatched(
     same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
     if spot.what == "input":
         return pair if pair.why == BY_PLACE and not pair.candidate.children else None
+    if same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic:
+        return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
         return pair
     around = judge.around(pair)
