@@ -181,7 +181,7 @@ def test_the_report_is_printed_and_the_status_is_that_of_diff(
     engine: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0
-    assert "aligned: 3 values compared" in capsys.readouterr().out
+    assert "aligned: 3 calls compared" in capsys.readouterr().out
     engine.report = PARTED
     assert run() == 1
     out = capsys.readouterr().out
@@ -193,7 +193,7 @@ def test_the_report_is_printed_and_the_status_is_that_of_diff(
 def test_quiet_prints_the_verdict_alone(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = PARTED
     assert run("--quiet") == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "parted: 1 source (3 values compared)"
+    assert capsys.readouterr().out.splitlines()[-1] == "parted: 1 source (3 calls compared)"
 
 
 def test_json_on_stdout_is_nothing_but_json(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:

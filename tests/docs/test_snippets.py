@@ -135,7 +135,7 @@ def test_the_demo_fails_where_padiff_says_otherwise(
 # How what is shown is compared ------------------------------------------------------------------------------
 
 PRINTED = """\
-parted: 1 source (4 values compared)
+parted: 1 source (4 calls compared)
 
 source 1 of 1  forward: output differs
   reference  1  torch.nn.LayerNorm    a.py:12
@@ -149,13 +149,13 @@ source 1 of 1  forward: output differs
     ("shown", "right"),
     [
         (PRINTED, True),
-        (PRINTED.replace("8.4e-05", "0.5").replace("4 values", "5 values").replace("1.1 s", "9 s"), True),
+        (PRINTED.replace("8.4e-05", "0.5").replace("4 calls", "5 calls").replace("1.1 s", "9 s"), True),
         (PRINTED.replace("LayerNorm    a", "LayerNorm a"), True),
         (PRINTED.replace("a.py:12", "a.py:13"), False),
         (PRINTED.replace("eps: 1e-05", "eps: 1e-06"), False),
         (PRINTED.replace("output differs", "input differs"), False),
-        ("parted: 1 source (4 values compared)\n", False),
-        ("parted: 1 source (4 values compared)\n...\n", True),
+        ("parted: 1 source (4 calls compared)\n", False),
+        ("parted: 1 source (4 calls compared)\n...\n", True),
         ("...\n  cause      eps: 1e-05 in the reference\n...\n", True),
         ("...\n  cause      eps: 1e-05 in the reference\n", False),
         ("...\n  cause      eps: 1e-05\n...\n", False),

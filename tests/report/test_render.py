@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from padiff import report as reports
+from padiff.errors import InputError
 from padiff.render import SCHEMA, headline, to_text
-from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
+from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,8 +46,8 @@ def norm(block: int) -> Finding:
         Place(f"blocks.{block}.ln1", "paddle.nn.layer.norm.LayerNorm", "/w/my_port/paddle_model.py:38"),
         "output",
         Figures(4.1e-6 * (block + 1), 1.234e-5, 8.7e-8, 4.1e-6 * (block + 1)),
-        ("given the reference's own input, the outputs part", "settled in float64"),
-        "eps differs: 1e-05 in the reference, 1e-12 in the candidate",
+        ("given the reference's own input, the outputs part", "settled by running both sides alone in float64"),
+        "eps: 1e-05 in the reference, 1e-12 in the candidate",
         source=True,
     )
 
@@ -105,7 +106,7 @@ ALIGNED = Report(
     (),
     (),
     notes=(NOTE,),
-    transfer=Transfer(copied=267, verified=267),
+    transfer=Transfer(copied=267, verified=267, buffers=106),
     counts={"equal": 12, "rounding": 416},
     output=Figures(3.1e-7, 1.2e-6),
     loss=(2.3025851, 2.3025849),
@@ -154,7 +155,13 @@ DOCUMENTED = Report(
     output=Figures(1.23e-3, 0.0456),
     **MODELS,
 )
+MEASURING = Report(
+    (attrs.evolve(norm(0), figures=attrs.evolve(norm(0).figures, metrics=(Measurement("cosine", 0.9),))),),
+    (),
+    output=Figures(1.0, 2.0, metrics=(Measurement("snr", math.inf, "dB", 40.0, True),)),
+)
 EVERY = {
+    "measuring": MEASURING,
     "aligned": ALIGNED,
     "harmless": HARMLESS,
     "parted": PARTED,
@@ -183,12 +190,12 @@ def section(text: str, label: str) -> str:
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        (ALIGNED, "aligned: 428 values compared, 267 parameters, worst output difference 3.1e-07"),
-        (HARMLESS, "aligned: 4 values compared"),
-        (PARTED, "parted: 9 sources (452 values compared, 40 parameters, worst output difference 0.0012)"),
-        (ONE, "parted: 1 source (10 values compared, 4 parameters, worst output difference 0.0001)"),
-        (ALONE, "parted: 1 place without counterpart, hence not compared (9 values compared)"),
-        (VICTIMS_ALONE, "parted: 2 values differ, no source was found (11 values compared)"),
+        (ALIGNED, "aligned: 428 calls compared, 161 parameters, 106 buffers, worst output difference 3.1e-07"),
+        (HARMLESS, "aligned: 4 calls compared"),
+        (PARTED, "parted: 9 sources (452 calls compared, 40 parameters, worst output difference 0.0012)"),
+        (ONE, "parted: 1 source (10 calls compared, 4 parameters, worst output difference 0.0001)"),
+        (ALONE, "parted: 1 place without counterpart, hence not compared (9 calls compared)"),
+        (VICTIMS_ALONE, "parted: 2 values differ, no source was found (11 calls compared)"),
         (EMPTY, "aligned: nothing differs"),
     ],
 )
@@ -199,7 +206,7 @@ def test_the_verdict_is_the_first_line(report: Report, said: str) -> None:
 
 def test_what_was_not_compared_is_not_counted_as_compared() -> None:
     counts = {"equal": 1, "unmatched": 5, "ignored": 5, "stochastic": 5}
-    assert headline(Report((), (), counts=counts)) == "aligned: 1 value compared"
+    assert headline(Report((), (), counts=counts)) == "aligned: 1 call compared"
 
 
 # -- sources
@@ -218,7 +225,7 @@ def test_a_source_names_both_places_the_cause_and_the_figures() -> None:
         "paddle.nn.layer.norm.LayerNorm",
         "/w/my_port/paddle_model.py:38",
     ]
-    assert section(text, "cause") == "eps differs: 1e-05 in the reference, 1e-12 in the candidate"
+    assert section(text, "cause") == "eps: 1e-05 in the reference, 1e-12 in the candidate"
     far = section(text, "apart by")
     assert far.startswith("1.6e-05 relative L2, at most 1.2e-05 in one element; rounding alone explains 8.7e-08")
     assert "in float64 still 1.6e-05: another computation, not another precision" in far
@@ -234,7 +241,7 @@ def test_every_source_stands_before_everything_else() -> None:
         "unmatched",
         "precision",
         "stochastic",
-        "parameters",
+        "transfer",
         "notes",
         "verdicts",
         "next",
@@ -246,7 +253,7 @@ def test_every_source_stands_before_everything_else() -> None:
 def test_the_same_fault_in_repeated_blocks_shares_a_block_and_keeps_its_numbers() -> None:
     text = plain(PARTED)
     assert "sources 1, 3-8 of 9  forward: output differs" in text
-    assert text.count("eps differs") == 1
+    assert text.count("eps: ") == 1
     more = section(text, "also at")
     assert "encoder.layers.1.norm1 / blocks.1.ln1\n" in more
     assert more.endswith("... and 2 more of the same code (report.sources has all)")
@@ -290,6 +297,24 @@ def test_steps_are_named_where_there_are_several() -> None:
     assert "step" not in plain(ONE)
 
 
+def updated(path: str, *steps: int) -> list[Finding]:
+    """Return a weight that an optimizer moved elsewhere, in some steps."""
+    side = Place(path, "Linear", "/w/my_port/model.py:9")
+    return [
+        Finding(Verdict.DIFFERS, Phase.UPDATE, side, side, "weight", cause="lr", source=True, step=step)
+        for step in steps
+    ]
+
+
+def test_a_fault_of_several_steps_names_each_place_once_with_its_steps() -> None:
+    sources = tuple(
+        sorted([*updated("a", 0, 1, 2), *updated("b", 0, 1, 2), *updated("c", 1)], key=lambda found: found.step)
+    )
+    text = plain(Report(sources, sources))
+    assert "sources 1-7 of 7  update, steps 1-3: weight differs" in text
+    assert section(text, "also at").split("\n             ") == ["b", "c (step 2)"]
+
+
 def test_the_calling_frames_are_there() -> None:
     frames = (f"{GLUE.candidate.location} in f", "port.py:3 in f", "port.py:9 in g", "run.py:1 in main")
     side = attrs.evolve(GLUE.candidate, stack=frames)
@@ -301,6 +326,25 @@ def test_figures_that_are_no_numbers_are_told() -> None:
     text = plain(Report((BACKWARD,), (BACKWARD,)))
     assert "inf relative L2, at most NaN in one element" in text
     assert "not finite: NaN or Inf" in text
+
+
+MEASURED = (
+    Measurement("cosine", 0.99871234, limit=0.999, passes=False),
+    Measurement("snr", 41.25, "dB", limit=40.0, passes=True),
+    Measurement("ulp", math.nan),
+)
+
+
+def test_what_plugins_measured_stands_by_the_figures() -> None:
+    figures = attrs.evolve(norm(0).figures, metrics=MEASURED)
+    source = attrs.evolve(norm(0), figures=figures)
+    report = Report((source,), (source,), output=Figures(1.0, 2.0, metrics=MEASURED[1:]))
+    said = "cosine 0.998712 (outside its limit 0.999), snr 41.25 dB (within its limit 40), ulp NaN"
+    assert section(plain(report), "apart by").endswith(f"\n             {said}")
+    assert section(plain(report), "output").endswith("\n             snr 41.25 dB (within its limit 40), ulp NaN")
+    data = report.to_dict()["sources"][0]["figures"]["metrics"]
+    assert data[0] == {"name": "cosine", "value": 0.99871234, "unit": "", "limit": 0.999, "passes": False}
+    assert (data[1]["unit"], data[2]["value"], data[2]["passes"]) == ("dB", "NaN", None)
 
 
 def test_a_location_below_the_working_directory_is_relative(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -334,12 +378,19 @@ def test_harmless_verdicts_are_told_apart() -> None:
 
 
 def test_an_unverified_transfer_is_told() -> None:
-    said = section(plain(PARTED), "parameters")
-    assert said.startswith("40 copied from the reference, 37 verified\n")
+    said = section(plain(PARTED), "transfer")
+    assert said.startswith("40 parameters copied from the reference, 37 verified\n")
     assert "3 not verified" in said
     assert "blocks.1.b" in said
     assert "1 only in the candidate: blocks.0.extra.weight" in said
     assert "blocks.0.proj.weight (transposed)" in said
+
+
+def test_parameters_and_buffers_are_told_apart() -> None:
+    assert (
+        section(plain(ALIGNED), "transfer") == "161 parameters and 106 buffers copied from the reference, all verified"
+    )
+    assert section(plain(ONE), "transfer") == "4 parameters copied from the reference, all verified"
 
 
 def test_notes_name_their_place() -> None:
@@ -416,6 +467,19 @@ def test_brackets_are_text_and_no_markup() -> None:
     assert "[red]x[/red] :smile:" in bare
 
 
+# -- formats
+
+
+def test_the_built_in_formats_are_what_their_methods_give() -> None:
+    assert PARTED.render() == PARTED.render("text") == plain(PARTED)
+    assert PARTED.render("json") == PARTED.to_json()
+
+
+def test_an_unknown_format_names_those_that_there_are() -> None:
+    with pytest.raises(InputError, match=r"there is no format 'pdf'\.\nHint: one of 'text', 'json'"):
+        PARTED.render("pdf")
+
+
 # -- data
 
 
@@ -447,7 +511,8 @@ def test_the_dict_holds_the_report() -> None:
 
 def test_what_json_has_no_number_for_is_a_string_that_float_reads() -> None:
     data = Report((), (), output=Figures(math.inf, math.nan, -math.inf)).to_dict()["output"]
-    assert data == {"rel_l2": "Infinity", "max_abs": "NaN", "floor": "-Infinity", "rel_l2_float64": None}
+    none = {"rel_l2_float64": None, "metrics": []}
+    assert data == {"rel_l2": "Infinity", "max_abs": "NaN", "floor": "-Infinity", **none}
     assert float(data["rel_l2"]) == math.inf
 
 
@@ -470,7 +535,7 @@ def documented() -> Iterator[tuple[str, dict[str, str]]]:
 
 def test_the_documented_keys_are_the_real_ones() -> None:
     tables = dict(documented())
-    assert list(tables) == ["Report", "Finding", "Place", "Figures", "Note", "Transfer"]
+    assert list(tables) == ["Report", "Finding", "Place", "Figures", "Measurement", "Note", "Transfer"]
     assert list(tables["Report"]) == list(PARTED.to_dict())
     for name, keys in tables.items():
         fields = [field.name for field in attrs.fields(getattr(reports, name))]

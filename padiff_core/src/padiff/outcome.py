@@ -121,9 +121,8 @@ class Outcome:
             if parameter is None or not parameter.trainable or parameter.path in reached:
                 kept.append(finding)
             else:
-                self.notes.append(
-                    Note(f"{finding.evidence[0]}; it reaches no output", finding.reference, finding.candidate)
-                )
+                text = f"{finding.what} {list(parameter.shape)} is in the {side} only, and reaches no output"
+                self.notes.append(Note(text, finding.reference, finding.candidate))
         self.findings = kept
 
     def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
@@ -286,6 +285,7 @@ class Outcome:
                 _parameter_path(f.candidate, f.what) for f in gone if _has(f.evidence, "candidate")
             ),
             settled=pairing.settled,
+            buffers=len({id(link.candidate.parameter) for _, link in pairing.links if link.candidate.parameter.buffer}),
         )
 
 
@@ -342,7 +342,7 @@ def _unmatched_notes(alignment: Alignment) -> Iterator[Note]:
     for side, calls in (("reference", alignment.left_reference), ("candidate", alignment.left_candidate)):
         for call in (call for call in calls if not alignment.is_inside(call)):
             place = place_of(call)
-            text = f"only the {side} calls {call.path!r}; judged with the code around it"
+            text = f"only the {side} calls it; judged with the code around it"
             yield Note(text, place, None) if side == "reference" else Note(text, None, place)
 
 

@@ -256,7 +256,7 @@ def _where(watcher: Watcher, model: Model, error: Exception) -> str:
         place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
     return (
         f"{_named(model)} raised {type(error).__name__} {place}: {error}\n"
-        "Hint: call the model on these inputs without padiff first; its own traceback is above."
+        "Hint: call the model on these inputs without padiff first."
     )
 
 

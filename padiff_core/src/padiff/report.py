@@ -125,6 +125,8 @@ class Transfer:
     unmatched_candidate: tuple[str, ...] = ()
     settled: Mapping[str, str] = attrs.field(factory=dict)
     """Candidate path -> the layout that forcing chose, where names and shapes left several."""
+    buffers: int = 0
+    """How many of the copied are buffers."""
 
 
 @attrs.frozen
@@ -138,7 +140,7 @@ class Report:
     notes: tuple[Note, ...] = ()
     transfer: Transfer | None = None
     counts: Mapping[str, int] = attrs.field(factory=dict)
-    """How many pairs got which verdict."""
+    """How many calls got which verdict, by the worst of their values."""
     output: Figures | None = None
     """How far the outputs are apart in the free run: what a user sees."""
     output_within: bool | None = None

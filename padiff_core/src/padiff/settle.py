@@ -146,7 +146,7 @@ class Settler:
         if small and wide <= _WORST * eps and self._casts(pair, read):
             text = "computes in a fixed narrower type even when lifted to float64; within rounding of that type"
             return Ruling(Verdict.ROUNDING, figures, (text,))
-        text = f"apart in float64 too, by {wide:.1e} (rounding there is below {_TOGETHER:.0e})"
+        text = f"settled by running both sides alone in float64, where rounding stays below {_TOGETHER:.0e}"
         return Ruling(Verdict.DIFFERS, figures, (text,))
 
     def _by_floor(self, pair: Pair, read: Reader, native: Difference, eps: float, why: str) -> Ruling:

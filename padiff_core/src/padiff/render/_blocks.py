@@ -90,12 +90,13 @@ def _block(group: list[Numbered], total: int, *, steps: bool) -> Iterator[Line]:
     first = findings[0]
     name = "source" if len(group) == 1 else "sources"
     counted = f"{name} {_ranges(numbers)} of {total}"
-    yield _heading((counted, "source"), (f"  {words.title(first, steps=steps)}", "bold"))
+    when = _steps(_steps_at(findings, _both(first))) if steps else ""
+    yield _heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)
     place = words.between(first)
     if place:
         yield _line("where", place)
-    others = [_both(finding) for finding in findings[1:]]
+    others = list(_elsewhere(findings, steps=steps))
     yield from _several("also at", others, most=MOST_PLACES, rest="of the same code (report.sources has all)")
     if first.cause:
         yield from _several("cause", first.cause.splitlines(), "cause")
@@ -121,6 +122,25 @@ def _frames(place: Place) -> str:
     """Return the innermost callers, without the line that is named already."""
     others = [frame for frame in place.stack if frame.partition(" in ")[0] != place.location]
     return " < ".join(map(words.short, others[:MOST_FRAMES]))
+
+
+def _elsewhere(findings: Sequence[Finding], *, steps: bool) -> Iterator[str]:
+    """Yield the other places of one fault, each once; with its steps where they are not those of the first place."""
+    here = _both(findings[0])
+    usual = _steps_at(findings, here)
+    for name in dict.fromkeys(_both(finding) for finding in findings if _both(finding) != here):
+        found = _steps_at(findings, name)
+        yield name + (f" ({_steps(found)})" if steps and found != usual else "")
+
+
+def _steps_at(findings: Sequence[Finding], place: str) -> list[int]:
+    return [finding.step for finding in findings if _both(finding) == place]
+
+
+def _steps(found: Sequence[int]) -> str:
+    """Return ``step 1`` or ``steps 1-3``."""
+    numbers = sorted({step + 1 for step in found})
+    return f"step{'s' if len(numbers) > 1 else ''} {_ranges(numbers)}"
 
 
 def _both(finding: Finding) -> str:
@@ -158,6 +178,8 @@ def _outcome(report: Report) -> Iterator[Line]:
     if report.output is not None:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
         yield _line("output", f"{far} relative L2 apart, at most {most} in one element, each model run freely")
+        if report.output.metrics:
+            yield _line("", ", ".join(map(words.measured, report.output.metrics)))
     if report.loss is not None:
         yield _line("loss", "{:.7g} in the reference, {:.7g} in the candidate".format(*report.loss))
 
@@ -211,14 +233,14 @@ def _transfer(report: Report) -> Iterator[Line]:
         ("whose layout was settled by trying", settled),
     )
     said = [f"{len(paths)} {kind}: {words.few(paths, MOST_ITEMS)}" for kind, paths in lists if paths]
-    yield from _several("parameters", [_copied(done), *said])
+    yield from _several("transfer", [_copied(done), *said])
 
 
 def _copied(done: Transfer) -> str:
     if not done.copied:
         return "none copied"
     verified = "all" if done.verified >= done.copied else done.verified
-    return f"{done.copied} copied from the reference, {verified} verified"
+    return f"{' and '.join(words.copied(done))} copied from the reference, {verified} verified"
 
 
 def _notes(report: Report) -> Iterator[Line]:

@@ -6,15 +6,17 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 
-from padiff.report import Figures, Finding, Place, Report, Verdict
+from padiff.report import Figures, Finding, Measurement, Place, Report, Transfer, Verdict
 
 __all__ = [
     "apart",
     "between",
+    "copied",
     "few",
     "figure",
     "headline",
     "located",
+    "measured",
     "plural",
     "position",
     "short",
@@ -57,17 +59,22 @@ def _parted(report: Report) -> str:
 def _scope(report: Report) -> Iterable[str]:
     compared = sum(count for verdict, count in report.counts.items() if verdict not in _UNCOMPARED)
     if compared:
-        yield f"{plural(compared, 'value')} compared"
+        yield f"{plural(compared, 'call')} compared"
     if report.transfer is not None and report.transfer.copied:
-        yield plural(report.transfer.copied, "parameter")
+        yield from copied(report.transfer)
     if report.output is not None:
         yield f"worst output difference {figure(report.output.rel_l2)}"
 
 
-def title(finding: Finding, *, steps: bool) -> str:
-    """Return what was compared, and how that ended."""
-    step = f", step {finding.step + 1}" if steps else ""
-    return f"{finding.phase}{step}: {finding.what} {_VERBS[finding.verdict]}"
+def copied(transfer: Transfer) -> list[str]:
+    """Return how many parameters, and how many buffers, were copied."""
+    counts = ((transfer.copied - transfer.buffers, "parameter"), (transfer.buffers, "buffer"))
+    return [plural(count, noun) for count, noun in counts if count]
+
+
+def title(finding: Finding, steps: str = "") -> str:
+    """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
+    return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {_VERBS[finding.verdict]}"
 
 
 def apart(finding: Finding, *, of: int = 1) -> list[str]:
@@ -83,7 +90,18 @@ def apart(finding: Finding, *, of: int = 1) -> list[str]:
         clauses.append("not finite: NaN or Inf on either side, or a reference of zeros")
     if found.rel_l2_float64 is not None:
         clauses.append(_widened(finding.verdict, found, found.rel_l2_float64))
+    if found.metrics:
+        clauses.append(", ".join(map(measured, found.metrics)))
     return clauses
+
+
+def measured(found: Measurement) -> str:
+    """Return what a plugin's metric gave, and whether that is within its own limit."""
+    unit = f" {found.unit}" if found.unit else ""
+    said = f"{found.name} {'NaN' if math.isnan(found.value) else f'{found.value:.6g}'}{unit}"
+    if found.limit is None:
+        return said
+    return f"{said} ({'within' if found.passes else 'outside'} its limit {found.limit:g})"
 
 
 def _widened(verdict: Verdict, found: Figures, wide: float) -> str:
