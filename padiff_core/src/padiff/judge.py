@@ -411,7 +411,8 @@ def _name(spot: Spot) -> str:
     if spot.what == "output":
         several = len(spot.pair.candidate.outputs) > 1
         return f"output {spot.candidate.path}" if several else "output"
-    return f"input {spot.candidate.path!r} of {spot.between[1]}"
+    taker = f" of {spot.between[1]}" if spot.between[1] else ""
+    return f"input {spot.candidate.path!r}{taker}"
 
 
 def _called(pair: Pair) -> str:
