@@ -17,7 +17,7 @@ from padiff.align import Alignment, align
 from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
 from padiff.doubts import Judged, judge_with_doubts
-from padiff.errors import BackwardError, InputError, PluginWarning, UnusableReference
+from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference
 from padiff.exchange import exchanged
 from padiff.findings import place_of
 from padiff.forced import force
@@ -80,7 +80,7 @@ def diff(
     """
     started = time.perf_counter()
     asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed)
-    sides = adapter_for(reference).wrap(reference), adapter_for(candidate).wrap(candidate)
+    sides = _wrapped("reference", reference), _wrapped("candidate", candidate)
     for name, model in zip(("reference", "candidate"), sides, strict=True):
         _check_side(name, model)
     check_optimizers(asked.optimizers, sides[0].adapter, sides[1].adapter)
@@ -94,6 +94,15 @@ def diff(
         for step in range(asked.steps):
             engine.step(step)
         return engine.report(notes, time.perf_counter() - started)
+
+
+def _wrapped(side: str, model: Any) -> Model:
+    """Return a model as its adapter sees it; an error says which side it is."""
+    try:
+        return adapter_for(model).wrap(model)
+    except AdapterError as error:
+        error.args = (f"the {side}: {error}", *error.args[1:])
+        raise
 
 
 def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list[Note]]:
