@@ -52,15 +52,24 @@ class Bench:
     backward: bool
     seed: int
 
-    def run_reference(self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0) -> Alone:
+    def run_reference(
+        self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
+    ) -> Alone:
         """Run the reference's call alone; ``jitter`` disturbs its inputs by that much, relatively."""
         call = pair.reference
         inputs = [_disturbed(self.trace.value(leaf), jitter, i) for i, leaf in enumerate(call.inputs)]
         plan = _plan(call, {id(p.reference): Pair(p.reference, p.reference, p.why) for p in self._inside(pair)})
-        return self._run(self.reference, call, inputs, plan, None, dtype, pair, seed, ours=True)
+        return self._run(self.reference, call, inputs, plan, None, dtype, pair, seed, ours=True, backward=backward)
 
     def run_candidate(
-        self, pair: Pair, truth: Values | None, dtype: str | None = None, *, seed: int = 0, own: bool = True
+        self,
+        pair: Pair,
+        truth: Values | None,
+        dtype: str | None = None,
+        *,
+        seed: int = 0,
+        own: bool = True,
+        backward: bool = True,
     ) -> Alone:
         """Run the candidate's call alone on the reference's values; ``own`` lets it keep masks of its own."""
         call = pair.candidate
@@ -69,7 +78,7 @@ class Bench:
             if inputs[theirs] is None or not own:
                 inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
         plan = _plan(call, {id(p.candidate): p for p in self._inside(pair)})
-        return self._run(self.candidate, call, inputs, plan, truth, dtype, pair, seed, ours=False)
+        return self._run(self.candidate, call, inputs, plan, truth, dtype, pair, seed, ours=False, backward=backward)
 
     def _inside(self, pair: Pair) -> list[Pair]:
         below = {id(call) for call in pair.reference.subtree()}
@@ -88,7 +97,9 @@ class Bench:
         seed: int,
         *,
         ours: bool,
+        backward: bool,
     ) -> Alone:
+        backward = backward and self.backward
         model = adapter.wrap(call.module.native)
         observed = Observed()
         forcer = Forcer(
@@ -98,7 +109,7 @@ class Bench:
             truth=truth,
             observed=observed,
             protected=[parameter.extent() for parameter in model.parameters().values()],
-            gradients=self.backward,
+            gradients=backward,
         )
         natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in inputs]
         outputs = {(a if ours else b): pair.reference.outputs[a] for a, b in pair.outputs}
@@ -117,10 +128,9 @@ class Bench:
         with adapter.quiet(), adapter.seeded(self.seed + seed), model.preserved():
             lift = model.lifted(dtype) if dtype else nullcontext()
             with lift, model.attach(forcer), forcer.hooks:
-                model.run(
-                    fill(call.args, natives), fill(call.kwargs, natives), differentiate if self.backward else None
-                )
-                forcer.finish()
+                model.run(fill(call.args, natives), fill(call.kwargs, natives), differentiate if backward else None)
+                if backward:
+                    forcer.finish()
                 gradients, buffers = {}, {}
                 for path, parameter in model.parameters().items():
                     full = f"{call.path}.{path}" if call.path else path

@@ -99,7 +99,9 @@ class Judge:
             elif rough and check.difference.rel_l2 > _GROSS:
                 ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
             elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
-                ruling = self.settler.settle(owner, _value(spot), check.difference, truth)
+                ruling = self.settler.settle(
+                    owner, _value(spot), check.difference, truth, backward=False, what=_within(owner, spot)
+                )
             else:
                 continue
             if ruling.verdict is not Verdict.ROUNDING:
@@ -185,7 +187,7 @@ class Judge:
             return None
         read = _gradient(spot.reference.token)
         for pair in suspects:
-            ruling = self.settler.settle(pair, read, check.difference, expected)
+            ruling = self.settler.settle(pair, read, check.difference, expected, what=_within(pair, spot))
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.figures.rel_l2_float64 is not None:
@@ -241,7 +243,7 @@ class Judge:
         truth = check.reference if len(pairs) == 1 else None
         ruling = None
         for pair in pairs:
-            ruling = self.settler.settle(pair, read, check.difference, truth, scale=check.scale)
+            ruling = self.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS:
@@ -250,6 +252,7 @@ class Judge:
             ruling is None
             or relative(check.difference, check.scale) <= _HOOKED
             or any(id(pair) in excused for pair in around)
+            or any(self.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
         ):
             return None
         text = (
@@ -285,7 +288,7 @@ class Judge:
             return None
         read = _of_parameter(check, lambda alone: alone.buffers)
         truth = check.reference if len(pairs) == 1 else None
-        ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale)
+        ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
         if ruling.verdict is Verdict.ROUNDING:
             return None
         return self._of_state(pairs[0], Phase.BUFFER, what, ruling, check)
@@ -413,6 +416,12 @@ def _name(spot: Spot) -> str:
         return f"output {spot.candidate.path}" if several else "output"
     taker = f" of {spot.between[1]}" if spot.between[1] else ""
     return f"input {spot.candidate.path!r}{taker}"
+
+
+def _within(owner: Pair, spot: Spot) -> str:
+    """Say which value of a call a spot is, in words that fit the same value of another such call."""
+    path = spot.pair.candidate.path
+    return f"{_name(spot)} {path.removeprefix(owner.candidate.path)}"
 
 
 def _called(pair: Pair) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from padiff.align import Pair
 from padiff.alone import Alone, Bench
 from padiff.compare import Difference, difference
-from padiff.explain import contrasts
+from padiff.explain import contrasts, settings_of
 from padiff.report import Figures, Verdict
 
 __all__ = ["QUIET", "QUIET_BACKWARD", "QUIET_LIBRARY", "Ruling", "Settler", "epsilon", "is_suspect", "relative"]
@@ -43,6 +43,8 @@ float32, whose machine epsilon is 1.2e-7, whatever they compute in."""
 _FLOORS = 3.0
 _WORST = 16.0
 """Machine epsilons of local error that rounding can explain where the floor was lucky."""
+_LIKE = 1e-4
+"""A noise floor above which no other call's difference is excused by it: something cancels, here or there."""
 _COARSE = 1e-4
 """Machine epsilon above which rounding hides faults: every call is settled in float64."""
 _JITTER = 1e-11
@@ -104,31 +106,64 @@ class Settler:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self._runs: dict[tuple[int, str | None, bool], _Runs] = {}
-        self._chance: dict[int, tuple[Alone, Alone] | None] = {}
+        self._runs: dict[tuple[int, str | None, bool, bool], _Runs] = {}
+        self._chance: dict[tuple[int, bool], tuple[Alone, Alone] | None] = {}
+        self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
+        """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
     def settle(
-        self, pair: Pair, read: Reader, native: Difference, truth: Array | None, *, scale: float = 0.0
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        *,
+        scale: float = 0.0,
+        backward: bool = True,
+        what: str = "",
     ) -> Ruling:
         """Rule on one value of a call: ``read`` takes it from what the call did alone.
 
         ``native`` is the local difference seen in the forced run, ``truth`` the reference's recorded value, ``scale``
-        as in `is_suspect`.
+        as in `is_suspect`; ``backward`` says whether the value arises in the backward pass, ``what`` names it. Calls
+        of one class with the same settings and shapes round alike: what one of them shows in float64 tells for all, as
+        far as its noise floor goes.
         """
         eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
+        like = _like(pair, what, backward) if what and 0 < eps <= _COARSE else None
+        if like in self._floors and not native.nan_mismatch:
+            floor, where = self._floors[like]
+            if relative(native, scale) <= _FLOORS * floor:
+                text = f"within {_FLOORS:g} times the noise floor of {where!r}, which does the same ({floor:.1e})"
+                return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
+        ruling = self._alone(pair, read, native, truth, scale, eps, backward)
+        if ruling.verdict is not Verdict.ROUNDING:
+            return self._stochastic(native) if self.by_chance(pair, read, backward=backward) else ruling
+        floor_here = ruling.figures.floor
+        if like is not None and floor_here is not None and floor_here < _LIKE:
+            self._floors.setdefault(like, (floor_here, pair.candidate.path))
+        return ruling
+
+    def _alone(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        scale: float,
+        eps: float,
+        backward: bool,
+    ) -> Ruling:
+        """Rule on one value by what both sides do alone, in float64 where they can."""
         lifted = None if eps == 0 else "float64"
-        runs = self.runs(pair, lifted)
+        runs = self.runs(pair, lifted, backward=backward)
         if runs.reference is None or runs.candidate is None:
-            if self.by_chance(pair, read):
-                return self._stochastic(pair, read, native)
             return self._by_floor(pair, read, native, eps, runs.why_not)
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None or theirs is None:
             ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return self._by_floor(pair, read, native, eps, "the value does not arise when the call runs alone")
-        if self.by_chance(pair, read):
-            return self._stochastic(pair, read, native)
         wide = relative(difference(ours, theirs), scale)
         floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
         figures = Figures(relative(native, scale), native.max_abs, floor, wide)
@@ -155,34 +190,46 @@ class Settler:
         small = eps > 0 and native.rel_l2 <= 64 * eps and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
 
-    def runs(self, pair: Pair, dtype: str | None, *, own: bool = True) -> _Runs:
-        """Return what both sides of a pair do alone in a dtype (None: their own)."""
-        key = (id(pair), dtype, own)
-        if key not in self._runs:
-            self._runs[key] = self._run_both(pair, dtype, own)
-        return self._runs[key]
+    def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
+        """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
+        known = self._runs.get((id(pair), dtype, own, True))
+        if known is None and not backward:
+            known = self._runs.get((id(pair), dtype, own, False))
+        if known is None:
+            self._runs.pop((id(pair), dtype, own, False), None)
+            known = self._runs[id(pair), dtype, own, backward] = self._run_both(pair, dtype, own, backward)
+        return known
 
-    def _run_both(self, pair: Pair, dtype: str | None, own: bool) -> _Runs:
+    def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
         runs = _Runs()
         try:
-            runs.reference = self.bench.run_reference(pair, dtype)
-            runs.candidate = self.bench.run_candidate(pair, runs.reference.observed, dtype, own=own)
+            ours = runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
+            runs.candidate = self.bench.run_candidate(pair, ours.observed, dtype, own=own, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
             side = "candidate" if runs.reference is not None else "reference"
             runs.why_not = f"the {side} cannot run there ({type(error).__name__}: {str(error).strip()[:120]})"
         return runs
 
-    def by_chance(self, pair: Pair, read: Reader) -> bool:
+    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float) -> bool:
+        """Return whether what the reference's call alone rounds natively, against float64, explains a difference."""
+        alone = (self.runs(pair, dtype, backward=True).reference for dtype in ("float64", None))
+        wide, own = (None if run is None else read(run, True) for run in alone)
+        if wide is None or own is None or native.nan_mismatch:
+            return False
+        return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
+
+    def by_chance(self, pair: Pair, read: Reader, *, backward: bool = True) -> bool:
         """Return whether the reference, run twice with other seeds, disagrees with itself here."""
-        if id(pair) not in self._chance:
+        key = id(pair), backward
+        if key not in self._chance:
             try:
-                self._chance[id(pair)] = (
-                    self.bench.run_reference(pair, seed=1),
-                    self.bench.run_reference(pair, seed=2),
+                self._chance[key] = (
+                    self.bench.run_reference(pair, seed=1, backward=backward),
+                    self.bench.run_reference(pair, seed=2, backward=backward),
                 )
             except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
-                self._chance[id(pair)] = None
-        runs = self._chance[id(pair)]
+                self._chance[key] = None
+        runs = self._chance[key]
         return runs is not None and _disagree(read(runs[0], True), read(runs[1], True))
 
     def candidate_by_chance(self, pair: Pair, read: Reader) -> bool:
@@ -193,7 +240,7 @@ class Settler:
             return False
         return _disagree(read(runs[0], False), read(runs[1], False))
 
-    def _stochastic(self, pair: Pair, read: Reader, native: Difference) -> Ruling:
+    def _stochastic(self, native: Difference) -> Ruling:
         figures = Figures(native.rel_l2, native.max_abs)
         text = "the reference disagrees with itself under another seed; what follows was fed its recorded value"
         return Ruling(Verdict.STOCHASTIC, figures, (text,))
@@ -212,6 +259,17 @@ class Settler:
             return False
         change = difference(ours, moved).rel_l2
         return not _JITTER * 1e-2 < change < _JITTER * 1e3
+
+
+def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:
+    """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
+    if contrasts(pair.reference.module, pair.candidate.module):
+        return None
+    sides = (
+        (call.module.class_name, repr(settings_of(call.module)), call.training, *(leaf.shape for leaf in call.inputs))
+        for call in (pair.reference, pair.candidate)
+    )
+    return (what, backward, *sides)
 
 
 def _disagree(a: Array | None, b: Array | None) -> bool:
