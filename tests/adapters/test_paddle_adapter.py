@@ -1,38 +1,93 @@
-"""Hold the Paddle adapter to the interface of padiff.adapter, on real Paddle."""
+"""Hold the Paddle adapter to the interface, and to what is Paddle's own."""
 
 from __future__ import annotations
 
-import inspect
-import random
 import types
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import paddle
 import pytest
 import torch
 from paddle import nn
+from paddle.distributed.fleet.utils import recompute
 
-from padiff.adapter import Listener, Module
 from padiff.errors import LiftError, UnwatchableModel
-from padiff.layers import CATALOGUE
+from padiff.testing import AdapterTests, Log
 from padiff_paddle.adapter import PaddleAdapter
 
 ADAPTER = PaddleAdapter()
-DTYPES = [
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "bool",
-    "int8",
-    "uint8",
-]
-DTYPES += ["int16", "int32", "int64", "complex64", "complex128"]
+
+_PARALLEL = "paddle.distributed.fleet.layers.mpu.mp_layers"
+
+
+class TestPaddle(AdapterTests):
+    """Run the suite that specifies the interface."""
+
+    name = "paddle"
+    dtypes = (
+        "bool int8 int16 int32 int64 uint8 float16 float32 float64 complex64 complex128 bfloat16 "
+        "float8_e4m3fn float8_e5m2"
+    )
+    accelerator = "cuda:0" if paddle.device.cuda.device_count() else None
+    unmakeable = dict.fromkeys(
+        (
+            f"{_PARALLEL}.ColumnParallelLinear",
+            f"{_PARALLEL}.RowParallelLinear",
+            f"{_PARALLEL}.VocabParallelEmbedding",
+        ),
+        "it takes the process groups of fleet",
+    )
+
+    def linear(self, n_in: int, n_out: int) -> Any:
+        bias = paddle.ParamAttr(initializer=nn.initializer.Normal())
+        return nn.Linear(n_in, n_out, bias_attr=bias)
+
+    def module(self, forward: Callable[..., Any], **children: Any) -> Any:
+        made = type("Made", (nn.Layer,), {"forward": forward})()
+        for name, child in children.items():
+            setattr(made, name, child)
+        return made
+
+    def examples(self) -> Iterable[Any]:
+        return [
+            nn.Linear(2, 3, bias_attr=False),
+            nn.Conv1D(2, 2, 3, padding="SAME"),
+            nn.Embedding(3, 2, padding_idx=-1),
+            nn.LSTM(2, 4, 2, direction="bidirect", proj_size=3),
+            nn.GRU(2, 3, 2, time_major=True),
+            nn.MultiHeadAttention(4, 2, kdim=3, vdim=5, bias_attr=False),
+            nn.TransformerEncoderLayer(4, 2, 4, activation="gelu"),
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 4), 1),
+            nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 4), 1),
+            nn.Transformer(4, 2, 1, 1, 4),
+        ]
+
+    def add_in_place(self, tensor: Any, number: float) -> None:
+        tensor.add_(paddle.full([], number, tensor.dtype))
+
+    def batch_norm(self, features: int) -> Any:
+        return nn.BatchNorm1D(features)
+
+    def set_training(self, module: Any, training: bool) -> None:
+        (module.train if training else module.eval)()
+
+    def dropout(self, p: float) -> Any:
+        return nn.Dropout(p)
+
+    def freeze(self, parameter: Any) -> None:
+        parameter.stop_gradient = True
+
+    def sgd(self, model: Any, lr: float) -> Any:
+        return paddle.optimizer.SGD(lr, parameters=model.parameters())
+
+    def recomputed(self, module: Any, x: Any) -> Any:
+        return recompute(module, x, use_reentrant=False)
+
+    def compiled(self, model: Any) -> Any:
+        return paddle.jit.to_static(model, full_graph=True)
 
 
 class Block(nn.Layer):
@@ -48,27 +103,9 @@ class Block(nn.Layer):
         self.register_buffer("scale", paddle.full([4], 2.0))
         self.cached = [paddle.ones([4])]
 
-    def forward(self, x: Any, *, shift: float = 0.0) -> Any:
+    def forward(self, x: Any) -> Any:
         hidden = self.drop(self.norm(self.first(x)))
-        return self.last(hidden) * self.scale * self.cached[0] + shift
-
-
-class Log(Listener):
-    """Write every event down, and give other values where asked."""
-
-    def __init__(self, enter: Any = None, leave: Any = None) -> None:
-        self.events: list[tuple[str, str]] = []
-        self.modules: dict[str, Module] = {}
-        self._enter, self._leave = enter, leave
-
-    def enter(self, module: Module, args: Any, kwargs: Any) -> Any:
-        self.events.append(("enter", module.path))
-        self.modules[module.path] = module
-        return self._enter(module, args, kwargs) if self._enter else None
-
-    def leave(self, module: Module, args: Any, kwargs: Any, output: Any) -> Any:
-        self.events.append(("leave", module.path))
-        return self._leave(module, output) if self._leave else None
+        return self.last(hidden) * self.scale * self.cached[0]
 
 
 def leaf(array: Any) -> Any:
@@ -83,28 +120,15 @@ def total(output: Any) -> list[tuple[Any, Any]]:
     return [(output.sum(), None)]
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    DTYPES,
-)
-@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
-def test_values_cross_in_their_own_dtype(dtype: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-    array.setflags(write=False)
-    tensor = ADAPTER.tensor(ADAPTER.from_numpy(array))
-    assert (tensor.dtype, tensor.shape, tensor.device) == (dtype, shape, "cpu")
-    for back in (tensor.numpy(), tensor.view()):
-        assert (back.dtype, back.shape) == (array.dtype, shape)
-        assert back.tobytes() == array.tobytes()
+# Tensors
 
 
-def test_numpy_is_a_snapshot_and_view_is_not_a_copy() -> None:
+def test_a_strided_tensor_is_seen_without_a_copy() -> None:
     native = paddle.arange(6, dtype="float32").reshape([2, 3]).T
     tensor = ADAPTER.tensor(native)
     before = tensor.numpy()
     assert tensor.view().__array_interface__["data"][0] == native.data_ptr()
     native.add_(paddle.ones([3, 2]))
-    assert tensor.version == 1
     assert before[0, 0] == 0.0
     assert tensor.view()[0, 0] == 1.0
 
@@ -116,43 +140,16 @@ def test_view_of_a_tensor_that_needs_a_gradient(dtype: str) -> None:
     assert ADAPTER.tensor(native).view().astype(np.float32).sum() == 4.0
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "bool", "int64"])
-def test_writable_is_the_tensors_own_memory(dtype: str) -> None:
-    native = ADAPTER.from_numpy(np.zeros((2, 3), np.dtype(getattr(ml_dtypes, dtype, dtype)))).T
-    tensor = ADAPTER.tensor(native)
+def test_writable_is_the_memory_of_a_strided_tensor() -> None:
+    tensor = ADAPTER.tensor(ADAPTER.from_numpy(np.zeros((2, 3), np.float32)).T)
     memory = tensor.writable()
     assert memory is not None
-    assert memory.dtype == tensor.view().dtype
     assert memory.shape == (3, 2)
     memory[2, 1] = 1
     assert tensor.numpy()[2, 1] == 1
-    assert np.count_nonzero(tensor.numpy().astype(np.float32)) == 1
 
 
-def test_symbolic_values_and_arrays_are_no_tensors() -> None:
-    assert ADAPTER.is_tensor(paddle.ones([1]))
-    assert ADAPTER.is_tensor(nn.Linear(1, 1).weight)
-    assert not ADAPTER.is_tensor(np.ones(1))
-
-
-def test_gradient_is_complete_and_can_be_replaced() -> None:
-    x = leaf([1.0, 1.0])
-    hidden = x * 2
-    seen: list[float] = []
-
-    def replace(gradient: Any) -> Any:
-        seen.append(float(gradient.view()[0]))
-        return paddle.full([2], 10.0)
-
-    hook = ADAPTER.tensor(hidden).on_gradient(replace)
-    ((hidden * 3).sum() + (hidden * hidden).sum()).backward()
-    hook.close()
-    hook.close()
-    assert seen == [7.0]
-    assert x.grad.tolist() == [20.0, 20.0]
-
-
-def test_gradient_of_a_leaf_is_complete_and_can_be_replaced() -> None:
+def test_a_replaced_gradient_of_a_leaf_is_what_the_leaf_keeps() -> None:
     x = leaf([1.0, 1.0])
     seen: list[float] = []
     ADAPTER.tensor(x).on_gradient(lambda g: (seen.append(float(g.view()[0])), g.native * 2)[1])
@@ -161,108 +158,11 @@ def test_gradient_of_a_leaf_is_complete_and_can_be_replaced() -> None:
     assert x.grad.tolist() == [10.0, 10.0]
 
 
-def test_gradient_hook_sees_the_value_before_a_later_change_in_place() -> None:
-    x = leaf([1.0, 1.0])
-    hidden = x * 2
-    seen: list[float] = []
-    ADAPTER.tensor(hidden).on_gradient(lambda g: seen.append(float(g.view()[0])))
-    hidden.scale_(5.0)
-    hidden.sum().backward()
-    assert seen == [5.0]
-    assert x.grad.tolist() == [10.0, 10.0]
-
-
-def test_removed_gradient_hook_is_silent() -> None:
-    x = leaf([1.0])
-    seen: list[Any] = []
-    with ADAPTER.tensor(x).on_gradient(seen.append):
-        pass
-    (x * 2).sum().backward()
-    assert seen == []
-
-
-def test_swapped_values_are_exact_and_gradients_pass() -> None:
-    x = leaf(np.ones((2, 2)))
-    hidden = x * 3
-    values = np.float32([[0.1, -0.0], [np.nan, 3e38]])
-    first = ADAPTER.tensor(hidden).swapped(values)
-    second = ADAPTER.tensor(hidden).swapped(np.full((2, 2), 6.0))
-    assert first.numpy().tobytes() == values.tobytes()
-    ((first * 2).sum() + (second * second).sum()).backward()
-    assert x.grad.tolist() == [[42.0, 42.0], [42.0, 42.0]]
-
-
-def test_swapped_leaf_reports_to_the_leaf() -> None:
-    x = leaf([1.0, 1.0])
-    seen: list[float] = []
-    ADAPTER.tensor(x).on_gradient(lambda g: seen.append(float(g.view()[0])))
-    swapped = ADAPTER.tensor(x).swapped(np.float32([6.0, 6.0]))
-    swapped.scale_(2.0)
-    swapped.sum().backward()
-    assert seen == [2.0]
-
-
-def test_swapped_copies_and_keeps_dtype_and_refuses_another_shape() -> None:
-    native = paddle.ones([2], dtype="bfloat16")
-    array = np.array([1.5, 2.5])
-    swapped = ADAPTER.tensor(native).swapped(array)
-    array[:] = 0.0
+def test_swapped_keeps_a_narrow_dtype() -> None:
+    swapped = ADAPTER.tensor(paddle.ones([2], dtype="bfloat16")).swapped(np.array([1.5, 2.5]))
     assert swapped.stop_gradient
     assert ADAPTER.tensor(swapped).dtype == "bfloat16"
     assert swapped.astype("float32").tolist() == [1.5, 2.5]
-    with pytest.raises(ValueError, match="shape"):
-        ADAPTER.tensor(native).swapped(np.ones(3))
-
-
-def test_modules_come_once_parents_first() -> None:
-    model = ADAPTER.wrap(Block())
-    modules = model.modules()
-    assert list(modules) == ["", "first", "norm", "drop", "last"]
-    assert [module.kind for module in modules.values()] == [None, "linear", "batch_norm", "dropout", "linear"]
-    assert model.modules()["first"] is modules["first"]
-    assert modules["drop"].training
-    file, line = modules[""].definition or ("", 0)
-    assert (Path(file).name, line) == (Path(__file__).name, inspect.getsourcelines(Block.forward)[1])
-
-
-def test_parameters_name_tied_paths_and_buffers() -> None:
-    parameters = ADAPTER.wrap(Block()).parameters()
-    assert parameters["first.weight"].paths == ("first.weight", "again.weight")
-    assert {path for path, item in parameters.items() if item.buffer} == {
-        "norm._mean",
-        "norm._variance",
-        "scale",
-    }
-    assert parameters["last.weight"].trainable
-    assert not parameters["norm._mean"].trainable
-
-
-def test_assign_is_in_place_exact_and_never_broadcasts() -> None:
-    native = Block()
-    item = ADAPTER.wrap(native).parameters()["first.weight"]
-    where, values = native.first.weight.data_ptr(), rows(4, 3)
-    item.assign(values)
-    assert native.first.weight.data_ptr() == where
-    assert native.again.weight.numpy().tobytes() == values.tobytes()
-    assert not native.first.weight.stop_gradient
-    for wrong in ((3,), (4, 1), (3, 4)):
-        with pytest.raises(ValueError, match=r"first\.weight"):
-            item.assign(np.ones(wrong))
-    assert native.first.weight.numpy().tobytes() == values.tobytes()
-
-
-def test_optimizer_sees_assigned_values_and_set_gradients() -> None:
-    native = nn.Linear(2, 2, bias_attr=False)
-    item = ADAPTER.wrap(native).parameters()["weight"]
-    optimizer = paddle.optimizer.SGD(0.5, parameters=native.parameters())
-    item.assign(np.ones((2, 2)))
-    item.set_gradient(np.full((2, 2), 2.0))
-    ADAPTER.step(optimizer)
-    assert native.weight.numpy().tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    item.set_gradient(None)
-    assert item.gradient() is None
-    with pytest.raises(ValueError):
-        item.set_gradient(np.ones(2))
 
 
 def test_sparse_gradient_comes_dense() -> None:
@@ -273,153 +173,74 @@ def test_sparse_gradient_comes_dense() -> None:
     assert gradient.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
 
 
-def test_calls_are_reported_in_order_and_hooks_go() -> None:
-    model = ADAPTER.wrap(Block())
-    log = Log()
-    with model.attach(log):
-        model.run((leaf(rows()),), {"shift": 1.0})
-    once = list(log.events)
-    model.run((leaf(rows()),), {})
-    assert log.events == once
-    assert once[0] == ("enter", "")
-    assert once[-1] == ("leave", "")
-    assert [path for event, path in once if event == "enter"] == ["", "first", "norm", "drop", "last"]
-    assert log.modules["first"] is model.modules()["first"]
-    assert not any(layer._forward_pre_hooks or layer._forward_post_hooks for layer in model.native.sublayers(True))
+def test_convert_detaches_and_keeps_integers_out_of_the_graph() -> None:
+    own = paddle.ones([2])
+    converted = ADAPTER.convert(own, device="cpu", differentiable=True)
+    assert converted.data_ptr() != own.data_ptr()
+    assert own.stop_gradient
+    assert not converted.stop_gradient
+    assert ADAPTER.convert(np.int64(3), device="cpu", differentiable=True).stop_gradient
 
 
-def test_listening_changes_no_bit() -> None:
-    model = ADAPTER.wrap(Block())
-    outputs = []
-    for listener in (None, Log()):
-        with ADAPTER.seeded(3), model.preserved(), model.attach(listener or Log()):
-            outputs.append(model.run((leaf(rows()),), {}, total).numpy().tobytes())
-    with ADAPTER.seeded(3):
-        assert outputs == [model.run((leaf(rows()),), {}).numpy().tobytes()] * 2
+# Running and coming back
 
 
-def test_arguments_and_outputs_can_be_replaced() -> None:
-    model = ADAPTER.wrap(Block())
-    model.native.eval()
-
-    def enter(module: Module, args: Any, kwargs: Any) -> Any:
-        return (args, {"shift": 5.0}) if module.path == "" else None
-
-    def leave(module: Module, output: Any) -> Any:
-        return output * 0 if module.path == "last" else None
-
-    with model.attach(Log(enter, leave)):
-        assert model.run((leaf(rows(1)),), {"shift": 1.0}).tolist() == [[5.0] * 4]
-
-
-def test_run_drops_old_gradients_and_takes_given_ones() -> None:
-    model = ADAPTER.wrap(nn.Linear(2, 2))
-    x = leaf(rows(3, 2))
-    gradients = []
-    for _ in range(2):
-        model.run((x,), {}, lambda output: [(output, paddle.full([3, 2], 2.0)), (output, None)])
-        gradients.append(np.array(model.parameters()["bias"].gradient()))
-    assert [gradient.tolist() for gradient in gradients] == [[9.0, 9.0]] * 2
-    model.run((x,), {})
-    assert model.parameters()["bias"].gradient() is None
-
-
-def test_errors_pass_through_unchanged() -> None:
-    class Own(Exception):
-        pass
-
-    def misbehave(*_: Any) -> Any:
-        return False
-
-    def fail(*_: Any) -> Any:
-        msg = "mine"
-        raise Own(msg)
-
-    model = ADAPTER.wrap(nn.Linear(2, 2))
-    with model.attach(Log(enter=fail)), pytest.raises(Own, match="mine"):
-        model.run((leaf(rows(1, 2)),), {})
-    x = leaf(rows(1, 2))
-    with ADAPTER.tensor(x).on_gradient(fail), pytest.raises(Own, match="mine"):
-        model.run((x,), {}, total)
-    with ADAPTER.tensor(x).on_gradient(misbehave), pytest.raises(TypeError, match="bool"):
+def test_what_a_callback_must_not_return_is_named() -> None:
+    x, model = leaf(rows(1, 2)), ADAPTER.wrap(nn.Linear(2, 2))
+    with ADAPTER.tensor(x).on_gradient(lambda _: False), pytest.raises(TypeError, match="bool"):
         model.run((x,), {}, total)
     with pytest.raises(ValueError, match="matmul"):
         model.run((leaf(rows(1, 3)),), {}, total)
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_recomputed_calls_are_not_reported(reentrant: bool) -> None:
-    from paddle.distributed.fleet.utils import recompute
-
+def test_calls_recomputed_by_reentrant_recompute_are_not_reported() -> None:
     class Saving(nn.Layer):
         def __init__(self) -> None:
             super().__init__()
             self.inner = nn.Linear(2, 2)
 
         def forward(self, x: Any) -> Any:
-            return recompute(self.inner, x, use_reentrant=reentrant)
+            return recompute(self.inner, x, use_reentrant=True)
 
-    model = ADAPTER.wrap(Saving())
-    log = Log()
+    model, log = ADAPTER.wrap(Saving()), Log()
     with model.attach(log):
         model.run((leaf(rows(1, 2)),), {}, total)
-    assert [path for event, path in log.events if event == "enter"] == ["", "inner"]
+    assert log.calls == ["", "inner"]
     assert model.parameters()["inner.weight"].gradient() is not None
 
 
-def test_preserved_puts_everything_back_after_an_error() -> None:
+def test_preserved_puts_back_objects_too() -> None:
     native = Block()
     model = ADAPTER.wrap(native)
-    native.last.weight.stop_gradient = True
-    native.norm.eval()
     native.first.bias.grad = paddle.full([3], 7.0)
-    held = native.first.bias.grad
-    mean, scale = native.norm._mean, native.scale
+    held, mean, scale = native.first.bias.grad, native.norm._mean, native.scale
     before = mean.numpy()
-
-    def spoil() -> None:
-        native.train()
-        native.last.weight.stop_gradient = False
+    with model.preserved():
         model.run((leaf(rows()),), {}, total)
         native.scale = native.scale * 3
         assert mean.numpy().tobytes() != before.tobytes()
-        msg = "on purpose"
-        raise RuntimeError(msg)
-
-    with pytest.raises(RuntimeError, match="on purpose"), model.preserved():
-        spoil()
     assert native.norm._mean is mean
     assert mean.numpy().tobytes() == before.tobytes()
     assert native.scale is scale
     assert scale.tolist() == [2.0] * 4
     assert native.first.bias.grad.data_ptr() == held.data_ptr()
     assert held.tolist() == [7.0] * 3
-    assert native.first.weight.grad is None
-    assert native.last.weight.grad is None
-    assert native.last.weight.stop_gradient
-    assert not native.first.weight.stop_gradient
-    assert not native.norm.training
-    assert native.training
-    assert native.drop.training
 
 
-def test_preserved_puts_plain_attributes_back() -> None:
+def test_preserved_takes_back_what_became_a_buffer() -> None:
     native = Block()
-    native.first.cache, native.first.calls = None, 0
+    native.first.cache = None
     plain = set(vars(native.first))
     with ADAPTER.wrap(native).preserved():
         native.first.cache = paddle.ones([2])  # to Paddle a buffer, from now on
-        native.first.calls = 3
-        native.first.later = "new"
         assert "cache" in native.first._buffers
     assert native.first.cache is None
-    assert native.first.calls == 0
     assert set(vars(native.first)) == plain
     assert not native.first._buffers
     assert not native.first._non_persistable_buffer_names_set
 
 
-def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
+def test_lifted_widens_buffers_and_attributes_and_puts_the_storage_back() -> None:
     native = Block()
     model = ADAPTER.wrap(native)
     before = {path: (item.native.data_ptr(), item.view().tobytes()) for path, item in model.parameters().items()}
@@ -428,9 +249,6 @@ def test_lifted_runs_in_float64_and_puts_the_storage_back() -> None:
         assert {item.dtype for item in model.parameters().values()} == {"float64"}
         output = model.run((ADAPTER.from_numpy(rows().astype(np.float64), differentiable=True),), {}, total)
         assert ADAPTER.tensor(output).dtype == "float64"
-        gradient = model.parameters()["first.weight"].gradient()
-        assert gradient is not None
-        assert gradient.dtype == np.float64
         native.norm._mean.zero_()
         raise KeyError
 
@@ -486,41 +304,12 @@ def test_partially_traced_models_are_watched_at_every_call() -> None:
         assert ("leave", "last") in log.events
 
 
-def test_seeded_draws_repeat_and_the_state_comes_back() -> None:
-    def draw() -> tuple[Any, ...]:
-        return paddle.rand([2]).tolist(), float(np.random.rand()), random.random()
-
-    paddle.seed(1)
-    states = paddle.get_rng_state(), np.random.get_state(), random.getstate()
-    expected = draw()
-    paddle.set_rng_state(states[0])
-    np.random.set_state(states[1])
-    random.setstate(states[2])
-    seen = []
-    for _ in range(2):
-        with ADAPTER.seeded(2**40 + 5):
-            seen.append(draw())
-    assert seen[0] == seen[1] != expected
-    assert draw() == expected
+# The rest
 
 
-def test_convert_detaches_and_keeps_integers_out_of_the_graph() -> None:
-    own = paddle.ones([2])
-    converted = ADAPTER.convert(own, device="cpu", differentiable=True)
-    assert converted.data_ptr() != own.data_ptr()
-    assert own.stop_gradient
-    assert not converted.stop_gradient
-    assert ADAPTER.convert(np.int64(3), device="cpu", differentiable=True).stop_gradient
-    assert ADAPTER.convert("text", device="cpu") == "text"
-
-
-def test_optimizers_are_known() -> None:
-    parameters = nn.Linear(1, 1).parameters()
-    optimizer = paddle.optimizer.SGD(0.1, parameters=parameters)
-    assert ADAPTER.is_optimizer(optimizer)
-    assert ADAPTER.is_optimizer(types.SimpleNamespace(_inner_opt=optimizer)), "fleet wraps optimizers so"
-    for other in (None, 1, parameters, paddle.optimizer.SGD, lambda: None):
-        assert not ADAPTER.is_optimizer(other)
+def test_optimizers_inside_fleets_wrappers_are_known() -> None:
+    optimizer = paddle.optimizer.SGD(0.1, parameters=nn.Linear(1, 1).parameters())
+    assert ADAPTER.is_optimizer(types.SimpleNamespace(_inner_opt=optimizer))
 
 
 @pytest.mark.parametrize(
@@ -585,13 +374,6 @@ def test_settings_are_in_the_catalogues_convention(layer: Any, expected: dict[st
     assert rule is not None
     values = {name: setting.value(layer) for name, setting in rule.settings.items()}
     assert {name: values[name] for name in expected} == expected
-
-
-def test_the_table_speaks_the_catalogues_language() -> None:
-    for name, rule in ADAPTER.table.items():
-        assert rule.kind in CATALOGUE, name
-        for unit in {} if callable(rule.units) else rule.units.values():
-            assert set(unit.roles) <= set(CATALOGUE[unit.kind].roles), name
 
 
 def transfer(source: Any, target: Any) -> None:
@@ -674,8 +456,3 @@ def test_places_tell_a_model_from_the_library() -> None:
     assert machinery.__file__.startswith(ADAPTER.machinery)
     assert nn.functional.linear.__code__.co_filename.startswith(ADAPTER.library)
     assert not model.__file__.startswith((*ADAPTER.library, *ADAPTER.machinery))
-
-
-def test_environment_names_the_version() -> None:
-    assert ADAPTER.environment()["paddle"] == paddle.__version__
-    assert ADAPTER.wrap(Block()).device == "cpu"

@@ -67,6 +67,8 @@ class AnswerTests(Harness):
         """Two models of one class with other weights compute the same once the weights are transferred, all of them."""
         reference, candidate = self.deep(), self.deep()
         before = fingerprint(self.wrap(reference))
+        weights = [self.canonical(self.wrap(model), "head", "weight") for model in (reference, candidate)]
+        assert (weights[0] != weights[1]).any(), "linear() must give random weights, so that a transfer shows"
         report = self.aligned(self.report(reference, candidate))
         assert report.transfer is not None
         assert report.transfer.verified == report.transfer.copied == len(self.wrap(candidate).parameters())

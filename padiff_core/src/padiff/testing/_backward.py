@@ -166,6 +166,27 @@ class GradientTests(Harness):
         expected = sent @ self.canonical(model, "first", "weight")
         np.testing.assert_allclose(at_x[0], expected, rtol=1e-4, atol=1e-5)
 
+    @needs("in-place")
+    def test_a_swapped_value_may_be_changed_in_place(self) -> None:
+        """Code that changes what was put in works as on its own tensor, and the gradient still passes."""
+        suite, values = self, randoms(5, 3, seed=2)
+
+        def forward(made: Any, x: Any) -> Any:
+            hidden = made.first(x)
+            suite.add_in_place(hidden, 1.0)
+            return hidden * hidden
+
+        def swap(module: Module, output: Any) -> Any:
+            return self.adapter.tensor(output).swapped(values) if module.path == "first" else None
+
+        model, gradient = self.wrap(self.module(forward, first=self.linear(4, 3))), randoms(5, 3, seed=1)
+        x, at_x = self.leaf(5, 4)
+        output = self.backward(model, x, gradient, Log(leave=swap))
+        np.testing.assert_allclose(self.values(output), (values + 1) ** 2, rtol=1e-5, atol=1e-6)
+        expected = (gradient * 2 * (values + 1)) @ self.canonical(model, "first", "weight")
+        np.testing.assert_allclose(at_x[0], expected, rtol=1e-4, atol=1e-5)
+        assert (values == randoms(5, 3, seed=2)).all(), "the model's change in place reached the recorded array"
+
     def test_a_swapped_leaf_reports_to_the_leaf(self) -> None:
         """A value that stands in for an input sends its gradient to hooks on that input."""
         x, seen = self.leaf(5, 3)

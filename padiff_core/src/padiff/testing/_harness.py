@@ -67,8 +67,8 @@ class Harness(ABC):
 
     name: ClassVar[str]
     """The adapter's name, as its plugin announces it."""
-    dtypes: ClassVar[tuple[str, ...]] = ("bool", "int32", "int64", "float32", "float64")
-    """Every dtype of numpy and ml_dtypes that the framework holds, by name."""
+    dtypes: ClassVar[str | tuple[str, ...]] = "bool int32 int64 float32 float64"
+    """Every dtype of numpy and ml_dtypes that the framework holds, by name: a tuple, or one text."""
     accelerator: ClassVar[str | None] = None
     """A device of this machine other than ``cpu``, to test ``devices`` on; without one these tests are not run."""
 
@@ -146,6 +146,11 @@ class Harness(ABC):
                 continue
             names = [value if isinstance(value, str) else type(value).__name__ for value in values]
             metafunc.parametrize(argument, values, ids=names)
+
+    @classmethod
+    def held_dtypes(cls) -> list[str]:
+        """Return `dtypes` one by one."""
+        return cls.dtypes.split() if isinstance(cls.dtypes, str) else list(cls.dtypes)
 
     def ranges(self) -> dict[str, list[Any]]:
         """Return, by argument, what tests run over; rooms add theirs."""
