@@ -1,0 +1,1 @@
+"""Teach padiff to read models of JAX and Flax NNX."""

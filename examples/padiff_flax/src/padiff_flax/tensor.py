@@ -1,0 +1,136 @@
+"""Wrap JAX arrays, and carry values between JAX and numpy bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Hook, Tensor
+from padiff.errors import InputError
+from padiff_flax.tape import Taped, leaf, passed_through, value_of
+
+__all__ = ["FlaxTensor", "device_name", "from_array", "is_array", "new_leaf", "placed", "wide_enough"]
+
+Array = NDArray[Any]
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is a JAX array of numbers: keys of random generators are not."""
+    return isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+def device_name(native: Any) -> str:
+    """Return the devices of an array, as other frameworks spell them: ``cpu``, ``cuda:0``."""
+    places = value_of(native).devices()
+    return ",".join(sorted("cpu" if one.platform == "cpu" else f"{_spelled(one.platform)}:{one.id}" for one in places))
+
+
+def _spelled(platform: str) -> str:
+    return "cuda" if platform == "gpu" else platform
+
+
+def placed(value: Any, device: str) -> Any:
+    """Return a plain array on a device that is named as `device_name` names it."""
+    platform, _, index = device.partition(":")
+    name = "gpu" if platform == "cuda" else platform
+    try:
+        found = next(one for one in jax.devices(name) if one.id == int(index or 0))
+    except (RuntimeError, StopIteration):
+        here = ", ".join(str(one) for one in jax.devices())
+        msg = f"JAX has no device {device!r} here; there are {here}.\nHint: install the build of jaxlib for it."
+        raise InputError(msg) from None
+    return jax.device_put(value, found)
+
+
+def wide_enough(dtype: Any) -> AbstractContextManager[Any]:
+    """Return a context in which JAX keeps a dtype of 64 bits, which it cuts to 32 by default."""
+    return jax.enable_x64(True) if np.dtype(dtype).itemsize * 8 >= 64 else nullcontext()
+
+
+def from_array(array: Array, dtype: Any = None) -> Any:
+    """Return a JAX array with a copy of a numpy array, converted to a dtype if one is given."""
+    target = np.dtype(array.dtype if dtype is None else dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        array = np.asarray(array).astype(target.newbyteorder("="), copy=False)
+    try:
+        with wide_enough(target):
+            return jnp.array(array, copy=True)
+    except (TypeError, jax.errors.JaxRuntimeError) as error:
+        msg = f"JAX holds no {target.name}: {error}\nHint: convert it to a dtype that JAX has."
+        raise InputError(msg) from error
+
+
+class FlaxTensor(Tensor):
+    """Wrap a JAX array, plain or on the tape. Arrays never change: their version is always 0."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype's numpy or ml_dtypes name."""
+        return np.dtype(self.native.dtype).name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return tuple(self.native.shape)
+
+    @property
+    def device(self) -> str:
+        """Return where it lies."""
+        return device_name(self.native)
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether it is on the tape."""
+        return isinstance(self.native, Taped)
+
+    def numpy(self) -> Array:
+        """Return a copy of the values."""
+        return np.array(value_of(self.native), order="C")
+
+    def view(self) -> Array:
+        """Return the values, without a copy on the CPU; numpy will not write to them."""
+        return np.asarray(value_of(self.native))
+
+    def extent(self) -> tuple[int, int] | None:
+        """Return the place of the value on the tape, which is this tensor's alone; None where `overwrite` cannot."""
+        native = self.native
+        return (id(native), id(native) + 1) if isinstance(native, Taped) and native.node.parents else None
+
+    def overwrite(self, array: Array) -> bool:
+        """Let the tape hold these values from now on, wherever the tensor is used; leaves and constants stay."""
+        if self.extent() is None:
+            return False
+        self.native.value = placed(from_array(array, self.native.dtype), self.device)
+        return True
+
+    def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
+        """Call back with the complete gradient, over all uses of the value, before the tape goes on with it."""
+        hooks = self.native.node.hooks.setdefault(self.native.index, [])
+
+        def hear(gradient: Any) -> Any | None:
+            return callback(FlaxTensor(gradient))
+
+        hooks.append(hear)
+        return Hook(lambda: hooks.remove(hear))
+
+    def swapped(self, array: Array) -> Any:
+        """Return an array with the given bits; on the tape, gradients pass through it to this one."""
+        if self.shape != array.shape:
+            msg = f"an array of shape {array.shape} cannot stand in for one of shape {self.shape}"
+            raise ValueError(msg)
+        value = placed(from_array(array, self.native.dtype), self.device)
+        return passed_through(value, self.native) if self.differentiable else value
+
+
+def new_leaf(array: Array, device: str, *, differentiable: bool) -> Any:
+    """Return a JAX array on a device, on the tape where gradients are asked for and possible."""
+    value = placed(from_array(array), device)
+    return leaf(value) if differentiable and jnp.issubdtype(value.dtype, jnp.inexact) else value
