@@ -207,7 +207,8 @@ class Settler:
             runs.candidate = self.bench.run_candidate(pair, ours.observed, dtype, own=own, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
             side = "candidate" if runs.reference is not None else "reference"
-            runs.why_not = f"the {side} cannot run there ({type(error).__name__}: {str(error).strip()[:120]})"
+            said = next(iter(str(error).strip().splitlines()), "")[:120]
+            runs.why_not = f"the {side} cannot run there ({type(error).__name__}: {said})"
         return runs
 
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float) -> bool:
