@@ -1,4 +1,4 @@
-"""Give the tests both directions: each framework as the reference, the other as the candidate."""
+"""Give the tests all directions: each framework as the reference, each other as the candidate."""
 
 from __future__ import annotations
 

@@ -1,18 +1,19 @@
-"""Write tiny models once for both frameworks, and ask reports about them."""
+"""Write tiny models once for all frameworks, and ask reports about them."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 import padiff
 from padiff.report import Finding, Report
+
+from .dialects import DIRECTIONS, FRAMEWORKS, kit
+from .kits import Kit
 
 __all__ = [
     "DIRECTIONS",
@@ -32,92 +33,6 @@ __all__ = [
     "told",
 ]
 
-FRAMEWORKS = ("torch", "paddle")
-DIRECTIONS = (("torch", "paddle"), ("paddle", "torch"))
-
-
-@dataclass(frozen=True)
-class Kit:
-    """Name what a tiny model needs of one framework."""
-
-    name: str
-    native: Any
-    nn: Any
-    functional: Any
-    module: type
-
-    def tensor(self, values: Any) -> Any:
-        """Return a tensor with these values."""
-        values = np.asarray(values)
-        if self.name == "torch":
-            return self.native.from_numpy(values.copy())
-        return self.native.to_tensor(values)
-
-    def parameter(self, values: Any) -> Any:
-        """Return a trainable parameter with these values."""
-        if self.name == "torch":
-            return self.nn.Parameter(self.tensor(values))
-        native = self.native.create_parameter(list(np.shape(values)), str(np.asarray(values).dtype))
-        native.set_value(np.asarray(values))
-        return native
-
-    def linear(self, inputs: int, outputs: int, *, bias: bool = True) -> Any:
-        """Return a linear layer."""
-        if self.name == "torch":
-            return self.nn.Linear(inputs, outputs, bias=bias)
-        return self.nn.Linear(inputs, outputs, bias_attr=None if bias else False)
-
-    def batch_norm(self, features: int, *, momentum: float = 0.1, eps: float = 1e-5) -> Any:
-        """Return a one-dimensional batch norm; ``momentum`` in torch's convention on both sides."""
-        if self.name == "torch":
-            return self.nn.BatchNorm1d(features, momentum=momentum, eps=eps)
-        return self.nn.BatchNorm1D(features, momentum=1 - momentum, epsilon=eps)
-
-    def sequential(self, *layers: Any) -> Any:
-        """Return a Sequential."""
-        return self.nn.Sequential(*layers)
-
-    def modules(self, layers: Any) -> Any:
-        """Return a list of modules."""
-        return (self.nn.ModuleList if self.name == "torch" else self.nn.LayerList)(list(layers))
-
-    def concat(self, parts: Any, axis: int) -> Any:
-        """Join tensors."""
-        return self.native.cat(parts, axis) if self.name == "torch" else self.native.concat(parts, axis)
-
-    def seed(self, seed: int) -> None:
-        """Seed the framework's generator."""
-        (self.native.manual_seed if self.name == "torch" else self.native.seed)(seed)
-
-    def sgd(self, model: Any, lr: float = 0.1, *, weight_decay: float = 0.0, momentum: float = 0.0) -> Any:
-        """Return stochastic gradient descent."""
-        if self.name == "torch":
-            return self.native.optim.SGD(model.parameters(), lr=lr, weight_decay=weight_decay, momentum=momentum)
-        if momentum:
-            return self.native.optimizer.Momentum(
-                lr, momentum, parameters=model.parameters(), weight_decay=weight_decay
-            )
-        return self.native.optimizer.SGD(lr, parameters=model.parameters(), weight_decay=weight_decay)
-
-    def adam(self, model: Any, lr: float = 1e-3, *, betas: tuple[float, float] = (0.9, 0.999)) -> Any:
-        """Return Adam."""
-        if self.name == "torch":
-            return self.native.optim.Adam(model.parameters(), lr=lr, betas=betas)
-        return self.native.optimizer.Adam(lr, *betas, parameters=model.parameters())
-
-    def adamw(self, model: Any, lr: float = 1e-3, *, weight_decay: float = 0.01) -> Any:
-        """Return AdamW."""
-        if self.name == "torch":
-            return self.native.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
-        return self.native.optimizer.AdamW(lr, parameters=model.parameters(), weight_decay=weight_decay)
-
-
-def kit(name: str) -> Kit:
-    """Return the kit of ``torch`` or ``paddle``."""
-    native = import_module(name)
-    module = native.nn.Module if name == "torch" else native.nn.Layer
-    return Kit(name, native, native.nn, native.nn.functional, module)
-
 
 def network(kit: Kit, forward: Callable[..., Any], *, name: str = "Network", **layers: Any) -> Any:
     """Return a model of a class of its own, with these attributes and this forward (which takes ``self``)."""
@@ -127,7 +42,8 @@ def network(kit: Kit, forward: Callable[..., Any], *, name: str = "Network", **l
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
 
-    return type(name, (kit.module,), {"__init__": __init__, "forward": forward})()
+    # MindSpore calls it construct.
+    return type(name, (kit.module,), {"__init__": __init__, "forward": forward, "construct": forward})()
 
 
 def _same(y: Any) -> Any:
@@ -160,7 +76,7 @@ def blocks(kit: Kit, *, depth: int = 4, factors: Any = (), norm: Any = None) -> 
         def forward(self: Any, x: Any) -> Any:
             return x + self.act(self.fc(self.norm(x))) * scale
 
-        layer_norm = (norm or {}).get(index) or kit.nn.LayerNorm(8)
+        layer_norm = (norm or {}).get(index) or kit.layer_norm(8)
         return network(kit, forward, name="Block", norm=layer_norm, fc=kit.linear(8, 8), act=kit.nn.ReLU())
 
     def forward(self: Any, x: Any) -> Any:
@@ -237,7 +153,7 @@ def assert_clean(report: padiff.Report) -> None:
 def _bits(kit: Kit, tensor: Any) -> str | None:
     if tensor is None:
         return None
-    values = tensor.detach().cpu().numpy() if kit.name == "torch" else tensor.numpy()
+    values = kit.numpy(tensor)
     digest = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
     return f"{values.dtype}{values.shape} {digest}"
 
@@ -259,38 +175,63 @@ _HOOKS = (
     "_forward_pre_hooks_with_kwargs_flag",
     "_forward_post_hooks_with_kwargs_flag",
     "_forward_post_hooks_always_called",
+    "_lazy_forward_pre_hook",
+    "_lazy_forward_hook",
+    "_lazy_backward_pre_hook",
+    "_lazy_backward_hook",
+    "_lazy_forward_pre_hook_with_kwargs",
+    "_lazy_forward_hook_with_kwargs",
+    "_lazy_forward_hook_always_called",
 )
+
+
+def _tree(kit: Kit, model: Any) -> list[tuple[str, Any]]:
+    if kit.name == "mindspore":
+        return list(model.cells_and_names())
+    return list(model.named_modules() if kit.name == "torch" else model.named_sublayers(include_self=True))
+
+
+def _tables(kit: Kit, module: Any) -> list[Any]:
+    return [module._params if kit.name == "mindspore" else module._parameters, module._buffers or {}]
 
 
 def snapshot(kit: Kit, model: Any, *, values: bool = True) -> dict[str, Any]:
     """Return everything that a diff must put back; without ``values`` no bits of parameters and buffers."""
     state: dict[str, Any] = {}
-    tree = model.named_modules() if kit.name == "torch" else model.named_sublayers(include_self=True)
-    for path, module in tree:
+    for path, module in _tree(kit, model):
         state[path, "training"] = module.training
         state[path, "class"] = type(module)
         state[path, "attributes"] = _plain(module)
         for hooks in _HOOKS:
-            state[path, hooks] = list(getattr(module, hooks, {}))
-        for table in (module._parameters, module._buffers):
+            state[path, hooks] = list(getattr(module, hooks, None) or {})
+        for table in _tables(kit, module):
             for name, tensor in table.items():
-                key = f"{path}.{name}"
-                state[key, "object"] = id(tensor)
-                if values:
-                    state[key, "bits"] = _bits(kit, tensor)
-                if tensor is None or (kit.name == "paddle" and not tensor._is_initialized()):
-                    continue
-                state[key, "requires_grad"] = tensor.requires_grad if kit.name == "torch" else not tensor.stop_gradient
-                gradient = tensor.grad if tensor.is_leaf else None
-                state[key, "gradient"] = _bits(kit, gradient)
-                if kit.name == "torch":
-                    state[key, "gradient object"] = None if gradient is None else id(gradient)
-                    state[key, "hooks"] = list(tensor._backward_hooks or {})
+                state.update(_tensor_state(kit, f"{path}.{name}", tensor, values=values))
+    return state
+
+
+def _tensor_state(kit: Kit, key: str, tensor: Any, *, values: bool) -> dict[tuple[str, str], Any]:
+    state: dict[tuple[str, str], Any] = {(key, "object"): id(tensor)}
+    if values:
+        state[key, "bits"] = _bits(kit, tensor)
+    if tensor is None or (kit.name == "paddle" and not tensor._is_initialized()):
+        return state
+    state[key, "frozen"] = kit.frozen(tensor)
+    if kit.name == "mindspore":
+        state[key, "name"] = tensor.name
+        state[key, "hooks"] = len(tensor.hooks())
+        return state
+    gradient = tensor.grad if tensor.is_leaf else None
+    state[key, "gradient"] = _bits(kit, gradient)
+    if kit.name == "torch":
+        state[key, "gradient object"] = None if gradient is None else id(gradient)
+        state[key, "hooks"] = list(tensor._backward_hooks or {})
     return state
 
 
 def random_state() -> dict[str, Any]:
     """Return the state of every generator that a model may draw from."""
+    import mindspore
     import paddle
     import torch
 
@@ -299,6 +240,7 @@ def random_state() -> dict[str, Any]:
         "torch": torch.get_rng_state().numpy().tobytes(),
         # The text of a state holds the address of its engine, which is no part of it.
         "paddle": [word for word in words if word[:2] != "0x"],
+        "mindspore": (mindspore.get_seed(), mindspore.get_rng_state().asnumpy().tobytes()),
         "numpy": [str(part) if np.isscalar(part) else part.tobytes() for part in np.random.get_state()],
         "python": random.getstate(),
     }

@@ -60,28 +60,27 @@ def test_the_steps_are_really_taken(kits: Kits, name: str, settings: Any) -> Non
     padiff.diff(*models, X, optimizers=optimizers, steps=3, loss=_mean_square)
     optimizer = getattr(kits[0], name)(twin, **settings)
     for _ in range(3):
-        _mean_square(twin(kits[0].tensor(X[0]))).backward()
-        optimizer.step()
-        optimizer.clear_grad() if kits[0].name == "paddle" else optimizer.zero_grad()
+        gradients = kits[0].backward(twin, kits[0].tensor(X[0]), _mean_square)
+        kits[0].step(optimizer, tuple(map(kits[0].tensor, gradients.values())))
     trained, expected = _weights(kits[0], models[0]), _weights(kits[0], twin)
     for key, value in expected.items():
         assert not np.array_equal(before[key], value), key
         np.testing.assert_allclose(trained[key], value, rtol=1e-5, atol=1e-6)
     theirs = _weights(kits[1], models[1])
     for key, value in trained.items():
-        np.testing.assert_array_equal(value.T if value.ndim == 2 else value, theirs[key])
+        np.testing.assert_array_equal(value, theirs[key])
 
 
 def with_same_weights(one: Kit, source: Any, target: Any) -> None:
     """Copy a model's weights to its twin."""
-    if one.name == "torch":
-        target.load_state_dict(source.state_dict())
-    else:
-        target.set_state_dict(source.state_dict())
+    for name, parameter in one.parameters(source).items():
+        one.assign(one.parameters(target)[name], one.numpy(parameter))
 
 
 def _weights(one: Kit, model: Any) -> dict[str, np.ndarray]:
-    return {name: p.detach().numpy().copy() for name, p in model.named_parameters()}
+    """Return the weights by path, those of linear layers as (out, in)."""
+    found = {name: one.numpy(p) for name, p in one.parameters(model).items()}
+    return {name: value.T if one.name == "paddle" and value.ndim == 2 else value for name, value in found.items()}
 
 
 def test_functions_serve_as_optimizers(kits: Kits) -> None:
@@ -90,8 +89,7 @@ def test_functions_serve_as_optimizers(kits: Kits) -> None:
 
     def stepping(one: Kit, optimizer: Any) -> Any:
         def step() -> None:
-            optimizer.step()
-            optimizer.clear_grad() if one.name == "paddle" else optimizer.zero_grad()
+            one.step(optimizer)
 
         return step
 
@@ -104,7 +102,7 @@ def test_functions_serve_as_optimizers(kits: Kits) -> None:
 def test_a_step_does_not_add_to_gradients_that_were_there(kits: Kits) -> None:
     models = _pair(kits)
     for one, model in zip(kits, models, strict=True):
-        (model(one.tensor(X[0])) * 100).sum().backward()
+        one.backward(model, one.tensor(X[0]), lambda y: (y * 100).sum())
     optimizers = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.1})
     assert_clean(padiff.diff(*models, X, optimizers=optimizers, steps=2))
 
@@ -175,10 +173,7 @@ def test_another_optimizer_is_named(kits: Kits) -> None:
 
 def test_coupled_and_decoupled_decay_are_told_apart(kits: Kits) -> None:
     models = _pair(kits)
-    if kits[0].name == "torch":
-        coupled = kits[0].native.optim.Adam(models[0].parameters(), lr=0.01, weight_decay=0.1)
-    else:
-        coupled = kits[0].native.optimizer.Adam(0.01, parameters=models[0].parameters(), weight_decay=0.1)
+    coupled = kits[0].adam(models[0], 0.01, weight_decay=0.1)
     optimizers = coupled, kits[1].adamw(models[1], 0.01, weight_decay=0.1)
     report = padiff.diff(*models, X, optimizers=optimizers)
     assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
@@ -187,11 +182,7 @@ def test_coupled_and_decoupled_decay_are_told_apart(kits: Kits) -> None:
 
 def test_a_parameter_that_the_optimizer_lacks_is_the_only_one_named(kits: Kits) -> None:
     models = _pair(kits)
-    rest = [p for name, p in models[1].named_parameters() if name != "fc2.bias"]
-    if kits[1].name == "torch":
-        other = kits[1].native.optim.SGD(rest, lr=0.1)
-    else:
-        other = kits[1].native.optimizer.SGD(0.1, parameters=rest)
+    other = kits[1].sgd(models[1], 0.1, without="fc2.bias")
     report = padiff.diff(*models, X, optimizers=(kits[0].sgd(models[0], 0.1), other))
     places = [(f.candidate.path, f.what) for f in report.sources]
     assert places == [("fc2", "bias after the step")], told(report)
@@ -213,10 +204,7 @@ def test_a_schedule_on_one_side_only_is_found_at_its_step(kits: Kits) -> None:
     def decaying() -> None:
         made[1].step()
         steps[0] += 1
-        if kits[1].name == "torch":
-            made[1].param_groups[0]["lr"] = 0.1 * 0.5 ** steps[0]
-        else:
-            made[1].set_lr(0.1 * 0.5 ** steps[0])
+        kits[1].set_lr(made[1], 0.1 * 0.5 ** steps[0])
 
     report = padiff.diff(*models, X, optimizers=(made[0], decaying), steps=3)
     assert {found.step for found in report.sources} == {1, 2}, told(report)
@@ -255,7 +243,7 @@ def test_a_pair_of_losses_serves_each_side(kits: Kits) -> None:
     models = _pair(kits)
     report = padiff.diff(*models, X, loss=losses)
     assert_clean(report)
-    y = models[0](kits[0].tensor(X[0])).detach().numpy()
+    y = kits[0].numpy(models[0](kits[0].tensor(X[0])))
     assert report.loss[0] == pytest.approx(float(((y - target) ** 2).mean()), rel=1e-5)
 
 
@@ -264,7 +252,7 @@ def test_the_loss_of_one_framework_class_serves_each_side(kits: Kits) -> None:
     labels = np.array([0, 1, 2, 3, 0, 1])
 
     def loss_of(one: Kit) -> Any:
-        return lambda y: one.nn.CrossEntropyLoss()(y, one.tensor(labels))
+        return lambda y: one.cross_entropy(y, labels)
 
     assert_clean(padiff.diff(*models, X, loss=(loss_of(kits[0]), loss_of(kits[1]))))
 
@@ -277,7 +265,7 @@ def test_a_loss_of_half_the_size_is_a_finding_of_the_loss(kits: Kits) -> None:
 
 def test_a_loss_with_the_right_value_and_the_wrong_gradient_is_found(kits: Kits) -> None:
     def detached(y: Any) -> Any:
-        return (y * y.detach()).mean()
+        return (y * kits[1].detach(y)).mean()
 
     report = padiff.diff(*_pair(kits), X, loss=(_mean_square, detached))
     assert {found.phase for found in report.sources} == {Phase.LOSS}, told(report)
@@ -398,11 +386,7 @@ def test_a_rule_governs_parameters(kits: Kits) -> None:
 
 
 def _shift(one: Kit, parameter: Any, by: float) -> None:
-    values = parameter.detach().numpy() + np.float32(by)
-    if one.name == "torch":
-        parameter.data = one.tensor(values)
-    else:
-        parameter.set_value(values)
+    one.assign(parameter, one.numpy(parameter) + np.float32(by))
 
 
 def test_a_rule_governs_the_update(kits: Kits) -> None:

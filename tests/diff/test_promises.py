@@ -51,40 +51,41 @@ def _trained(one: Kit, *, probe: Callable[[Any], None] | None = None, seed: int 
         name="Trained",
         fc1=one.linear(8, 8),
         norm=one.batch_norm(8),
-        drop=one.nn.Dropout(0.25),
+        drop=one.dropout(0.25),
         frozen=one.linear(8, 8),
         act=one.nn.ReLU(),
         idle=one.linear(3, 3),
         head=one.linear(8, 3),
     )
-    for parameter in model.frozen.parameters():
-        if one.name == "torch":
-            parameter.requires_grad_(False)
-        else:
-            parameter.stop_gradient = True
-    model.frozen.eval()
-    model.act.eval()
+    one.train(model)
+    for parameter in one.parameters(model.frozen).values():
+        one.freeze(parameter)
+    one.eval(model.frozen)
+    one.eval(model.act)
     kept = probe
     probe = None
     for step in range(2):
-        y = model(one.tensor(array(5, 8, seed=seed + step) * 2 + 1))
-        (y * y).sum().backward()
+        one.backward(model, one.tensor(array(5, 8, seed=seed + step) * 2 + 1), lambda y: (y * y).sum())
     probe = kept
     model.head.register_forward_pre_hook(lambda *args: None)
-    if one.name == "torch":
+    if one.name == "paddle":
+        model.fc1.register_forward_post_hook(lambda *args: None)
+    else:
         model.fc1.register_forward_hook(lambda *args: None)
         model.fc1.weight.register_hook(lambda gradient: gradient)
-    else:
-        model.fc1.register_forward_post_hook(lambda *args: None)
     return model
 
 
 def _switches() -> dict[str, Any]:
     """Return what a run could change for the whole process."""
+    import mindspore
     import paddle
     import torch
+    from mindspore.common.api import _pynative_executor
 
     return {
+        "mindspore mode": mindspore.get_context("mode"),
+        "mindspore grad": _pynative_executor.enable_grad(),
         "torch grad": torch.is_grad_enabled(),
         "torch dtype": torch.get_default_dtype(),
         "torch attention": torch.backends.mha.get_fastpath_enabled(),
@@ -130,8 +131,10 @@ def test_with_a_loss_models_are_bit_identical_after(kits: Kits) -> None:
 def test_settling_suspects_leaves_no_trace(kits: Kits) -> None:
     """Run the parted modules alone, in float64 and under other seeds: the models come back from there too."""
     models = _trained(kits[0]), _trained(kits[1])
-    models[1].drop.p = 0.5
-    models[1].act = kits[1].nn.GELU()
+    models[1].drop = kits[1].dropout(0.5)
+    models[1].act = kits[1].gelu()
+    for module in (models[1].drop, models[1].act):
+        kits[1].train(module)
     with _unchanged(kits, models, values=(True, False)):
         report = padiff.diff(*models, X)
     assert {found.candidate.path for found in report.sources} >= {"act"}
@@ -141,12 +144,10 @@ def test_only_the_transfer_remains(kits: Kits) -> None:
     models = _trained(kits[0]), _trained(kits[1], seed=5)
     with _unchanged(kits, models, values=(True, False)):
         assert_clean_but_idle(padiff.diff(*models, X))
-    ours, theirs = (dict(model.named_parameters()) for model in models)
-    for name, parameter in ours.items():
-        if name in theirs:
-            values = [tensor.detach().numpy() for tensor in (parameter, theirs[name])]
-            transposed = values[0].ndim == 2
-            assert np.array_equal(values[0].T if transposed else values[0], values[1]), name
+    for name in ("fc1", "frozen", "head"):
+        ours, theirs = (getattr(model, name) for model in models)
+        assert np.array_equal(kits[0].linear_weight(ours), kits[1].linear_weight(theirs)), name
+        assert np.array_equal(kits[0].numpy(ours.bias), kits[1].numpy(theirs.bias)), name
 
 
 def test_transferred_statistics_remain_too(kits: Kits) -> None:
@@ -154,8 +155,8 @@ def test_transferred_statistics_remain_too(kits: Kits) -> None:
     for seed in range(3):
         reference(kits[0].tensor(array(16, 8, seed=seed) * 3 + 1))
     for training in (True, False):
-        for model in (reference, port):
-            model.train() if training else model.eval()
+        for one, model in zip(kits, (reference, port), strict=True):
+            one.train(model) if training else one.eval(model)
         assert_clean(padiff.diff(reference, port, X))
         ours, theirs = _statistics(kits[0], reference.norm), _statistics(kits[1], port.norm)
         assert np.abs(ours[0]).max() > 0.05
@@ -164,8 +165,7 @@ def test_transferred_statistics_remain_too(kits: Kits) -> None:
 
 
 def _statistics(one: Kit, norm: Any) -> list[np.ndarray]:
-    names = ("running_mean", "running_var") if one.name == "torch" else ("_mean", "_variance")
-    return [getattr(norm, name).numpy().copy() for name in names]
+    return [one.numpy(getattr(norm, name)) for name in one.means]
 
 
 def assert_clean_but_idle(report: padiff.Report) -> None:
@@ -195,7 +195,7 @@ def test_a_cache_that_forward_fills_comes_back(framework: str) -> None:
 
     def forward(self: Any, x: Any) -> Any:
         if self.cache is None:
-            self.cache = x.detach() * 0 + 1
+            self.cache = one.detach(x) * 0 + 1
         return self.fc(x * self.cache)
 
     models = tuple(network(one, forward, fc=one.linear(8, 4), cache=None) for _ in range(2))
@@ -219,15 +219,16 @@ def test_the_inputs_stay_as_they_are(framework: str) -> None:
     for given in (values, native):
         assert_clean(padiff.diff(*models, {"x": given}))
         assert np.array_equal(np.asarray(given), array(6, 8))
-    assert native.grad is None
-    assert not (native.requires_grad if framework == "torch" else not native.stop_gradient)
+    if framework != "mindspore":  # whose tensors hold neither
+        assert native.grad is None
+        assert one.frozen(native)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_diff_inside_no_grad_is_complete_and_leaves_it_on(framework: str) -> None:
-    kits = kit(framework), kit(FRAMEWORKS[framework == "torch"])
+    kits = kit(framework), kit(FRAMEWORKS[FRAMEWORKS.index(framework) - 1])
     models = mlp(kits[0]), mlp(kits[1])
-    with kits[0].native.no_grad(), kits[1].native.no_grad():
+    with kits[0].no_grad(), kits[1].no_grad():
         switches = _switches()
         assert switches[f"{framework} grad"] is False
         report = padiff.diff(*models, X, transfer=False, loss=lambda y: y.sum())
@@ -323,15 +324,15 @@ def test_outputs_are_bit_identical_with_and_without_recording(framework: str) ->
     def forward(self: Any, x: Any) -> Any:
         y = self.fc1(x)
         y = self.norm(self.drop(y))
-        y = y * one.native.rand([8])
+        y = y * one.rand(8)
         y[:, 0] = 0.5
         y = self.act(y)
         y = self.fc2(y)
-        seen.append(y.detach().numpy().copy())
+        seen.append(one.numpy(y))
         return y
 
-    layers = {"fc1": one.linear(8, 8), "drop": one.nn.Dropout(0.5), "norm": one.batch_norm(8)}
-    layers |= {"act": one.nn.GELU(), "fc2": one.linear(8, 8)}
+    layers = {"fc1": one.linear(8, 8), "drop": one.dropout(0.5), "norm": one.batch_norm(8)}
+    layers |= {"act": one.gelu(), "fc2": one.linear(8, 8)}
     models = tuple(network(one, forward, **layers) for _ in range(2))
     one.seed(3)
     models[0](one.tensor(X[0]))
@@ -349,13 +350,9 @@ def test_outputs_are_bit_identical_with_and_without_recording(framework: str) ->
 
 
 def _reset(one: Kit, norm: Any) -> None:
-    for values, start in zip(("mean", "var"), (0.0, 1.0), strict=True):
-        name = f"running_{values}" if one.name == "torch" else {"mean": "_mean", "var": "_variance"}[values]
+    for name, start in zip(one.means, (0.0, 1.0), strict=True):
         buffer = getattr(norm, name)
-        if one.name == "torch":
-            buffer.fill_(start)
-        else:
-            buffer.set_value(np.full(buffer.shape, start, "float32"))
+        one.assign(buffer, np.full(tuple(buffer.shape), start, "float32"))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -393,10 +390,12 @@ def _live() -> Counter[type]:
 
 
 def _tensors(found: Counter[type]) -> int:
+    import mindspore
     import paddle
     import torch
 
-    return sum(count for cls, count in found.items() if issubclass(cls, torch.Tensor | paddle.Tensor))
+    kinds = torch.Tensor | paddle.Tensor | mindspore.Tensor
+    return sum(count for cls, count in found.items() if issubclass(cls, kinds))
 
 
 @pytest.mark.usefixtures("young_heap")
@@ -477,7 +476,7 @@ def _python(code: str) -> str:
     return done.stdout.strip()
 
 
-FOREIGN = ["torch", "paddle", "mindspore", "padiff_torch", "padiff_paddle"]
+FOREIGN = ["torch", "paddle", "mindspore", "padiff_torch", "padiff_paddle", "padiff_mindspore"]
 HEAVY = ["numpy", "attr", "attrs", "ml_dtypes", "rich", *FOREIGN]
 
 

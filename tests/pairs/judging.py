@@ -8,9 +8,10 @@ from typing import Any
 
 from padiff.report import Finding, Report
 
-from . import native, zoo
+from . import zoo
 from .faults import EVERYWHERE, Row
 from .tampering import module_at
+from .zoo import native
 
 __all__ = ["assert_located", "assert_named", "describe", "places_of"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import native
+from .zoo import native
 
 __all__ = ["change", "module_at", "swap", "train_mode", "transpose"]
 

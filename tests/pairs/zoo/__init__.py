@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import native
+from . import native
 from .limits import LIMITS, Limit, forward_only, possible
 from .plan import FAULTY, Plan
 

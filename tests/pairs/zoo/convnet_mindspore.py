@@ -97,9 +97,7 @@ class ConvNet(nn.Cell):
         self.project = nn.Conv2d(8 if depth == 1 else 16, 16, 1, pad_mode="valid", has_bias="missing_bias" not in plan)
         self.smooth = nn.Conv2d(16, 6, 3, pad_mode="same", has_bias=True)
         self.blur = nn.AvgPool2d(3, 1, pad_mode="pad", padding=1, count_include_pad="count_include_pad" in plan)
-        self.upsample = nn.Upsample(
-            scale_factor=2.0, mode="bilinear", align_corners=False, recompute_scale_factor=True
-        )
+        self.upsample = nn.Upsample(scale_factor=2.0, mode="bilinear", align_corners=False, recompute_scale_factor=True)
         if "align_corners" in plan:
             self.upsample = nn.Upsample(size=(8, 8), mode="bilinear", align_corners=True)
         elif "nearest" in plan:

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from .. import native
+from . import native
 
 __all__ = ["STYLES", "build"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arguments import losses, optimizers
-from ..tampering import change, swap, train_mode, transpose
+from .arguments import losses, optimizers
 from .rows import BACKWARD, END, EVERYWHERE, PARAMETER, ROOT, UPDATE, Row, at, leaf
+from .tampering import change, swap, train_mode, transpose
 
 __all__ = ["ROWS"]
 
@@ -62,9 +62,7 @@ ROWS = (
         at("blocks.1.norm1", "layers.1.ln_1", "blocks.1.layernorm1"),
         cause=("eps", "1e-06", "1e-05"),
     ),
-    Row(
-        "transformer-final_norm_eps", at("norm", "final_norm", "layernorm"), cause=("eps", "1e-12", "1e-05")
-    ),
+    Row("transformer-final_norm_eps", at("norm", "final_norm", "layernorm"), cause=("eps", "1e-12", "1e-05")),
     Row("transformer-norm_order", BLOCK),
     Row("transformer-residual_after_norm", BLOCK, before=NORM2),
     Row("transformer-missing_residual", BLOCK, before=NORM2),
@@ -74,9 +72,7 @@ ROWS = (
     Row("transformer-activation_hook", BLOCK, BACKWARD),
     Row("transformer-parameter_hook", FC1, BACKWARD),
     Row("transformer-frozen_parameter", FC2, BACKWARD),
-    Row(
-        "transformer-position_offset", ROOT, before=at("pos_emb", "position_embeddings", "position_embedding")
-    ),
+    Row("transformer-position_offset", ROOT, before=at("pos_emb", "position_embeddings", "position_embedding")),
     Row("transformer-embedding_scale", ROOT, before=DROP),
     Row("transformer-position_twice", ROOT, before=DROP),
     Row("transformer-mask_inverted", ROOT, before=FIRST),

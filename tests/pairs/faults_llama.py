@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import optimizers
-from ..tampering import change
+from .arguments import optimizers
 from .rows import END, EVERYWHERE, PARAMETER, ROOT, UPDATE, Row, at, leaf
+from .tampering import change
 
 __all__ = ["ROWS"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from .. import zoo
-from ..arguments import Maker
+from . import zoo
+from .arguments import Maker
 
 __all__ = ["BACKWARD", "END", "EVERYWHERE", "PARAMETER", "ROOT", "UPDATE", "Row", "at", "leaf"]
 

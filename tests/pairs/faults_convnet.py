@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..tampering import change, train_mode
 from .rows import BACKWARD, END, PARAMETER, ROOT, Row, at, leaf
+from .tampering import change, train_mode
 
 __all__ = ["ROWS"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..tampering import change
 from .rows import BACKWARD, END, PARAMETER, ROOT, Row, at, leaf
+from .tampering import change
 
 __all__ = ["ROWS"]
 
