@@ -44,7 +44,7 @@ def _below(
         last = path == seen[-1] and len(seen) == len(paths)
         yield f"{indent}{'+' if last else '|'}--- {_label(modules, path, here)}"
         yield from _below(modules, children, path, indent + ("      " if last else "|     "), here, shown)
-    if len(seen) < len(paths):
+    if 0 < len(seen) < len(paths):
         yield f"{indent}+--- ... ({len(paths) - len(seen)} more)"
 
 

@@ -1,0 +1,122 @@
+"""Run every sample of documents 000 to 003 about auto_diff, LayerMap and assign_weight as it is printed there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .scripts import SAMPLES, fitted, run
+
+_RESULTS = {
+    "000_attention": [True],
+    "000_nop_layer": [True],
+    "001_auto_diff": [True],
+    "001_assign_weight": [True],
+    "002_auto_diff": [True],
+    "002_assign_weight": [True],
+    "003_case1": [True],
+    "003_case2": [True],
+    "003_case3": [True, True],
+    "003_layer_mapping": [False],  # auto_weights=False, and the two were initialised at random
+}
+_FRAGMENTS = {"000_map", "000_ignore", "000_ignore_recursivly", "000_ignore_class"}
+
+
+def test_every_sample_is_run() -> None:
+    mine = {path.stem for path in SAMPLES.glob("*.txt")} - _FRAGMENTS
+    assert mine == set(_RESULTS)
+
+
+@pytest.mark.parametrize("name", _RESULTS)
+def test_a_sample_gives_the_right_verdict(name: str, tmp_path: Path) -> None:
+    ran = run(fitted(name), tmp_path)
+    assert ran.results == _RESULTS[name], ran.printed
+    if "assign" not in name:
+        assert ran.printed.count("[AutoDiff] SUCCESS !!!") == sum(ran.results)
+        assert ran.printed.count("[AutoDiff] FAILED !!!") == len(ran.results) - sum(ran.results)
+
+
+_FAULTS = [
+    # sample, change, stage, the reference's route, the candidate's, a line of the script that is shown
+    (
+        "000_attention",
+        (
+            "x = self.attn(q, k, v)\n      return x\n\nclass SimpleModule",
+            "x = self.attn(k, q, v)\n      return x\n\nclass SimpleModule",
+        ),
+        "Backward Stage",  # all three are the same tensor: forward nothing shows
+        "SimpleModule(module)",
+        "SimpleLayer(layer)",
+        "def forward(self, q, k, v):",
+    ),
+    (
+        "000_attention",
+        ("MultiheadAttention(16, 1,", "MultiheadAttention(16, 2,"),
+        "Forward Stage",
+        "SimpleModule(module).attn",
+        "SimpleLayer(layer).attn",
+        "x, _ = self.attn(q, k, v)",
+    ),
+    (
+        "000_nop_layer",
+        (
+            "x = self.linear(x)\n      return x\n\nclass SimpleModule4",
+            "x = self.linear(x) * 1.001\n      return x\n\nclass SimpleModule4",
+        ),
+        "Forward Stage",
+        "SimpleModule4(module)",
+        "SimpleLayer4(layer)",
+        "x = self.linear(x) * 1.001",
+    ),
+    (
+        "001_auto_diff",
+        ("x = self.linear1(x)\n      return x\n\nmodule =", "x = self.linear1(x * 1.01)\n      return x\n\nmodule ="),
+        "Forward Stage",
+        "SimpleModule(base_model)",
+        "SimpleLayer(raw_model)",
+        "x = self.linear1(x * 1.01)",
+    ),
+    (
+        "002_auto_diff",
+        ("self.linear1 = paddle.nn.Linear(100, 100)", "self.linear1 = paddle.nn.Linear(100, 100, bias_attr=False)"),
+        "Weights before the run",
+        "SimpleModule(module).linear1",
+        "SimpleLayer(layer).linear1",
+        "return self.linear2(self.linear1(x))",
+    ),
+    (
+        "003_case1",
+        ("self.act = paddle.nn.ReLU()", "self.act = paddle.nn.GELU()"),
+        "Forward Stage",
+        "SimpleModule(module).act",
+        "SimpleLayer(layer).act",
+        "x = self.act(x)",
+    ),
+    (
+        "003_case2",
+        ("paddle.nn.MultiHeadAttention(16, 1)", "paddle.nn.MultiHeadAttention(16, 1, dropout=0.5)"),
+        "Forward Stage",
+        "SimpleModule(module).attn",
+        "SimpleLayer(layer).attn",
+        "x = self.attn(q, k, v)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "stage", "reference", "candidate", "line"),
+    _FAULTS,
+    ids=[f"{row[0]}-{row[1][1][:20]}" for row in _FAULTS],
+)
+def test_a_fault_in_a_sample_is_named(
+    name: str, change: tuple[str, str], stage: str, reference: str, candidate: str, line: str, tmp_path: Path
+) -> None:
+    ran = run(fitted(name), tmp_path, [change])
+    assert ran.results == [False], ran.printed
+    said = ran.printed
+    assert f"[AutoDiff]     Diff found in `{stage}` in step: 0" in said
+    assert f"[AutoDiff]     Route: {reference}\n[AutoDiff]            {candidate}\n" in said
+    assert f"              {line}\n" in said
+    assert said.count("<---  *** HERE ***") == 2
+    assert (tmp_path / "diff_log" / "report.txt").exists() or (tmp_path / "padiff_log" / "report.txt").exists()
