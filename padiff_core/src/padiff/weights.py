@@ -42,8 +42,9 @@ class Link:
     open: bool = False
 
     def to_candidate(self, array: Array) -> Array:
-        """Return a canonical array of the reference in the candidate's orientation: a view."""
-        return array.T if self.transposed else array
+        """Return a canonical array of the reference in the candidate's orientation and rank: a view."""
+        turned = array.T if self.transposed else array
+        return turned if turned.ndim == len(self.candidate.shape) else turned.reshape(self.candidate.shape)
 
 
 @attrs.define(eq=False)
@@ -68,7 +69,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     """Return how well two units fit, 0 where they cannot, and the links of their roles.
 
     Known kinds are tied role by role and shapes must agree exactly. Where a kind is unknown, roles are tied by name,
-    then by shape in order; a matrix may then lie transposed.
+    then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
+    be broadcast) may be left out.
     """
     known = reference.kind is not None and candidate.kind is not None
     if known:
@@ -104,7 +106,9 @@ def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
 
 
 def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
-    found = [False] if reference.shape == candidate.shape else []
+    bare = [[extent for extent in shape if extent != 1] for shape in (reference.shape, candidate.shape)]
+    broadcast = len(reference.shape) != len(candidate.shape) and bare[0] == bare[1]
+    found = [False] if broadcast or reference.shape == candidate.shape else []
     if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
         found.append(True)
     return found
