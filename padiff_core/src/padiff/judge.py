@@ -95,7 +95,7 @@ class Judge:
             if check.tainted and not _contrasted(owner, but=_OF_STATE):
                 continue
             if check.close is not None:
-                ruling = _classic(check)
+                ruling = self._classic(check, owner)
             elif rough and check.difference.rel_l2 > _GROSS:
                 ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
             elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
@@ -107,6 +107,15 @@ class Judge:
             if ruling.verdict is not Verdict.ROUNDING:
                 found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, check))
         return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
+
+    def _classic(self, check: Check, owner: Pair) -> Ruling:
+        """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
+        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        if check.close:
+            return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
+        if self.settler.by_chance(owner, _value(check.spot), backward=False):
+            return Ruling(Verdict.STOCHASTIC, figures, ("the reference disagrees with itself under another seed",))
+        return Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
 
     def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
@@ -263,9 +272,8 @@ class Judge:
         return self._of_state(pairs[0], Phase.BACKWARD, what, ruling, check)
 
     def _of_state(self, pair: Pair, phase: Phase, what: str, ruling: Ruling, check: StateCheck) -> Suspicion:
-        measured = self.measures(check.reference, check.candidate)
         held = check.link.candidate
-        return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=measured)
+        return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
 
     def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
         pairs = self.alignment.using(check.match.candidate.module)
@@ -299,6 +307,7 @@ class Judge:
         calls = [call for call in self.trace.calls if call.module.native is module.native]
         if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(calls) != 1:
             return False
+        assert check.candidate is not None
         momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
         values = calls[0].inputs[0].shape if calls[0].inputs else ()
         count = int(np.prod(values)) // max(check.reference.size, 1)
@@ -348,14 +357,6 @@ def _quiet(pair: Pair) -> float:
     kind = pair.reference.module.kind
     alone = not pair.reference.children and not pair.candidate.children
     return QUIET_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else QUIET
-
-
-def _classic(check: Check) -> Ruling:
-    """Rule as the user's own tolerance says."""
-    figures = Figures(check.difference.rel_l2, check.difference.max_abs)
-    if check.close:
-        return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
-    return Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
 
 
 def _contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
