@@ -13,7 +13,7 @@ from .faults import EVERYWHERE, Row
 from .tampering import module_at
 from .zoo import native
 
-__all__ = ["assert_located", "assert_named", "describe", "places_of"]
+__all__ = ["assert_aligned", "assert_located", "assert_named", "describe", "places_of"]
 
 
 def describe(report: Report) -> str:
@@ -24,6 +24,17 @@ def describe(report: Report) -> str:
         for f in report.sources
     ]
     return "\n".join(["sources:", *lines, f"notes: {[note.text for note in report.notes]}"])
+
+
+def assert_aligned(report: Report, *, transferred: bool = True) -> None:
+    """Assert that nothing parts, and that every parameter found its counterpart."""
+    told = describe(report)
+    assert report.aligned, told
+    assert not report.sources, told
+    if transferred:
+        assert report.transfer is not None
+        assert not report.transfer.unmatched_reference, report.transfer
+        assert not report.transfer.unmatched_candidate, report.transfer
 
 
 def places_of(row: Row, framework: str) -> tuple[frozenset[str], ...]:
