@@ -7,7 +7,9 @@ own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module p
 from __future__ import annotations
 
 import inspect
+import os
 import random
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -391,6 +393,18 @@ class Adapter(ABC):
     @abstractmethod
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Return path prefixes of the adapter's own files, whose frames are nobody's line.
+
+        Here the folder of its class's package; of an adapter in a lone module, that file.
+        """
+        module = type(self).__module__
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if not file:
+            return ()
+        return (os.path.join(os.path.dirname(file), ""),) if "." in module else (file,)
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:

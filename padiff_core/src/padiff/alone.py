@@ -20,6 +20,7 @@ from padiff.align import Alignment, Pair
 from padiff.force import Check, Forcer, Observed, Plan, Values
 from padiff.trace import Call, Trace
 from padiff.tree import leaves
+from padiff.turn import at_input, natively
 from padiff.watch import fill
 
 __all__ = ["Alone", "Bench", "is_float"]
@@ -111,7 +112,8 @@ class Bench:
             protected=[parameter.extent() for parameter in model.parameters().values()],
             gradients=backward,
         )
-        natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in inputs]
+        given = [v if v is None else at_input(adapter, call.module.native, i, v) for i, v in enumerate(inputs)]
+        natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in given]
         outputs = {(a if ours else b): pair.reference.outputs[a] for a, b in pair.outputs}
 
         def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
@@ -122,7 +124,7 @@ class Bench:
                 gradient = None if leaf is None else self.trace.gradient(leaf)
                 if gradient is not None and tensor.differentiable:
                     seed_array = np.asarray(gradient, dtype=tensor.view().dtype)
-                    starts.append((native, adapter.from_numpy(seed_array, device=tensor.device)))
+                    starts.append((native, adapter.from_numpy(natively(tensor, seed_array), device=tensor.device)))
             return starts
 
         with adapter.quiet(), adapter.seeded(self.seed + seed), model.preserved():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,6 +19,7 @@ from padiff.asked import Asked, check_optimizers
 from padiff.doubts import Judged, judge_with_doubts
 from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference
 from padiff.exchange import exchanged
+from padiff.facing import turns
 from padiff.findings import place_of
 from padiff.forced import force
 from padiff.inputs import arguments, narrowed
@@ -42,8 +43,9 @@ from padiff.record import Task, first_nonfinite, is_finite, nonfinite_inputs, re
 from padiff.report import Note, Report
 from padiff.store import ValueStore, temporary_store
 from padiff.trace import Trace
+from padiff.turn import turned
 from padiff.update import step_both
-from padiff.weights import copy_link
+from padiff.weights import UnitMatch, copy_link
 
 __all__ = ["diff"]
 
@@ -206,7 +208,7 @@ class _Engine:
                     self.stack.enter_context(model.preserved())
         else:
             free = self._run_candidate(store)
-        alignment = align(trace, free, self.pairing.matches, self.resolved.pairs)
+        free, alignment = self._aligned(trace, free, self.pairing.matches, store)
         self.progress.phase("forcing and judging")
         judged = self._judged(trace, free, alignment)
         if self.asked.transfer and step == 0:
@@ -214,8 +216,7 @@ class _Engine:
             if matches is not None:
                 self.pairing.matches = matches
                 copy_parameters(self.pairing)
-                free = self._run_candidate(store)
-                alignment = align(trace, free, matches, self.resolved.pairs)
+                free, alignment = self._aligned(trace, self._run_candidate(store), matches, store)
                 judged = self._judged(trace, free, alignment)
         self.outcome.gather(step, self.pairing, trace, free, judged)
         if self.asked.optimizers is not None and self.asked.backward:
@@ -289,8 +290,23 @@ class _Engine:
         put_back(before)
         copy_parameters(pairing)
         if pairing.ambiguous:
-            choose_layouts(pairing, self._bench(trace, align(trace, free, pairing.matches, fixed), {}))
+            _, alignment = self._aligned(trace, free, pairing.matches, store)
+            choose_layouts(pairing, self._bench(trace, alignment, {}))
         return pairing, self._run_candidate(store)
+
+    def _aligned(
+        self, trace: Trace, free: Trace, matches: Sequence[UnitMatch], store: ValueStore
+    ) -> tuple[Trace, Alignment]:
+        """Match the calls; where images lie otherwise on the two sides, turn the candidate and run it once more."""
+        alignment = align(trace, free, matches, self.resolved.pairs)
+        found = turns(alignment)
+        if not found:
+            return free, alignment
+        self.candidate = turned(self.candidate, found)
+        text = "images have their channels last on one side and first on the other: read in the reference's order"
+        self.outcome.notes.append(Note(text))
+        free = self._run_candidate(store)
+        return free, align(trace, free, matches, self.resolved.pairs)
 
     def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
         adapters = self.reference.adapter, self.candidate.adapter

@@ -14,7 +14,9 @@ from padiff.align import Alignment, Pair
 from padiff.compare import Difference, difference
 from padiff.force import Check, Forcer, Measure
 from padiff.record import Task, differentiator, guarded_run
+from padiff.report import Measurement
 from padiff.trace import Trace
+from padiff.turn import turned_input
 from padiff.weights import Link, UnitMatch, canonical
 
 __all__ = ["Forced", "StateCheck", "force"]
@@ -138,6 +140,7 @@ def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[InputCheck]:
     for ours, theirs in root.inputs:
         expected, got = trace.input_gradients.get(ours), forcer.input_gradients.get(theirs)
         if expected is not None and got is not None:
+            got = turned_input(forcer.adapter, root.candidate.module.native, theirs, got)
             apart = difference(expected, got)
             if not apart.equal:
                 token = forcer.calls[0].inputs[theirs].token

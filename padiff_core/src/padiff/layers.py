@@ -16,9 +16,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CATALOGUE", "Kind", "Part", "Rule", "Setting", "Unit"]
+__all__ = ["CATALOGUE", "LAYOUT", "Kind", "Part", "Rule", "Setting", "Unit"]
 
 Array = NDArray[Any]
+
+LAYOUT = "data_format"
+"""The setting that says where images have their channels."""
 
 
 @attrs.frozen
@@ -182,7 +185,7 @@ def _conv(name: str, weight: str) -> Kind:
             "dilation": "one int for each spatial axis",
             "groups": "int",
             "output_padding": "one int for each spatial axis (transposed only)",
-            "data_format": "channels first or last: NCHW, NHWC",
+            LAYOUT: "channels first or last: NCHW, NHWC, whatever the number of axes",
         },
     )
 

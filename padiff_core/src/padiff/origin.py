@@ -37,7 +37,7 @@ class Origin(IntEnum):
 
 def origin_of(file: str, adapter: Adapter) -> Origin:
     """Return whose a file is, in the eyes of one adapter."""
-    if file.startswith((_HERE, *_home(adapter))) and not file.startswith(_MODELS):
+    if file.startswith((_HERE, *adapter.own)) and not file.startswith(_MODELS):
         return Origin.OWN
     if file.startswith((*adapter.machinery, "<")):
         return Origin.MACHINERY
@@ -74,15 +74,6 @@ class Stack:
         if origin is None:
             origin = self._origins[code] = origin_of(code.co_filename, self._adapter)
         return origin
-
-
-def _home(adapter: Adapter) -> tuple[str, ...]:
-    """Return the folder of an adapter's package; of an adapter in a lone module, that file."""
-    module = type(adapter).__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not file:
-        return ()
-    return (os.path.join(os.path.dirname(file), ""),) if "." in module else (file,)
 
 
 def package_of(value: Any) -> str:

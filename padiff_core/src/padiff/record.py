@@ -18,6 +18,7 @@ from padiff.origin import line_of, package_of
 from padiff.store import ValueStore
 from padiff.trace import Call, Leaf, Trace
 from padiff.tree import leaves, map_leaves
+from padiff.turn import natively
 from padiff.watch import Watcher
 
 __all__ = [
@@ -213,7 +214,7 @@ def differentiator(
             tensor = adapter.tensor(native)
             if tensor.differentiable:
                 seed = cotangent(task.seed, index, tensor.shape).astype(tensor.view().dtype)
-                starts.append((native, adapter.from_numpy(seed, device=tensor.device)))
+                starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
         return starts
 
     return differentiate
