@@ -9,8 +9,11 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from padiff.compare._dtypes import Array
+from padiff.strips import copy_in_strips, is_crosswise
 
 __all__ = ["chunks"]
+
+_ROWS = 256
 
 
 @functools.lru_cache(maxsize=32)
@@ -27,6 +30,27 @@ def _looked_up(array: Array) -> bool:
     return array.itemsize == 1 or (array.dtype == np.float16 and array.size >= 1 << 16)
 
 
+def _blocks(
+    arrays: tuple[Array, Array], dtypes: tuple[np.dtype[Any], np.dtype[Any]], limit: int
+) -> Iterator[tuple[Array, Array]]:
+    """Yield two matrices, of which one lies crosswise, in blocks copied to buffers that the next step overwrites."""
+    rows, columns = arrays[0].shape
+    width = limit // (2 * _ROWS * max(dtype.itemsize for dtype in dtypes))
+    buffers = [np.empty(_ROWS * width, dtype) for dtype in dtypes]
+    for top in range(0, rows, _ROWS):
+        for left in range(0, columns, width):
+            done = []
+            for array, buffer in zip(arrays, buffers, strict=True):
+                block = array[top : top + _ROWS, left : left + width]
+                flat = buffer[: block.size]
+                if is_crosswise(array):
+                    copy_in_strips(flat.reshape(block.shape), block)
+                else:
+                    np.copyto(flat.reshape(block.shape), block, casting="unsafe")
+                done.append(flat)
+            yield done[0], done[1]
+
+
 def chunks(
     ref: Array,
     cand: Array,
@@ -40,6 +64,9 @@ def chunks(
     Chunks are views of the arrays where these lie so, else of buffers that the next step overwrites.
     """
     arrays = (np.atleast_1d(ref), np.atleast_1d(cand))
+    if order == "K" and is_crosswise(arrays[0]) != is_crosswise(arrays[1]) and not any(map(_looked_up, arrays)):
+        yield from _blocks(arrays, dtypes, limit)
+        return
     tables = [_table(a.dtype, d) if _looked_up(a) else None for a, d in zip(arrays, dtypes, strict=True)]
     size = limit // max(dtype.itemsize for dtype in dtypes)
     if any(a.dtype != dtype or not a.flags.forc for a, dtype in zip(arrays, dtypes, strict=True)):
