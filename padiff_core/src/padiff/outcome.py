@@ -62,9 +62,9 @@ class Outcome:
         changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(pairing)
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
-        known = chance if self.asked.phase == "backward" else forward
-        backward = judge.backward(known) if self.asked.backward else []
-        state = judge.state([*known, *backward])
+        excuses = chance if self.asked.phase == "backward" else forward
+        backward = judge.backward(excuses) if self.asked.backward else []
+        state = judge.state([*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *backward, *state]), key=lambda s: s.order)
         found = []
         for suspicion in suspicions:

@@ -1,0 +1,187 @@
+"""Exchange requests with another process over a socket: one side works, the other waits, and may be called back."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from padiff.isolation._segment import Segment
+from padiff.isolation._wire import Wire
+
+__all__ = ["PROTOCOL", "Channel", "Gone", "Silent", "Unsendable"]
+
+PROTOCOL = 1
+"""The version of what two processes say to each other, after the first line."""
+
+_HEADER = struct.Struct("!BQI")  # what it is, length of what follows, number of segments
+_SEGMENT = struct.Struct("!QQ")  # name, size
+_CHUNK = 1 << 16
+_MOST_DESCRIPTORS = 64
+
+_ASK, _ANSWER, _FAIL = range(3)
+
+
+class Gone(Exception):
+    """Say that the other end closed the connection."""
+
+
+class Silent(Exception):
+    """Say that the other end gave no answer in time."""
+
+
+class Unsendable(Exception):
+    """Say that a message holds what cannot be sent; nothing of it was."""
+
+
+class Channel:
+    """Carry requests in both directions, each answered before the side that made it goes on.
+
+    ``serve`` holds the functions that the other end may ask for, by name; ``notes`` those that need no answer. Notes
+    are collected and go along with the next message. ``told`` turns an error into what the other end can raise again,
+    and ``raised`` the other way round.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        wire: Wire,
+        serve: Mapping[str, Callable[..., Any]],
+        notes: Mapping[str, Callable[..., Any]],
+        told: Callable[[BaseException], Any],
+        raised: Callable[[Any], BaseException],
+    ) -> None:
+        self.wire = wire
+        self.connection = connection
+        self._serve = serve
+        self._notes = {"settle": wire.settle, "retire": wire.retire, **notes}
+        self._told = told
+        self._raised = raised
+        self._lock = threading.RLock()
+        self._outbox: list[tuple[str, tuple[Any, ...]]] = []
+        self._collectors: list[Callable[[], None]] = [self._return_loans]
+        self._trouble: Exception | None = None
+
+    def request(self, name: str, *arguments: Any) -> Any:
+        """Ask the other end, answer what it asks meanwhile, and return its answer or raise its error.
+
+        Raises `Gone` where the connection ends, `Silent` where the socket has a timeout and nothing comes, and
+        `Unsendable` where the arguments hold what cannot be sent.
+        """
+        with self._lock:
+            self._send(_ASK, (name, arguments))
+            del arguments
+            while True:
+                kind, body = self._receive()
+                if kind == _ASK:
+                    self._answer(body)
+                elif kind == _ANSWER:
+                    return body
+                else:
+                    raise self._raised(body)
+
+    def note(self, name: str, *arguments: Any) -> None:
+        """Tell the other end something with the next message."""
+        self._outbox.append((name, arguments))
+
+    def before_sending(self, collect: Callable[[], None]) -> None:
+        """Call a function before each message, for the notes that it has to add."""
+        self._collectors.append(collect)
+
+    def answer_until_closed(self) -> None:
+        """Answer requests until the other end closes the connection."""
+        with contextlib.suppress(Gone):
+            while True:
+                self._answer(self._receive()[1])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _answer(self, body: list[Any]) -> None:
+        try:
+            if self._trouble is not None:
+                trouble, self._trouble = self._trouble, None
+                raise trouble
+            # No name here may keep the arguments: what they hold is given back with the answer.
+            self._send(_ANSWER, self._serve[body[0]](*body.pop()))
+        except (Gone, Silent):
+            raise
+        except (Exception, SystemExit) as error:
+            self._send(_FAIL, self._told(error))
+
+    def _send(self, kind: int, body: Any) -> None:
+        for collect in self._collectors:
+            collect()
+        notes, self._outbox = self._outbox, []
+        try:
+            data, segments = self.wire.pack(notes, body)
+        except Exception as error:
+            self._outbox[:0] = notes
+            raise Unsendable(str(error)) from error
+        names = b"".join(_SEGMENT.pack(segment.name, segment.size) for segment in segments)
+        parts = [_HEADER.pack(kind, len(data), len(segments)), names, data]
+        descriptors = array.array("i", [segment.descriptor for segment in segments])
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
+        with _breaking():
+            sent = self.connection.sendmsg(parts, rights)
+            if sent < sum(map(len, parts)):
+                self.connection.sendall(b"".join(parts)[sent:])
+
+    def _receive(self) -> tuple[int, Any]:
+        """Return the next message; an argument that cannot be read here is an error for the next answer."""
+        with _breaking():
+            first, descriptors, _, _ = socket.recv_fds(self.connection, _CHUNK, _MOST_DESCRIPTORS)
+            data = bytearray(first)
+            self._fill(data, _HEADER.size)
+            kind, length, count = _HEADER.unpack_from(data)
+            start = _HEADER.size + count * _SEGMENT.size
+            self._fill(data, start + length)
+        names = _SEGMENT.iter_unpack(data[_HEADER.size : start])
+        segments = [
+            Segment(name, size, descriptor, writable=False)
+            for (name, size), descriptor in zip(names, descriptors, strict=True)
+        ]
+        messages = self.wire.unpack(memoryview(data)[start:], segments)
+        for name, arguments in next(messages):
+            try:
+                self._notes[name](*arguments)
+            except Exception as error:
+                self._trouble = self._trouble or error
+        try:
+            body = next(messages)
+        except Exception as error:
+            if kind != _ASK:
+                raise
+            self._trouble = self._trouble or error
+            body = ()
+        return kind, list(body) if kind == _ASK else body
+
+    def _fill(self, data: bytearray, size: int) -> None:
+        while len(data) < size:
+            more = self.connection.recv(max(_CHUNK, size - len(data)))
+            if not more:
+                raise Gone
+            data += more
+
+    def _return_loans(self) -> None:
+        returned = []
+        while self.wire.returned:
+            returned.append(self.wire.returned.pop())
+        if returned:
+            self.note("settle", returned)
+
+
+@contextlib.contextmanager
+def _breaking() -> Iterator[None]:
+    """Turn a socket's errors into `Gone` and `Silent`."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Silent from error
+    except OSError as error:
+        raise Gone from error

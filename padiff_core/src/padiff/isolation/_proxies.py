@@ -1,0 +1,369 @@
+"""Let the engine use a worker's model as any other: an adapter whose classes pass everything on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.errors import InputError
+from padiff.extent import Extent
+from padiff.isolation._references import referred
+from padiff.isolation._session import Session
+from padiff.isolation._standin import StandIn, TensorStandIn
+from padiff.layers import Rule, Setting, Unit
+from padiff.trace import Frame
+
+__all__ = ["RemoteAdapter", "RemoteModel"]
+
+Array = NDArray[Any]
+
+
+class RemoteTensor(Tensor):
+    """Wrap the stand-in of a tensor; what is told with it costs no request."""
+
+    __slots__ = ()
+
+    native: TensorStandIn
+
+    @property
+    def identity(self) -> Any:
+        """Return an object that lives as long as the tensor does there."""
+        return self.native.identity
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype's name."""
+        return self.native.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self.native.shape
+
+    @property
+    def device(self) -> str:
+        """Return where it lies there."""
+        return self.native.device
+
+    @property
+    def version(self) -> int:
+        """Return the count of in-place changes."""
+        return self.native.version
+
+    @property
+    def differentiable(self) -> bool:
+        """Return whether a gradient can reach it."""
+        return self.native.differentiable
+
+    def numpy(self) -> Array:
+        """Return a snapshot, in memory that both processes share."""
+        values = self.native.values
+        return self.native._session.request("numpy", self.native) if values is None else values
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its memory there."""
+        return self.native.extent
+
+    def overwrite(self, array: Array) -> bool:
+        """Write an array into its memory there."""
+        self.native.values = None
+        done: bool = self.native._session.request("overwrite", self.native, array)
+        return done
+
+    def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
+        """Call back with the gradient."""
+        session = self.native._session
+        number = session.callback(lambda about: callback(RemoteTensor(session.tensor(about))))
+        return _hook(session, session.request("on_gradient", self.native, number), number)
+
+    def swapped(self, array: Array) -> TensorStandIn:
+        """Return the stand-in of a tensor with the array's bits."""
+        session = self.native._session
+        return session.tensor(session.request("swapped", self.native, array))
+
+
+def _hook(session: Session, hook: int, *callbacks: int) -> Hook:
+    def close() -> None:
+        session.note("close", hook)
+        session.forget(*callbacks)
+
+    return Hook(close)
+
+
+class RemoteParameter(Parameter):
+    """Wrap the stand-in of a parameter's own wrapper there."""
+
+    def __init__(self, session: Session, about: tuple[Any, ...]) -> None:
+        named, path, paths, buffer, self._dtype, self._trainable, self._shape, self._extent = about
+        super().__init__(path, session.object(named), buffer=buffer, paths=paths)
+        self._session = session
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype's name."""
+        return str(self._dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the native shape; raise `InputError` where it has none yet."""
+        if isinstance(self._shape, str):
+            raise InputError(self._shape)
+        return tuple(self._shape)
+
+    @property
+    def trainable(self) -> bool:
+        """Return whether it gets a gradient."""
+        return bool(self._trainable)
+
+    def view(self) -> Array:
+        """Return the values, in shared memory."""
+        values: Array = self._session.request("view", self.native)
+        return values
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its values there."""
+        found: Extent | None = self._extent
+        return found
+
+    def assign(self, array: Array) -> None:
+        """Overwrite the values."""
+        self._session.request("assign", self.native, array)
+
+    def gradient(self) -> Array | None:
+        """Return the gradient, in shared memory."""
+        values: Array | None = self._session.request("gradient", self.native)
+        return values
+
+    def set_gradient(self, array: Array | None) -> None:
+        """Set the gradient."""
+        self._session.request("set_gradient", self.native, array)
+
+
+class RemoteModule(Module):
+    """Wrap the stand-in of a module; hyper-parameters are read there when they are asked for."""
+
+    def __init__(self, path: str, native: StandIn, about: Mapping[str, Any], session: Session) -> None:
+        self._session = session
+        self._about = about
+        self._readings: dict[str, tuple[Any, Any]] = {}
+        self.mode = False
+        super().__init__(path, native, self._rule() if about["kind"] else None)
+        self._forward = _forward(*about["forward"])
+
+    @property
+    def training(self) -> bool:
+        """Return whether the module was in training mode when it was last heard of."""
+        return self.mode
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Return a function with the name and the signature of the module's forward; it cannot be called."""
+        return self._forward
+
+    @property
+    def definition(self) -> tuple[str, int] | None:
+        """Return file and line where the module's forward is defined."""
+        found: tuple[str, int] | None = self._about["definition"]
+        return found
+
+    def is_a(self, cls: type | str) -> bool:
+        """Return whether the module is of a class, by the class's name."""
+        name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+        return any(name in (known, known.rpartition(".")[2]) for known in self._about["classes"])
+
+    def _rule(self) -> Rule:
+        """Return a rule whose settings and units come from the worker."""
+
+        def units(native: Any) -> Mapping[str, Unit]:
+            found: Mapping[str, Unit] = self._session.request("units", native)
+            return found
+
+        def setting(name: str, spelled: str | None) -> Setting:
+            return Setting(lambda _: self._reading(name)[1], lambda _: self._reading(name)[0], spelled)
+
+        settings = {name: setting(name, spelled) for name, spelled in self._about["spelled"].items()}
+        return Rule(self._about["kind"], units, settings)
+
+    def _reading(self, name: str) -> tuple[Any, Any]:
+        """Return a hyper-parameter in the catalogue's convention, and as the framework holds it."""
+        found = self._readings.get(name)
+        if found is None:
+            found = self._readings[name] = self._session.request("setting", self.native, name)
+        return found
+
+
+def _forward(name: str, parameters: list[tuple[Any, ...]] | None, returned: Any) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        msg = "the forward of a remote module runs in its worker only"
+        raise TypeError(msg)
+
+    forward.__name__ = forward.__qualname__ = name
+    empty = inspect.Parameter.empty
+    if parameters is None:
+        return forward
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect._ParameterKind(kind), default=(*default, empty)[0], annotation=(*noted, empty)[0]
+            )
+            for name, kind, default, noted in parameters
+        ],
+        return_annotation=(*returned, empty)[0],
+    )
+    return forward
+
+
+class RemoteModel(Model):
+    """Wrap the stand-in of a module as a model."""
+
+    adapter: RemoteAdapter
+
+    def __init__(self, native: StandIn, adapter: RemoteAdapter) -> None:
+        super().__init__(native, adapter)
+        self._session = session = adapter.session
+        self._there = session.object(session.request("wrap", native))
+        self._modules: dict[str, RemoteModule] = {}
+
+    def modules(self) -> Mapping[str, RemoteModule]:
+        """Return every module once, by its first path; the wrappers stay the same from call to call."""
+        known, self._modules = self._modules, {}
+        rows = [
+            (path, self._session.object(named), mode)
+            for path, named, mode in self._session.request("modules", self._there)
+        ]
+        new = [path for path, native, _ in rows if path not in known or known[path].native is not native]
+        about = dict(zip(new, self._session.request("described", self._there, new) if new else (), strict=True))
+        for path, native, mode in rows:
+            module = RemoteModule(path, native, about[path], self._session) if path in about else known[path]
+            module.mode = mode
+            self._modules[path] = module
+        return self._modules
+
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return every parameter and buffer once."""
+        rows = self._session.request("parameters", self._there)
+        found = (RemoteParameter(self._session, about) for about in rows)
+        return {parameter.path: parameter for parameter in found}
+
+    @property
+    def device(self) -> str:
+        """Return where the parameters lie there."""
+        return str(self._session.request("device", self._there))
+
+    def attach(self, listener: Listener) -> Hook:
+        """Report every module's calls; of a call that ends only the output is told."""
+        session = self._session
+        modules = {module.native._number: module for module in self.modules().values()}
+        session.running.clear()
+
+        def enter(number: int, mode: bool, frames: Any, given: list[Any], named: dict[str, Any]) -> Any:
+            module = modules[number]
+            module.mode = mode
+            session.running.append(module.path)
+            listener.frames = tuple(Frame(*frame) for frame in frames)
+            args = tuple(session.value(about) for about in given)
+            return listener.enter(module, args, {name: session.value(about) for name, about in named.items()})
+
+        def leave(number: int, about: Any) -> Any:
+            if session.running:
+                session.running.pop()
+            return listener.leave(modules[number], (), {}, session.value(about))
+
+        numbers = session.callback(enter), session.callback(leave)
+        return _hook(session, session.request("attach", self._there, *numbers), *numbers)
+
+    def run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
+    ) -> Any:
+        """Call the model there, and run backward from what ``differentiate(output)`` returns here."""
+        session, number = self._session, None
+        if differentiate is not None:
+            number = session.callback(lambda about: differentiate(session.value(about)))
+        try:
+            return session.value(session.request("run", self._there, args, dict(kwargs), number))
+        finally:
+            session.forget(*() if number is None else (number,))
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put back on leaving what a run changes there."""
+        return self._session.context("preserved", self._there)
+
+    def lifted(self, dtype: str) -> AbstractContextManager[None]:
+        """Hold all floating parameters and buffers in ``dtype`` within."""
+        return self._session.context("lifted", self._there, dtype)
+
+    def loss(self, given: Any, side: int) -> Any:
+        """Return the loss that a user gave, found in the worker by its name."""
+        if given is None:
+            return None
+        session = self._session
+        there = session.object(session.request("function", referred(given, "loss"), side))
+        return lambda *values: session.value(session.request("call", there, values))
+
+    def optimizer(self, given: Any, side: int) -> Any:
+        """Return the optimizer that a user gave, found in the worker by its name."""
+        session = self._session
+        return session.object(session.request("optimizer", referred(given, "optimizer"), side))
+
+
+class RemoteAdapter(Adapter):
+    """Be the adapter of a worker, here."""
+
+    table: Mapping[str, Rule] = {}
+
+    def __init__(self, session: Session, about: Mapping[str, Any]) -> None:
+        self.session = session
+        self.name = about["name"]  # type: ignore[misc]
+        self.capabilities = about["capabilities"]
+        self.machinery = about["machinery"]
+        self.library = about["library"]
+
+    def wrap(self, model: Any) -> RemoteModel:
+        """Wrap the stand-in of a module."""
+        return RemoteModel(model, self)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether the value stands for a tensor of this worker's."""
+        return isinstance(value, TensorStandIn) and value._session is self.session
+
+    def tensor(self, native: Any) -> Tensor:
+        """Wrap the stand-in of a tensor."""
+        return RemoteTensor(native)
+
+    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
+        """Return the stand-in of a tensor with a copy of the array."""
+        return self.session.tensor(self.session.request("from_numpy", array, device, differentiable))
+
+    def seeded(self, seed: int) -> Any:
+        """Seed every generator there."""
+        return self.session.context("seeded", seed)
+
+    def quiet(self) -> Any:
+        """Keep the framework's chatter down there."""
+        return self.session.context("quiet")
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the worker's environment, and its interpreter."""
+        found: dict[str, str] = self.session.request("environment")
+        return {**found, "process": self.session.process.python}
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value stands for something that steps."""
+        return isinstance(value, StandIn) and bool(self.session.request("is_optimizer", value))
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer take one step there."""
+        self.session.request("step", optimizer)
+
+    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
+        """Return an optimizer's hyper-parameters."""
+        found: Mapping[str, Any] = self.session.request("optimizer_settings", optimizer)
+        return found

@@ -1,0 +1,287 @@
+"""Answer what the parent asks of a worker: all that an adapter's classes can do.
+
+Objects come as themselves, since a stand-in in a request becomes what it stands for; they go as numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Listener, Model, Module, Parameter, Tensor
+from padiff.errors import InputError
+from padiff.isolation._channel import Channel
+from padiff.isolation._shown import Shown, plain
+from padiff.isolation._sight import Sight
+from padiff.layers import Rule, Unit
+from padiff.origin import Stack
+from padiff.tree import map_leaves
+
+__all__ = ["Server"]
+
+Array = NDArray[Any]
+Named = tuple[int, str, str]
+"""An object's number, and its class."""
+
+
+class Server:
+    """Do what is asked; the public methods are the requests."""
+
+    def __init__(self, channel: Channel, sight: Sight, native: Any) -> None:
+        self._channel = channel
+        self._sight = sight
+        self._pins = sight.pins
+        self._adapter: Adapter = sight.adapter
+        self._native = native
+
+    # The adapter --------------------------------------------------------------------------------------------
+
+    def root(self) -> dict[str, Any]:
+        """Describe the adapter, and name the model."""
+        adapter = self._adapter
+        return {
+            "name": adapter.name,
+            "capabilities": adapter.capabilities,
+            "machinery": adapter.machinery,
+            "library": adapter.library,
+            "native": self._sight.object(self._native),
+        }
+
+    def wrap(self, native: Any) -> Named:
+        """Wrap a module as a model."""
+        return self._sight.object(self._adapter.wrap(native))
+
+    def from_numpy(self, array: Array, device: str, differentiable: bool) -> tuple[Any, ...]:
+        """Make a tensor."""
+        native = self._adapter.from_numpy(array, device=device, differentiable=differentiable)
+        return self._sight.tensor(native, eager=False)
+
+    def environment(self) -> dict[str, str]:
+        """Return what a reader of a report needs."""
+        return dict(self._adapter.environment())
+
+    def seeded(self, seed: int) -> int:
+        """Open a context with seeded generators."""
+        return self._opened(self._adapter.seeded(seed))
+
+    def quiet(self) -> int:
+        """Open a context without chatter."""
+        return self._opened(self._adapter.quiet())
+
+    def preserved(self, model: Model) -> int:
+        """Open a context behind which the model is as it was."""
+        return self._opened(model.preserved())
+
+    def lifted(self, model: Model, dtype: str) -> int:
+        """Open a context with the model in another dtype."""
+        return self._opened(model.lifted(dtype))
+
+    def leave(self, number: int) -> None:
+        """Leave a context."""
+        context = self._pins.get(number)
+        self._pins.drop([(number, 1)])
+        context.__exit__(None, None, None)
+
+    def _opened(self, context: AbstractContextManager[None]) -> int:
+        context.__enter__()
+        return self._pins.send(context)
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer step."""
+        self._adapter.step(optimizer)
+
+    def optimizer_settings(self, optimizer: Any) -> Any:
+        """Return an optimizer's hyper-parameters."""
+        return plain(dict(self._adapter.optimizer_settings(optimizer)))
+
+    # A model's tree -----------------------------------------------------------------------------------------
+
+    def modules(self, model: Model) -> list[tuple[str, Named, bool]]:
+        """List the modules: path, native object, whether it is in training mode."""
+        return [(path, self._sight.object(m.native), m.training) for path, m in model.modules().items()]
+
+    def described(self, model: Model, paths: list[str]) -> list[dict[str, Any]]:
+        """Describe modules: what stays while they live."""
+        found = model.modules()
+        return [_described(found[path]) for path in paths]
+
+    def setting(self, native: Any, name: str) -> tuple[Any, Any]:
+        """Read one hyper-parameter: in the catalogue's convention, and as the framework holds it."""
+        setting = self._rule(native).settings[name]
+        return plain(setting.value(native)), plain(setting.native(native))
+
+    def units(self, native: Any) -> dict[str, Unit]:
+        """Return the units of a module."""
+        return {name: Unit(unit.kind, dict(unit.roles)) for name, unit in self._rule(native).units_of(native).items()}
+
+    def child(self, native: Any, name: str) -> Named:
+        """Return what hangs at a module under a name."""
+        return self._sight.object(getattr(native, name))
+
+    def device(self, model: Model) -> str:
+        """Return where a model's parameters lie."""
+        return model.device
+
+    def _rule(self, native: Any) -> Rule:
+        rule = self._adapter.rule(native)
+        assert rule is not None
+        return rule
+
+    # Parameters ---------------------------------------------------------------------------------------------
+
+    def parameters(self, model: Model) -> list[tuple[Any, ...]]:
+        """List the parameters and buffers."""
+        return [self._parameter(parameter) for parameter in model.parameters().values()]
+
+    def _parameter(self, parameter: Parameter) -> tuple[Any, ...]:
+        own = self._sight.object(parameter), parameter.path, parameter.paths, parameter.buffer, parameter.dtype
+        try:
+            return *own, parameter.trainable, parameter.shape, parameter.extent()
+        except InputError as error:  # not built yet
+            return *own, False, str(error), None
+
+    def view(self, parameter: Parameter) -> Array:
+        """Return a parameter's values."""
+        return parameter.view()
+
+    def assign(self, parameter: Parameter, array: Array) -> None:
+        """Overwrite a parameter."""
+        parameter.assign(array)
+
+    def gradient(self, parameter: Parameter) -> Array | None:
+        """Return a parameter's gradient."""
+        return parameter.gradient()
+
+    def set_gradient(self, parameter: Parameter, array: Array | None) -> None:
+        """Set a parameter's gradient."""
+        parameter.set_gradient(array)
+
+    # Tensors ------------------------------------------------------------------------------------------------
+
+    def numpy(self, native: Any) -> Array:
+        """Return a tensor's values: a view is enough, for sending copies it."""
+        return self._adapter.tensor(native).view()
+
+    def overwrite(self, native: Any, array: Array) -> bool:
+        """Write to a tensor's memory."""
+        return self._adapter.tensor(native).overwrite(array)
+
+    def swapped(self, native: Any, array: Array) -> tuple[Any, ...]:
+        """Return a tensor with other values in another's place."""
+        return self._sight.tensor(self._adapter.tensor(native).swapped(array), eager=False)
+
+    def on_gradient(self, native: Any, callback: int) -> int:
+        """Call the parent back with a tensor's gradient."""
+
+        def arrived(gradient: Tensor) -> Any:
+            return self._channel.request("callback", callback, self._sight.tensor(gradient.native))
+
+        return self._pins.send(self._adapter.tensor(native).on_gradient(arrived))
+
+    # Running ------------------------------------------------------------------------------------------------
+
+    def attach(self, model: Model, enter: int, leave: int) -> int:
+        """Tell the parent of every call, by two callbacks."""
+        self._sight.forget()
+        return self._pins.send(model.attach(_Forwarder(self._channel, self._sight, enter, leave)))
+
+    def run(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], differentiate: int | None) -> Any:
+        """Run a model; backward from what the parent says, if it wants that."""
+
+        def starts(output: Any) -> list[tuple[Any, Any]]:
+            found: list[tuple[Any, Any]]
+            found = self._channel.request("callback", differentiate, self._sight.value(output))
+            return found
+
+        output = model.run(args, kwargs, None if differentiate is None else starts)
+        return self._sight.value(output, eager=False)
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Call a function of the user's, such as a loss, on what the model gave."""
+        return self._sight.value(function(*args))
+
+    def use(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function of the user's on the model; return plain data, and tensors as arrays."""
+        return self.neutral(function(self._native, *args, **kwargs))
+
+    def neutral(self, value: Any) -> Any:
+        """Return a value with its tensors as arrays."""
+        adapter = self._adapter
+        return map_leaves(value, adapter.is_tensor, lambda _, native: adapter.tensor(native).view())
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether an object can step."""
+        return self._adapter.is_optimizer(value) or (callable(value) and not isinstance(value, type))
+
+    def rest(self) -> dict[str, int]:
+        """Give back what is not needed until the next diff; tell what is still held."""
+        self._sight.forget()
+        wire = self._channel.wire
+        self._channel.note("retire", wire.trim())
+        return {
+            "objects": len(self._pins),
+            "lent": wire.lent,
+            "bytes": wire.arena.taken,
+            "segments": wire.arena.segments,
+        }
+
+
+class _Forwarder(Listener):
+    """Send what a listener hears to the parent, where the listener is."""
+
+    def __init__(self, channel: Channel, sight: Sight, enter: int, leave: int) -> None:
+        self._channel = channel
+        self._sight = sight
+        self._callbacks = enter, leave
+        self._stack = Stack(sight.adapter)
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Tell of a call that begins."""
+        frames = [(f.file, f.line, f.function, f.start, f.library) for f in self._stack.frames()]
+        given = [self._sight.value(value, lasting=True) for value in args]
+        named = {name: self._sight.value(value, lasting=True) for name, value in kwargs.items()}
+        number = self._sight.pins.number(module.native)
+        found: tuple[Any, Any] | None
+        found = self._channel.request("callback", self._callbacks[0], number, module.training, frames, given, named)
+        return found
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        """Tell of a call that ended."""
+        number = self._sight.pins.number(module.native)
+        return self._channel.request("callback", self._callbacks[1], number, self._sight.value(output))
+
+
+def _described(module: Module) -> dict[str, Any]:
+    rule = module.rule
+    return {
+        "kind": rule.kind if rule else None,
+        "spelled": {name: setting.spelled for name, setting in rule.settings.items()} if rule else {},
+        "forward": _signature(module.forward),
+        "definition": module.definition,
+        "classes": [f"{cls.__module__}.{cls.__qualname__}" for cls in type(module.native).__mro__],
+    }
+
+
+def _signature(forward: Callable[..., Any]) -> tuple[str, list[tuple[Any, ...]] | None, Any]:
+    """Return a function's name and signature, with defaults and annotations as they read."""
+    name = getattr(forward, "__name__", "forward")
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        return name, None, None
+    empty = inspect.Parameter.empty
+    parameters = [
+        (
+            p.name,
+            int(p.kind),
+            () if p.default is empty else (Shown(repr(p.default)),),
+            () if p.annotation is empty else (Shown(inspect.formatannotation(p.annotation)),),
+        )
+        for p in signature.parameters.values()
+    ]
+    returned = signature.return_annotation
+    return name, parameters, () if returned is empty else (Shown(inspect.formatannotation(returned)),)
