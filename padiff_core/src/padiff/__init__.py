@@ -38,8 +38,10 @@ if TYPE_CHECKING:
         UnknownModel,
         UnusableReference,
         UnwatchableModel,
+        WorkerError,
     )
     from padiff.hookspecs import hookimpl
+    from padiff.isolation import Remote, remote
     from padiff.layers import CATALOGUE, Kind, Part, Rule, Setting, Unit
     from padiff.mapping import LayerMap
     from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
@@ -50,8 +52,9 @@ _HOMES = {
     "documented": "assign_weight auto_diff",
     "engine": "diff",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
-    "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel",
+    "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
     "hookspecs": "hookimpl",
+    "isolation": "Remote remote",
     "layers": "CATALOGUE Kind Part Rule Setting Unit",
     "mapping": "LayerMap",
     "report": "Figures Finding Note Phase Place Report Transfer Verdict",
@@ -91,6 +94,7 @@ __all__ = [
     "Place",
     "PluginError",
     "PluginWarning",
+    "Remote",
     "Renderer",
     "Report",
     "Rule",
@@ -103,10 +107,12 @@ __all__ = [
     "UnusableReference",
     "UnwatchableModel",
     "Verdict",
+    "WorkerError",
     "assign_weight",
     "auto_diff",
     "diff",
     "hookimpl",
+    "remote",
 ]
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from padiff.errors import LiftError, NotOffered
 from padiff.extent import Extent, extent_of, shares_elements
 from padiff.layers import Rule
+from padiff.spec import loss_of, optimizer_of
 
 __all__ = [
     "API_VERSION",
@@ -279,6 +280,13 @@ class Module(ABC):
         """Return whether the module is in training mode; False where there are no modes."""
         return False
 
+    def is_a(self, cls: type | str) -> bool:
+        """Return whether the module is of a class, or of a class of that name, qualified or bare."""
+        if isinstance(cls, type):
+            return isinstance(self.native, cls)
+        names = ((one.__module__, one.__qualname__) for one in type(self.native).__mro__)
+        return any(cls in (name, f"{module}.{name}") for module, name in names)
+
     @property
     @abstractmethod
     def forward(self) -> Callable[..., Any]:
@@ -356,6 +364,17 @@ class Model(ABC):
         As the adapter's `step` does; overridden where an optimizer does not know its parameters and is told the model.
         """
         self.adapter.step(optimizer)
+
+    def loss(self, given: Any, side: int) -> Any:
+        """Return the loss that a user gave, as a function of this model's output; None where none was given.
+
+        A string names it, or a pair of which ``side`` is the index: 0 for the reference, 1 for the candidate.
+        """
+        return loss_of(given, side) if isinstance(given, str) else given
+
+    def optimizer(self, given: Any, side: int) -> Any:
+        """Return the optimizer that a user gave; a string names it, or a function that makes it of the model."""
+        return optimizer_of(given, side, self.native) if isinstance(given, str) else given
 
 
 class Adapter(ABC):

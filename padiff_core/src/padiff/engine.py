@@ -17,12 +17,13 @@ from padiff.align import Alignment, align
 from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
 from padiff.doubts import Judged, judge_with_doubts
-from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference
+from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference, WorkerError
 from padiff.exchange import exchanged
 from padiff.facing import turns
 from padiff.findings import place_of
 from padiff.forced import force
 from padiff.inputs import arguments, narrowed
+from padiff.isolation import served, wrapped
 from padiff.judge import Judge, measuring
 from padiff.mapping import LayerMap, Resolved, resolve
 from padiff.outcome import Outcome
@@ -37,7 +38,6 @@ from padiff.pairing import (
     put_back,
     values_of,
 )
-from padiff.plugins import adapter_for
 from padiff.progress import Progress, shown
 from padiff.record import Task, first_nonfinite, is_finite, nonfinite_inputs, record
 from padiff.report import Note, Report
@@ -82,29 +82,41 @@ def diff(
     """
     started = time.perf_counter()
     asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed)
-    sides = _wrapped("reference", reference), _wrapped("candidate", candidate)
-    for name, model in zip(("reference", "candidate"), sides, strict=True):
-        _check_side(name, model)
-    check_optimizers(asked.optimizers, sides[0].adapter, sides[1].adapter)
-    asked, notes = _within_reach(asked, sides)
-    resolved = resolve(mapping, *sides)
-    given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
-    tasks, cast = _tasks(sides, given, asked)
-    notes += cast
-    with shown() as progress, ExitStack() as stack:
-        engine = _Engine(sides, tasks, asked, resolved, progress, stack)
-        for step in range(asked.steps):
-            engine.step(step)
-        return engine.report(notes, time.perf_counter() - started)
+    with served(reference, candidate):
+        sides = _wrapped("reference", reference), _wrapped("candidate", candidate)
+        for name, model in zip(("reference", "candidate"), sides, strict=True):
+            _check_side(name, model)
+        asked = _with_optimizers(asked, sides)
+        asked, notes = _within_reach(asked, sides)
+        resolved = resolve(mapping, *sides)
+        given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
+        tasks, cast = _tasks(sides, given, asked)
+        notes += cast
+        with shown() as progress, ExitStack() as stack:
+            engine = _Engine(sides, tasks, asked, resolved, progress, stack)
+            for step in range(asked.steps):
+                engine.step(step)
+            return engine.report(notes, time.perf_counter() - started)
 
 
 def _wrapped(side: str, model: Any) -> Model:
     """Return a model as its adapter sees it; an error says which side it is."""
     try:
-        return adapter_for(model).wrap(model)
-    except AdapterError as error:
+        return wrapped(model)
+    except (AdapterError, WorkerError) as error:
         error.args = (f"the {side}: {error}", *error.args[1:])
         raise
+
+
+def _with_optimizers(asked: Asked, sides: tuple[Model, Model]) -> Asked:
+    """Return what was asked for, with optimizers that were named found where their models are."""
+    if asked.optimizers is None:
+        return asked
+    found = tuple(
+        model.optimizer(given, side) for side, (model, given) in enumerate(zip(sides, asked.optimizers, strict=True))
+    )
+    check_optimizers(found, sides[0].adapter, sides[1].adapter)
+    return attrs.evolve(asked, optimizers=found)
 
 
 def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list[Note]]:
@@ -142,16 +154,16 @@ def _check_side(name: str, model: Model) -> None:
 def _tasks(sides: tuple[Model, Model], given: Any, asked: Asked) -> tuple[tuple[Task, Task], list[Note]]:
     notes = []
     losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
-    if len(losses) != 2 or not all(one is None or callable(one) for one in losses):
+    if len(losses) != 2 or not all(one is None or isinstance(one, str) or callable(one) for one in losses):
         msg = "loss is neither a function nor a pair of functions.\nHint: loss=(for_the_reference, for_the_candidate)."
         raise InputError(msg)
     tasks = []
-    for model, (args, kwargs), loss in zip(sides, given, losses, strict=True):
+    for side, (model, (args, kwargs), loss) in enumerate(zip(sides, given, losses, strict=True)):
         # The reference decides, so that both sides get the same bits.
         (args, kwargs), cast = narrowed((args, kwargs), sides[0])
         if cast and model is sides[0]:
             notes.append(Note("float64 inputs were cast to the dtype of the reference's parameters"))
-        tasks.append(Task(args, kwargs, loss, asked.backward, asked.seed))
+        tasks.append(Task(args, kwargs, model.loss(loss, side), asked.backward, asked.seed))
     return (tasks[0], tasks[1]), notes
 
 
@@ -355,9 +367,18 @@ class _Engine:
             loss=outcome.loss,
             reference=_named(self.reference),
             candidate=_named(self.candidate),
-            environment={model.adapter.name: model.adapter.environment() for model in (self.reference, self.candidate)},
+            environment=_environment(self.reference, self.candidate),
             seconds=seconds,
         )
+
+
+def _environment(reference: Model, candidate: Model) -> dict[str, Mapping[str, str]]:
+    """Return both sides' environments, by framework, and by side where two of one framework differ."""
+    ours, theirs = reference.adapter, candidate.adapter
+    found = ours.environment(), theirs.environment()
+    if ours.name == theirs.name and found[0] != found[1]:
+        return {f"{ours.name} (reference)": found[0], f"{theirs.name} (candidate)": found[1]}
+    return {ours.name: found[0], theirs.name: found[1]}
 
 
 def _check_reference(trace: Trace) -> None:

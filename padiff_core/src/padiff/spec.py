@@ -17,7 +17,7 @@ from typing import Any
 
 from padiff.errors import PadiffError
 
-__all__ = ["SpecError", "called", "guarded", "load", "parameters"]
+__all__ = ["SpecError", "called", "guarded", "load", "loss_of", "optimizer_of", "parameters"]
 
 
 class SpecError(PadiffError):
@@ -52,6 +52,37 @@ def called(spec: str) -> Any:
     return guarded(spec, value)
 
 
+def loss_of(spec: str, side: int) -> Any:
+    """Return the loss that a SPEC names: a function with parameters itself, else what it holds or returns.
+
+    Of a pair it is the one of that side, 0 for the reference's and 1 for the candidate's.
+    """
+    value = load(spec)
+    if not callable(value) or isinstance(value, type) or not parameters(value):
+        value = called(spec)
+    value = value[side] if isinstance(value, tuple | list) and len(value) == 2 else value
+    if not callable(value):
+        msg = f"{spec} is a {type(value).__qualname__}; expected a loss, a function of the model's output.\n"
+        raise SpecError(msg + "Hint: name the function itself, or a pair of them.")
+    return value
+
+
+def optimizer_of(spec: str, side: int, model: Any) -> Any:
+    """Return the optimizer that a SPEC names: a function of the model returns it, anything else is taken as it is.
+
+    Of a pair it is the one of that side, 0 for the reference's and 1 for the candidate's.
+    """
+    value = load(spec)
+    value = value[side] if isinstance(value, tuple | list) and len(value) == 2 else value
+    if not isinstance(value, _CALLED):
+        return value
+    needed = [name for name, parameter in parameters(value).items() if parameter.default is parameter.empty]
+    if len(needed) > 1:
+        msg = f"{spec} needs {', '.join(needed)}; expected a function of one argument, the model.\n"
+        raise SpecError(msg + "Hint: return the optimizer of that model's parameters from it.")
+    return guarded(spec, value, model) if needed else value
+
+
 _CALLED = (
     type,
     types.FunctionType,
@@ -71,10 +102,10 @@ def parameters(value: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
-def guarded(spec: str, function: Callable[..., Any], *args: Any) -> Any:
+def guarded(spec: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the user's code; what it raises becomes one sentence, with the traceback behind it."""
     try:
-        return function(*args)
+        return function(*args, **kwargs)
     except PadiffError:
         raise
     except (Exception, SystemExit) as error:

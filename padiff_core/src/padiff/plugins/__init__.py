@@ -7,13 +7,14 @@ before a model or a caller asks for it.
 
 from padiff.plugins._contributed import contributions, find, rendered, renderer, renderer_for
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
-from padiff.plugins._framework import principal
+from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
 
 __all__ = [
+    "FRAMEWORKS",
     "GROUP",
     "HOOKS",
     "Contributed",
