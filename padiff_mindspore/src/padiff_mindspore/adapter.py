@@ -1,0 +1,136 @@
+"""Know MindSpore: wrap its models, make its tensors, seed its generators."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import mindspore
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import CAPABILITIES, Adapter
+from padiff.layers import Rule
+from padiff_mindspore.kinds import HABITS, TABLE
+from padiff_mindspore.model import MindSporeModel
+from padiff_mindspore.optim import is_optimizer, settings_of, step
+from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
+
+__all__ = ["MindSporeAdapter"]
+
+Array = NDArray[Any]
+
+_ROOT = os.path.dirname(os.path.abspath(mindspore.__file__))
+_MACHINERY = (
+    "nn/cell.py",
+    "nn/layer/container.py",
+    "common/_grad_function.py",
+    "common/hook_handle.py",
+    "common/recompute.py",
+    "graph/",
+    "ops/composite/",
+    "ops/function/grad/",
+)
+
+
+# By the attribute of that name mindspore.common means a function.
+_seeds: Any = sys.modules["mindspore.common.seed"]
+
+
+class MindSporeAdapter(Adapter):
+    """Know MindSpore in PyNative mode."""
+
+    name: ClassVar[str] = "mindspore"
+    capabilities = frozenset(CAPABILITIES)
+    table: Mapping[str, Rule] = TABLE
+    machinery = tuple(os.path.join(_ROOT, *path.split("/")) for path in _MACHINERY)
+    library = (_ROOT + os.sep,)
+
+    def wrap(self, model: Any) -> MindSporeModel:
+        """Wrap a ``mindspore.nn.Cell``; raises `UnwatchableModel` where hooks on it would be ignored."""
+        return MindSporeModel(model, self)
+
+    def rule(self, module: Any) -> Rule | None:
+        """Return the first rule along the MRO, else that of a class known by its habits."""
+        known = super().rule(module)
+        return known or next((habit.rule for habit in HABITS if habit.shown_by(module)), None)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether the value is a ``mindspore.Tensor``, a Parameter among them."""
+        return isinstance(value, mindspore.Tensor)
+
+    def tensor(self, native: Any) -> MindSporeTensor:
+        """Wrap a ``mindspore.Tensor``."""
+        return MindSporeTensor(native)
+
+    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
+        """Return a leaf tensor with a copy of the array; integers never collect gradients.
+
+        MindSpore itself moves it to where it computes: ``device`` is not asked for.
+        """
+        native = from_array(np.asarray(array))
+        if differentiable and is_inexact(native):
+            native.requires_grad_()
+        return native
+
+    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
+        """Return an input's leaf as a tensor where it is array-like: a MindSpore tensor as a detached copy."""
+        if self.is_tensor(value):
+            return self.from_numpy(array_of(value), device=device, differentiable=differentiable)
+        return super().convert(value, device=device, differentiable=differentiable)
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Seed MindSpore's generators (and Python's and numpy's, from which cells draw too); put all back.
+
+        A dropout cell seeds its kernel when it is built, and after that nothing can.
+        """
+        given, kernels = _seeds._GLOBAL_SEED, dict(_seeds._KERNEL_SEED)
+        generator = mindspore.get_rng_state()
+        try:
+            _seeds._GLOBAL_SEED = seed
+            _seeds._reset_op_seed()
+            mindspore.manual_seed(seed)
+            with super().seeded(seed):
+                yield
+        finally:
+            mindspore.set_rng_state(generator)
+            _seeds._GLOBAL_SEED = given
+            _seeds._KERNEL_SEED.clear()
+            _seeds._KERNEL_SEED.update(kernels)
+
+    def environment(self) -> Mapping[str, str]:
+        """Return MindSpore's version, device, threads, and whether its kernels are deterministic."""
+        return {
+            "mindspore": mindspore.__version__,
+            "device": device_name(),
+            "threads": os.environ.get("OMP_NUM_THREADS", str(mindspore.get_context("runtime_num_threads"))),
+            "deterministic": str(mindspore.get_context("deterministic")),
+        }
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is one of MindSpore's optimizers."""
+        return is_optimizer(value)
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer take one step and clear its gradients."""
+        step(optimizer)
+
+    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
+        """Return an optimizer's hyper-parameters under common names."""
+        return settings_of(optimizer)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keep the warnings of MindSpore's Python side down; its C++ side only reads GLOG_v as it starts."""
+        logger = mindspore.log._get_logger()
+        level = logger.level
+        try:
+            logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            logger.setLevel(level)

@@ -1,0 +1,148 @@
+"""Record a run for the backward pass, and run backward from any tensors.
+
+MindSpore's public way, ``value_and_grad``, gives zeros where no gradient arrives, only sees tensors that are positional
+arguments, and leaves its flags up when the function raises. Here is what it does itself, piece by piece; every private
+name of MindSpore's autograd that the adapter uses stands in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore._c_expression import run_backward
+from mindspore.common._grad_function import _Function
+from mindspore.graph.api import _pynative_executor as executor
+
+__all__ = [
+    "differentiable",
+    "finish",
+    "gradients",
+    "node_number",
+    "passing",
+    "recomputing",
+    "recording",
+    "records",
+    "source_of",
+]
+
+
+def differentiable(native: Any) -> bool:
+    """Return whether a gradient can reach a tensor."""
+    return bool(native._requires_grad)
+
+
+def node_number(native: Any) -> int | None:
+    """Return the number of the operation that made a tensor, None where autograd knows of none.
+
+    Numbers are never used twice: a tensor changed by ``x[0] = y`` was made by another operation than before.
+    """
+    node = native._grad_node
+    return None if node is None else int(node._sequence_nr())
+
+
+def recomputing() -> bool:
+    """Return whether a backward pass is going on, where only recomputation calls cells."""
+    return bool(executor._executor.get_current_autodiff_engine_id() >= 0)
+
+
+def records() -> bool:
+    """Return whether gradients are computed at all here: not within ``_no_grad``."""
+    return bool(executor.enable_grad())
+
+
+def finish() -> None:
+    """Wait for every operation that was started; raises what one of them raised.
+
+    MindSpore computes in another thread, and without this an error comes out of a later, innocent operation.
+    """
+    executor.sync()
+
+
+@contextmanager
+def _flags() -> Iterator[None]:
+    before, enabled = executor.grad_flag(), executor.enable_grad()
+    try:
+        yield
+    finally:
+        executor.set_grad_flag(before)
+        executor.set_enable_grad(enabled)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Record what runs within for a backward pass, and leave no trace of that also where it raises."""
+    with _flags():
+        executor.set_grad_flag(True)
+        executor.set_enable_grad(True)
+        executor.new_graph(recording)
+        try:
+            yield
+            finish()
+        finally:
+            executor.end_graph(recording, None)
+
+
+class _Swap(_Function):
+    """Give other values forward, and pass the gradient through backward."""
+
+    @staticmethod
+    def forward(ctx: Any, native: Any, make: Callable[[], Any]) -> Any:
+        """Return the fresh tensor."""
+        ctx.source = native
+        return make()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        """Return the gradient as it came."""
+        return gradient, None
+
+
+def passing(native: Any, make: Callable[[], Any]) -> Any:
+    """Return what ``make`` makes as a tensor that passes gradients on to another, in or out of a recording."""
+    with _flags():
+        executor.set_grad_flag(True)
+        return _Swap.apply(native, make)
+
+
+def source_of(native: Any) -> Any:
+    """Return the tensor that a chain of `passing` leads back to."""
+    node = native._grad_node
+    while isinstance(node, _Swap):
+        native = node.source
+        node = native._grad_node
+    return native
+
+
+class _Start(_Function):
+    """Be the one end of a graph, from which each of several tensors gets the gradient that was given for it."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Sequence[Any], *natives: Any) -> Any:
+        """Return a tensor whose value says nothing."""
+        ctx.given = given
+        return mindspore.Tensor(np.zeros((), np.float32))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        """Return the given gradients, bit for bit."""
+        executor.set_enable_grad(True)  # as in value_and_grad: recomputation calls that in turn
+        return None, *ctx.given
+
+
+def gradients(pairs: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> list[Any | None]:
+    """Run backward from (tensor, gradient) pairs; return the gradient of each input, None where none arrives.
+
+    Hooks run on every tensor between the pairs and the inputs, the inputs' own among them.
+    """
+    with _flags():
+        executor.set_grad_flag(True)
+        start = _Start.apply([gradient for _, gradient in pairs], *[native for native, _ in pairs])
+        executor.set_grad_flag(False)
+        one = mindspore.Tensor(np.ones((), np.float32))
+        found = run_backward((start,), (one,), False, False, tuple(inputs), True, accumulate_grad=False)
+        finish()
+    return list(found)

@@ -1,0 +1,104 @@
+"""Read MindSpore's optimizers: hyper-parameters under common names, and one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mindspore
+from mindspore import nn, ops
+from mindspore.experimental import optim as experimental
+
+from padiff_mindspore.autograd import finish
+
+__all__ = ["is_optimizer", "settings_of", "step"]
+
+# Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
+_ADAM = {"beta1": "beta1", "beta2": "beta2", "eps": "eps"}
+_FAMILIES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("AdamWeightDecay", "adamw", _ADAM),
+    ("Adam", "adam", {**_ADAM, "amsgrad": "use_amsgrad"}),
+    ("LazyAdam", "adam", _ADAM),
+    ("AdaMax", "adamax", _ADAM),
+    ("Lamb", "lamb", _ADAM),
+    ("SGD", "sgd", {"momentum": "momentum", "nesterov": "nesterov", "dampening": "dampening"}),
+    ("Momentum", "sgd", {"momentum": "momentum", "nesterov": "use_nesterov"}),
+    ("RMSProp", "rmsprop", {"momentum": "momentum", "eps": "epsilon", "rho": "decay", "centered": "centered"}),
+    ("Adagrad", "adagrad", {}),
+    ("Adadelta", "adadelta", {"eps": "epsilon", "rho": "rho"}),
+    ("ASGD", "asgd", {}),
+    ("Rprop", "rprop", {}),
+)
+_IMPLEMENTATION = {"params", "lr_float", "grad_centralization", "initial_lr"}
+
+
+def is_optimizer(value: Any) -> bool:
+    """Return whether the value is an optimizer of ``mindspore.nn``, of ``mint.optim`` or of ``experimental.optim``."""
+    return isinstance(value, nn.Optimizer | experimental.Optimizer)
+
+
+def step(optimizer: Any) -> None:
+    """Take one step on the gradients that stand at the parameters, and clear them; simply call what is no optimizer.
+
+    A parameter without a gradient gets zeros, which is what MindSpore's own ``value_and_grad`` gives it.
+    """
+    if not is_optimizer(optimizer):
+        call: Callable[[], Any] = optimizer
+        call()
+        return
+    parameters = list(optimizer.parameters)
+    optimizer(tuple(ops.zeros_like(one) if one._grad is None else one._grad for one in parameters))
+    finish()
+    for one in parameters:
+        one._grad = None
+
+
+def settings_of(optimizer: Any) -> dict[str, Any]:
+    """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
+    if isinstance(optimizer, experimental.Optimizer):
+        return dict(_of_groups(optimizer))
+    if not isinstance(optimizer, nn.Optimizer):
+        return {}
+    names = [cls.__name__ for cls in type(optimizer).__mro__]
+    found = (entry for entry in _FAMILIES if entry[0] in names)
+    _, family, attributes = next(found, (None, names[0].lower(), {}))
+    settings: dict[str, Any] = {"class": family}
+    settings.update(_rates(optimizer))
+    settings.update({name: _plain(getattr(optimizer, attribute)) for name, attribute in attributes.items()})
+    return settings
+
+
+def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:
+    """Yield learning rate and weight decay, of one group or of several, and what the decay leaves out."""
+    decays = _several(optimizer.get_weight_decay())
+    for name, values in (("lr", _several(optimizer.get_lr())), ("weight_decay", decays)):
+        for index, value in enumerate(values):
+            yield f"group{index}.{name}" if index else name, value
+    flags = zip(optimizer.parameters, optimizer.decay_flags, strict=False)
+    left_out = [parameter.name for parameter, decayed in flags if not decayed]
+    if left_out and any(decays) and not optimizer.is_group:
+        yield "not decayed", ", ".join(left_out)
+
+
+def _several(value: Any) -> list[Any]:
+    """Return one value for each group; MindSpore gives one for each parameter."""
+    return list(dict.fromkeys(map(_plain, value))) if isinstance(value, tuple | list) else [_plain(value)]
+
+
+def _of_groups(optimizer: Any) -> Iterator[tuple[str, Any]]:
+    yield "class", type(optimizer).__name__.lower()
+    for index, group in enumerate(optimizer.param_groups):
+        prefix = f"group{index}." if index else ""
+        for name, value in group.items():
+            if name == "betas":
+                yield from zip((f"{prefix}beta1", f"{prefix}beta2"), map(_plain, value), strict=True)
+            elif name not in _IMPLEMENTATION:
+                yield f"{prefix}{name}", _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a Python number for a tensor of one element, without the dust of float32."""
+    if not isinstance(value, mindspore.Tensor):
+        return value
+    number = value.asnumpy().reshape(-1)[0].item()
+    return float(f"{number:.7g}") if isinstance(number, float) else number

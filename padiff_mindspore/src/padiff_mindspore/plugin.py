@@ -1,0 +1,27 @@
+"""Announce the MindSpore adapter to padiff; this must not import MindSpore."""
+
+from __future__ import annotations
+
+import padiff
+from padiff.adapter import AdapterInfo
+
+__all__ = ["padiff_adapters"]
+
+_ROOTS = ("mindspore", "mindcv", "mindformers", "mindnlp", "mindocr", "mindone", "mindyolo")
+
+
+@padiff.hookimpl
+def padiff_adapters() -> list[AdapterInfo]:
+    """Return what is known of the MindSpore adapter before MindSpore is imported.
+
+    MindSpore and Paddle ship different builds of one oneDNN library, of which a process loads the first; only
+    MindSpore's serves both.
+    """
+    return [
+        AdapterInfo(
+            "mindspore",
+            roots=_ROOTS,
+            factory="padiff_mindspore.adapter:MindSporeAdapter",
+            load_before={"paddle"},
+        )
+    ]
