@@ -4,8 +4,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle
-PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml
+PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./padiff_mindspore
+PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
+  padiff_mindspore/pyproject.toml
 
 # Frameworks whose tests must run: a missing one is an error, never a skip.
 export PADIFF_REQUIRE ?= torch,paddle
