@@ -44,30 +44,38 @@ class _Flow:
     """Follow images through a candidate's run."""
 
     def __init__(self, alignment: Alignment, *, last: bool) -> None:
-        self.turns: dict[tuple[int, str, int], Axes] = {}
         self._alignment = alignment
         self._last = last
         self._images: set[int] = set()
         """Tokens of the candidate's images."""
-        root = alignment.pairs[0].candidate
-        for call in root.subtree():
+        calls = list(alignment.pairs[0].candidate.subtree())
+        for call in calls:
             if _layout(call) is not None:
-                # What is no image yet when it enters a call above, is one all the same.
                 self._images.update(leaf.token for leaf in (*call.inputs[:1], *call.outputs[:1]))
-        self._follow(root)
+        known = -1
+        while len(self._images) > known:
+            known = len(self._images)
+            self.turns: dict[tuple[int, str, int], Axes] = dict(self._found(calls))
 
-    def _follow(self, call: Call) -> None:
-        pair = self._alignment.of_candidate(call)
-        self._turn(call, "input", call.inputs, None if pair is None else pair.reference.inputs)
-        for child in call.children:
-            self._follow(child)
-        if any(leaf.token in self._images for leaf in call.inputs):
-            ranks = {len(leaf.shape) for leaf in call.inputs if leaf.token in self._images}
-            self._images.update(leaf.token for leaf in call.outputs if len(leaf.shape) in ranks)
-        self._turn(call, "output", call.outputs, None if pair is None else pair.reference.outputs)
+    def _found(self, calls: Sequence[Call]) -> Iterator[tuple[tuple[int, str, int], Axes]]:
+        for call in calls:
+            pair = self._alignment.of_candidate(call)
+            ours = ([], []) if pair is None else (pair.reference.inputs, pair.reference.outputs)
+            for what, leaves, others in zip(("input", "output"), (call.inputs, call.outputs), ours, strict=True):
+                for index, axes in self._turned(leaves, others):
+                    yield (id(call.module.native), what, index), axes
+            self._pass_on(call.inputs, call.outputs)
+            if not call.children:
+                self._pass_on(call.outputs, call.inputs[:1])
 
-    def _turn(self, call: Call, what: str, leaves: Sequence[Leaf], others: Sequence[Leaf] | None) -> None:
-        twins = dict(self._twins(leaves, others or ()))
+    def _pass_on(self, given: Sequence[Leaf], made: Sequence[Leaf]) -> None:
+        """Take what has as many axes as an image that it is made from for an image."""
+        ranks = {len(leaf.shape) for leaf in given if leaf.token in self._images}
+        self._images.update(leaf.token for leaf in made if len(leaf.shape) in ranks)
+
+    def _turned(self, leaves: Sequence[Leaf], others: Sequence[Leaf]) -> Iterator[tuple[int, Axes]]:
+        """Yield the tensors that are turned at one place; a shape that fits one way only tells."""
+        twins = dict(self._twins(leaves, others))
         for index, leaf in enumerate(leaves):
             if len(leaf.shape) < _IMAGE:
                 continue
@@ -79,7 +87,7 @@ class _Flow:
                 fits = other.shape == turned
             if fits:
                 self._images.add(leaf.token)
-                self.turns[id(call.module.native), what, index] = axes
+                yield index, axes
 
     def _twins(self, leaves: Sequence[Leaf], others: Sequence[Leaf]) -> Iterator[tuple[int, Leaf]]:
         """Yield, of each tensor, the reference's: those of one shape, and of the others those in the same place."""
