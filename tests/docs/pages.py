@@ -4,8 +4,10 @@ The conventions of README.md and docs/*.md:
 
 - Every ``python`` block runs, in order, in one namespace for each page, in an empty folder, with examples/
   importable. A ``text`` block right behind one shows what it prints.
-- In a ``console`` block each line ``$ padiff ...`` runs, in examples/, and the lines below show its standard
-  output; ``$ echo $?`` shows its exit status.
+- A ``python`` or ``toml`` block whose first line is ``# path/of/a/file.py`` is that file, in the page's folder;
+  ``# path/of/a/file.py, continued`` adds to it.
+- In a ``console`` block each line ``$ padiff ...`` or ``$ pytest ...`` runs, in examples/ or in the folder of a page
+  that has files, and the lines below show its standard output; ``$ echo $?`` shows its exit status.
 - A line ``...`` in what is shown stands for any number of lines.
 - ``sh`` blocks, and ``text`` blocks elsewhere (signatures, layouts), are only shown.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -28,6 +31,7 @@ __all__ = ["ROOT", "Block", "anchors", "blocks", "commands", "links", "printed",
 
 ROOT = Path(__file__).parents[2]
 
+_FILE = re.compile(r"# (\S+\.(?:py|toml))(, continued)?\n")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,6 +43,12 @@ class Block:
     content: str
     line: int
     output: str | None = None
+
+    @property
+    def file(self) -> tuple[str, bool] | None:
+        """Return which file the block is, and whether it only adds to it; None for a block that runs."""
+        found = _FILE.match(self.content) if self.language in ("python", "toml") else None
+        return (found[1], bool(found[2])) if found else None
 
 
 def blocks(text: str) -> list[Block]:
@@ -64,19 +74,24 @@ def printed(block: Block, namespace: dict[str, Any], file: Path) -> str:
     return out.getvalue()
 
 
-def commands(block: Block) -> Iterator[tuple[str, str, str]]:
-    """Run each command of a ``console`` block in examples/; yield it, what it prints, and what is shown."""
+_PROGRAMS = {"padiff": ("padiff.cli",), "pytest": ("pytest", "-p", "no:cacheprovider")}
+
+
+def commands(block: Block, folder: Path = ROOT / "examples") -> Iterator[tuple[str, str, str]]:
+    """Run each command of a ``console`` block in a folder; yield it, what it prints, and what is shown."""
     status = 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     for step in re.split(r"^\$ ", block.content, flags=re.MULTILINE)[1:]:
         command, _, shown = step.partition("\n")
         if command == "echo $?":
             yield command, f"{status}\n", shown
             continue
         program, *arguments = shlex.split(command)
-        assert program == "padiff", command
-        line = [sys.executable, "-W", "ignore", "-m", "padiff.cli", *arguments]
-        done = subprocess.run(line, cwd=ROOT / "examples", stdout=subprocess.PIPE, text=True, check=False)
+        assert program in _PROGRAMS, command
+        line = [sys.executable, "-W", "ignore", "-m", *_PROGRAMS[program], *arguments]
+        done = subprocess.run(line, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False)
         status = done.returncode
+        assert program != "pytest" or status == 0, f"{command}\n{done.stdout}"
         yield command, done.stdout, shown
 
 
