@@ -3,13 +3,16 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python $(INSTALL)
+# An environment of MindSpore alone: what padiff.remote is for.
+APART := .venv-mindspore
 PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./padiff_mindspore
 PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
   padiff_mindspore/pyproject.toml
 
 # Frameworks whose tests must run: a missing one is an error, never a skip.
-export PADIFF_REQUIRE ?= torch,paddle
+export PADIFF_REQUIRE ?= torch,paddle,mindspore
 # Nothing here may load from a hub.
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
@@ -26,7 +29,7 @@ help:  ## list the targets
 demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing what that needs
 	$(BIN)/python examples/demo.py
 
-test: lint  ## lint, then the whole test suite
+test: lint $(APART)/test.stamp  ## lint, then the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
@@ -62,4 +65,12 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp requirements/test.txt requirements/test-n
 	@echo "Installing the test libraries and tools into $(VENV): a minute or more."
 	$(PIP) -r requirements/test.txt -r requirements/dev.txt
 	$(PIP) --no-deps -r requirements/test-nodeps.txt
+	@touch $@
+
+$(APART)/test.stamp: padiff_core/pyproject.toml padiff_mindspore/pyproject.toml constraints.txt \
+  requirements/mindspore.txt requirements/mindspore-nodeps.txt | $(VENV)/bin/python
+	@echo "Installing MindSpore into an environment of its own, $(APART): a minute or more."
+	test -x $(APART)/bin/python || $(BIN)/python -m venv $(APART)
+	$(APART)/bin/python $(INSTALL) -r requirements/mindspore.txt -e ./padiff_core -e ./padiff_mindspore
+	$(APART)/bin/python $(INSTALL) --no-deps -r requirements/mindspore-nodeps.txt
 	@touch $@
