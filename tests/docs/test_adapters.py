@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,10 @@ from typing import Any
 import attrs
 import pytest
 
-from padiff import adapter, hookspecs, plugins
+from padiff import adapter, hookspecs
 
-from .pages import ROOT, Block, blocks, commands, printed, shows
+from .pages import ROOT, blocks, commands, printed, shows
+from .site import imported, write
 
 PAGE = ROOT / "docs" / "adapters.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -23,44 +22,10 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Give the page a folder that Python imports from; forget what came from it afterwards."""
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    """Give the page a folder that Python imports from."""
     monkeypatch.chdir(tmp_path)
-    plugins.reset()
-    yield tmp_path
-    forget(tmp_path)
-
-
-def forget(place: Path) -> None:
-    """Forget the modules of a file, or below a folder, and all plugins."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and (Path(file) == place or Path(file).is_relative_to(place)):
-            del sys.modules[name]
-    plugins.reset()
-
-
-def write(block: Block, folder: Path) -> None:
-    """Write a block to its file; a project file also installs what it describes."""
-    assert block.file is not None
-    name, adds = block.file
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_text() if adds else ""
-    path.write_text(before + block.content.partition("\n")[2])
-    if name == "pyproject.toml":
-        install(tomllib.loads(block.content), folder)
-    forget(path)
-
-
-def install(project: dict[str, Any], folder: Path) -> None:
-    """Do what an editable install does: describe the distribution where Python looks for it."""
-    name, version = project["project"]["name"], project["project"]["version"]
-    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
-    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    points = "".join(f"{key} = {value}\n" for key, value in project["project"]["entry-points"]["padiff"].items())
-    info.joinpath("entry_points.txt").write_text(f"[padiff]\n{points}")
+    with imported(tmp_path):
+        yield tmp_path
 
 
 def test_the_page_leads_to_a_passing_adapter(folder: Path) -> None:

@@ -21,6 +21,16 @@ __all__ = ["GradientTests"]
 Array = NDArray[Any]
 
 
+class Heard(list[Array]):
+    """Keep the gradients that a hook heard."""
+
+    @property
+    def only(self) -> Array:
+        """Return the one gradient that was to be heard."""
+        assert len(self) == 1, f"an input's on_gradient was called {len(self)} times; expected once, with the total"
+        return self[0]
+
+
 class GradientTests(Harness):
     """Run backward, and hear of every gradient."""
 
@@ -32,9 +42,9 @@ class GradientTests(Harness):
         with model.attach(log or Log()):
             return model.run((x,), {}, lambda output: [(output, self.native(gradient))])
 
-    def leaf(self, *shape: int) -> tuple[Any, list[Array]]:
-        """Return a differentiable input, and the list into which its gradient will come."""
-        native, seen = self.native(randoms(*shape), differentiable=True), list[Array]()
+    def leaf(self, *shape: int) -> tuple[Any, Heard]:
+        """Return a differentiable input, and what will hear its gradient."""
+        native, seen = self.native(randoms(*shape), differentiable=True), Heard()
         self.adapter.tensor(native).on_gradient(lambda gradient: seen.append(gradient.numpy()))
         return native, seen
 
@@ -72,8 +82,7 @@ class GradientTests(Harness):
         model, gradient = self.wrap(self.module(models.residual, first=self.linear(3, 3))), randoms(5, 3, seed=1)
         x, seen = self.leaf(5, 3)
         self.backward(model, x, gradient)
-        assert len(seen) == 1, f"on_gradient of an input was called {len(seen)} times; expected once, with the total"
-        np.testing.assert_allclose(seen[0], gradient @ self.canonical(model, "first", "weight") + gradient, rtol=1e-4)
+        np.testing.assert_allclose(seen.only, gradient @ self.canonical(model, "first", "weight") + gradient, rtol=1e-4)
 
     def test_a_gradient_is_heard_once_and_complete(self) -> None:
         """Of a tensor that is used in several places a hook hears the sum over all of them, once."""
@@ -94,7 +103,7 @@ class GradientTests(Harness):
         x, at_x = self.leaf(5, 4)
         self.backward(model, x, randoms(5, 3, seed=1), log)
         expected = np.full((5, 3), 7, np.float32)
-        np.testing.assert_allclose(at_x[0], expected @ self.canonical(model, "first", "weight"), rtol=1e-5)
+        np.testing.assert_allclose(at_x.only, expected @ self.canonical(model, "first", "weight"), rtol=1e-5)
         bias = self.held(model, "first", "bias").gradient()
         assert bias is not None
         np.testing.assert_allclose(bias, [35, 35, 35], rtol=1e-6)
@@ -106,7 +115,7 @@ class GradientTests(Harness):
         hook.close()
         hook.close()
         self.backward(self.wrap(self.linear(3, 3)), x, randoms(5, 3, seed=1))
-        assert heard == []
+        assert heard == [], "the callback was called after its hook was closed"
 
     @pytest.mark.parametrize("make", models.OUTPUTS.values(), ids=models.OUTPUTS)
     def test_gradients_reach_into_containers(self, make: Callable[[Any, Any], Any]) -> None:
@@ -164,7 +173,7 @@ class GradientTests(Harness):
         np.testing.assert_allclose(self.values(output), values * values + values * 3, rtol=1e-5, atol=1e-6)
         sent = gradient * (2 * values + 3)
         expected = sent @ self.canonical(model, "first", "weight")
-        np.testing.assert_allclose(at_x[0], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(at_x.only, expected, rtol=1e-4, atol=1e-5)
 
     @needs("in-place")
     def test_a_swapped_value_may_be_changed_in_place(self) -> None:
@@ -184,7 +193,7 @@ class GradientTests(Harness):
         output = self.backward(model, x, gradient, Log(leave=swap))
         np.testing.assert_allclose(self.values(output), (values + 1) ** 2, rtol=1e-5, atol=1e-6)
         expected = (gradient * 2 * (values + 1)) @ self.canonical(model, "first", "weight")
-        np.testing.assert_allclose(at_x[0], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(at_x.only, expected, rtol=1e-4, atol=1e-5)
         assert (values == randoms(5, 3, seed=2)).all(), "the model's change in place reached the recorded array"
 
     def test_a_swapped_leaf_reports_to_the_leaf(self) -> None:
@@ -192,7 +201,7 @@ class GradientTests(Harness):
         x, seen = self.leaf(5, 3)
         model, gradient = self.wrap(self.linear(3, 2)), randoms(5, 2, seed=1)
         self.backward(model, self.adapter.tensor(x).swapped(randoms(5, 3, seed=2)), gradient)
-        np.testing.assert_allclose(seen[0], gradient @ self.canonical(model, "", "weight"), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(seen.only, gradient @ self.canonical(model, "", "weight"), rtol=1e-4, atol=1e-5)
 
     def test_swapped_is_as_differentiable_as_the_tensor(self) -> None:
         """Where no gradient reaches the tensor, none reaches what stands in for it."""
@@ -220,8 +229,8 @@ class GradientTests(Harness):
             output = model.run(({"x": x, "y": [y]},), {}, lambda output: [(output, self.native(gradient))])
         weight, bias = (self.canonical(model, "first", role) for role in ("weight", "bias"))
         np.testing.assert_allclose(self.values(output), values @ weight.T + bias + values, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(at_x[0], gradient @ weight, rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(at_y[0], gradient)
+        np.testing.assert_allclose(at_x.only, gradient @ weight, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(at_y.only, gradient)
 
     def test_runs_do_not_accumulate(self) -> None:
         """Each run drops the gradients of the one before; a run without a backward pass leaves none."""

@@ -189,7 +189,7 @@ class CallTests(Harness):
         hook.close()
         hook.close()
         self.wrap(native).run((self.native(randoms(2, 4)),), {})
-        assert log.events == heard
+        assert log.events == heard, "the listener hears calls after its hook was closed"
         for path, module in self.wrap(native).modules().items():
             changed = sorted(name for name, _ in _outline(module).items() ^ before[path].items())
             assert not changed, f"after close, {path!r} ({module.class_name}) is not as it was: {', '.join(changed)}"
