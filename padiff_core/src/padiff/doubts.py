@@ -20,7 +20,7 @@ from padiff.explain import contrasts
 from padiff.force import Spot
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
-from padiff.layers import CATALOGUE
+from padiff.layers import CATALOGUE, FUSED
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace
 
@@ -66,7 +66,7 @@ def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: 
 
 
 def _is_fused(pair: Pair) -> bool:
-    return any(contrast.setting == "fused" for contrast in contrasts(pair.reference.module, pair.candidate.module))
+    return any(contrast.setting == FUSED for contrast in contrasts(pair.reference.module, pair.candidate.module))
 
 
 def _is_unlike(spot: Spot) -> bool:

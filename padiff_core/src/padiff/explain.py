@@ -8,9 +8,12 @@ from typing import Any
 import attrs
 
 from padiff.adapter import Module
-from padiff.layers import CATALOGUE
+from padiff.layers import CATALOGUE, FUSED, Setting
 
 __all__ = ["Contrast", "contrasts", "in_words", "settings_of"]
+
+
+_NOT_FUSED = Setting(lambda module: None)
 
 
 @attrs.frozen
@@ -36,10 +39,9 @@ def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
 
 
 def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
-    assert reference.rule is not None
-    assert candidate.rule is not None
-    for name in CATALOGUE[reference.rule.kind].settings:
-        ours, theirs = reference.rule.settings.get(name), candidate.rule.settings.get(name)
+    assert reference.kind is not None
+    for name in CATALOGUE[reference.kind].settings:
+        ours, theirs = _setting(reference, name), _setting(candidate, name)
         if ours is None or theirs is None:
             continue
         a, b = ours.value(reference.native), theirs.value(candidate.native)
@@ -49,6 +51,12 @@ def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
                 _spelled(a, ours.native(reference.native), ours.spelled),
                 _spelled(b, theirs.native(candidate.native), theirs.spelled),
             )
+
+
+def _setting(module: Module, name: str) -> Setting | None:
+    """Return how a module's class spells a setting; one that says nothing of a fused activation has none."""
+    settings = {} if module.rule is None else module.rule.settings
+    return settings.get(name, _NOT_FUSED if name == FUSED else None)
 
 
 def settings_of(module: Module) -> dict[str, Any]:

@@ -16,12 +16,14 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CATALOGUE", "LAYOUT", "Kind", "Part", "Rule", "Setting", "Unit"]
+__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "Kind", "Part", "Rule", "Setting", "Unit"]
 
 Array = NDArray[Any]
 
 LAYOUT = "data_format"
 """The setting that says where images have their channels."""
+FUSED = "fused"
+"""The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 
 
 @attrs.frozen
@@ -192,6 +194,7 @@ def _conv(name: str, weight: str) -> Kind:
 
 _CELL = {"weight_ih": "(gates*hidden, in)", "weight_hh": "(gates*hidden, hidden)", "bias_ih": "(gates*hidden,)"}
 _CELL = {**_CELL, "bias_hh": "(gates*hidden,)"}
+_FUSED = "name of an activation that the same module applies, or None"
 _NORM = {"weight": "(features,)", "bias": "(features,)"}
 _RUNNING = {"running_mean": "(features,)", "running_var": "(features,)"}
 _EPS = {"eps": "added to the variance"}
@@ -200,7 +203,7 @@ _BATCH = {
     "momentum": "weight of the new batch in the running statistics (torch's convention); None for a plain average",
     "training": "whether batch statistics are used",
     "track": "whether running statistics are kept",
-    "fused": "name of an activation that the same module applies, or None",
+    FUSED: _FUSED,
 }
 _POOL = {
     "kernel_size": "one int for each spatial axis",
@@ -219,7 +222,7 @@ _RECURRENT = {
 
 # Canonical gate order: lstm i, f, g, o; gru r, z, n (the candidate's bias_hh inside the reset product).
 _KINDS = (
-    Kind("linear", {"weight": "(out, in)", "bias": "(out,)"}),
+    Kind("linear", {"weight": "(out, in)", "bias": "(out,)"}, {FUSED: _FUSED}),
     Kind("bilinear", {"weight": "(out, in1, in2)", "bias": "(out,)"}),
     *(_conv(f"conv{n}d", "(out, in/groups, *kernel)") for n in (1, 2, 3)),
     *(_conv(f"conv_transpose{n}d", "(in, out/groups, *kernel)") for n in (1, 2, 3)),
@@ -265,7 +268,7 @@ _KINDS = (
     *(Kind(f"adaptive_max_pool{n}d", {}, {"output_size": "one int for each spatial axis"}) for n in (1, 2, 3)),
     *(Kind(name) for name in ("relu", "relu6", "sigmoid", "tanh", "silu", "mish", "softsign", "tanhshrink")),
     *(Kind(name) for name in ("hardswish", "hardsigmoid", "log_sigmoid")),
-    Kind("gelu", {}, {"approximate": "none (erf) or tanh"}),
+    Kind("gelu", {}, {"approximate": "none (erf), tanh, or sigmoid (x * sigmoid(1.702 x))"}),
     Kind("leaky_relu", {}, {"slope": "float"}),
     Kind("elu", {}, {"alpha": "float"}),
     Kind("celu", {}, {"alpha": "float"}),

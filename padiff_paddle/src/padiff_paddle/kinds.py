@@ -187,7 +187,6 @@ _BATCH = {
     "momentum": Setting("_momentum", _complement, "momentum"),
     "training": Setting(_batch_statistics),
     "track": _constant(True),
-    "fused": _constant(None),
 }
 _RECURRENT = {
     **_own("hidden_size", "num_layers", "dropout"),

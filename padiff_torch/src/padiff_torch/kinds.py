@@ -121,13 +121,11 @@ _BATCH = {
     **_own("eps", "momentum", track="track_running_stats"),
     # torch normalises with the batch's statistics where it keeps none of its own, also in evaluation.
     "training": Setting(lambda m: m.training or (m.running_mean is None and m.running_var is None)),
-    "fused": _constant(None),
 }
 _FROZEN = {
     **_own("eps"),
     "training": _constant(False),
     "track": _constant(True),
-    "fused": _constant(None),
 }
 _RECURRENT = {**_own("hidden_size", "num_layers", "bidirectional", "batch_first", "dropout"), **_TRAINING}
 _LAYER = {**_own("norm_first"), "activation": Setting("activation", _function_name, "activation")}
