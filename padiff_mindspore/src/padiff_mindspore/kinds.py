@@ -248,7 +248,6 @@ _BATCH = {
     "momentum": Setting(lambda m: _complement(m.momentum), _complement, "momentum"),
     "training": Setting(_batch_statistics),
     "track": _constant(True),
-    "fused": _constant(None),
 }
 
 
@@ -264,7 +263,6 @@ def _within(child: str, settings: Mapping[str, Setting]) -> dict[str, Setting]:
 _MINT_BATCH = {
     **_own("eps", "momentum", track="track_running_stats"),
     "training": Setting(lambda m: m.training or (m.running_mean is None and m.running_var is None)),
-    "fused": _constant(None),
 }
 _LINEAR_SETTINGS = {
     "fused": Setting("activation", lambda value: None if value is None else _function_name(value), "activation")
@@ -436,7 +434,7 @@ _ACTIVATION = {
 _BASIC = {
     "Identity": Rule("identity"),
     "Dense": _DENSE,
-    "Linear": _simple("linear", *_AFFINE, settings={"fused": _constant(None)}),
+    "Linear": _simple("linear", *_AFFINE),
     "Flatten": Rule("flatten", settings=_own(start="start_dim", end="end_dim")),
     "Dropout": Rule("dropout", settings=_dropout("element", _KEPT_OR_DROPPED)),
     "DropoutExt": Rule("dropout", settings=_dropout("element", _DROPPED)),
@@ -491,7 +489,7 @@ _POOLING = {
 
 _PADDING = {
     **{f"ConstantPad{n}d": Rule("pad", settings=_pad(n, "constant", _PADDED)) for n in (1, 2, 3)},
-    **{f"ZeroPad{n}d": Rule("pad", settings=_pad(n, "constant")) for n in (1, 2, 3)},
+    "ZeroPad2d": Rule("pad", settings=_pad(2, "constant")),
     **{f"ReplicationPad{n}d": Rule("pad", settings=_pad(n, "replicate")) for n in (1, 2, 3)},
 }
 
@@ -575,6 +573,7 @@ _FILES: Mapping[str, Mapping[str, Rule]] = {
     },
     "mint.nn.layer.padding": {
         **_PADDING,
+        **{f"ZeroPad{n}d": Rule("pad", settings=_pad(n, "constant")) for n in (1, 3)},
         **{f"ReflectionPad{n}d": Rule("pad", settings=_pad(n, "reflect")) for n in (1, 2, 3)},
     },
 }

@@ -18,7 +18,7 @@ from padiff.errors import InputError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_mindspore import autograd, state
 from padiff_mindspore.kinds import note_size
-from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype
+from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype, overwrite
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
 
@@ -77,8 +77,8 @@ class MindSporeParameter(Parameter):
         return array_of(self.native)
 
     def assign(self, array: Array) -> None:
-        """Overwrite the values; optimizers, which hold the same object, see them too."""
-        self.native.assign_value(self._fitting(array))
+        """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""
+        overwrite(self.native, self._fitting(array))
 
     def gradient(self) -> Array | None:
         """Return the gradient, or None."""
@@ -87,14 +87,14 @@ class MindSporeParameter(Parameter):
 
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""
-        self.native._grad = None if array is None else self._fitting(array)
+        self.native._grad = None if array is None else from_array(self._fitting(array))
 
-    def _fitting(self, array: Array) -> Any:
-        """Return the array as a tensor of this parameter's dtype; its shape must be the same."""
+    def _fitting(self, array: Array) -> Array:
+        """Return the array in this parameter's dtype; its shape must be the same."""
         if array.shape != self.shape:
             msg = f"an array of shape {array.shape} does not fit {self.path!r} of shape {self.shape}"
             raise ValueError(msg)
-        return from_array(array.astype(numpy_dtype(self.native), copy=False))
+        return array.astype(numpy_dtype(self.native), copy=False)
 
 
 class MindSporeModel(Model):
@@ -161,7 +161,7 @@ class MindSporeModel(Model):
         The hooks stand behind the user's own: they hear what ``construct`` gets and what the caller gets.
         """
         _require_watchable(self.native)
-        hook = Hook()
+        hook = Hook(state.tidying(cell for _, cell in self._cells()))
         try:
             for module in self.modules().values():
                 before, after = partial(_enter, listener, module), partial(_leave, listener, module)
@@ -183,7 +183,8 @@ class MindSporeModel(Model):
         parameters = [parameter.native for parameter in self.parameters().values()]
         for native in parameters:
             native._grad = None
-        with state.reseeded(cell for _, cell in self._cells()), autograd.recording():
+        cells = [cell for _, cell in self._cells()]
+        with state.reseeded(cells), state.tidied(cells), autograd.recording():
             output = self.native(*args, **kwargs)
             pairs = [] if differentiate is None else list(_starts(differentiate(output)))
         trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -15,9 +15,9 @@ from mindspore.common.seed import _get_graph_seed
 from padiff.errors import LiftError
 from padiff.tree import leaves, map_leaves
 from padiff_mindspore.autograd import finish
-from padiff_mindspore.tensor import array_of, dtype_of, from_array, is_inexact, native_dtype
+from padiff_mindspore.tensor import array_of, dtype_of, from_array, give, is_inexact, native_dtype, overwrite
 
-__all__ = ["hidden_parameters", "lifted", "preserved", "reseeded"]
+__all__ = ["hidden_parameters", "lifted", "preserved", "reseeded", "tidied", "tidying"]
 
 _COMPLEX = {"float64": "complex128", "float32": "complex64"}
 
@@ -31,7 +31,7 @@ def preserved(cells: Sequence[Any], parameters: Iterable[Any], changing: Iterabl
         for parameter in parameters:
             stack.callback(_Leaf(parameter).restore)
         for native in changing:
-            stack.callback(_overwrite, native, np.array(array_of(native)))
+            stack.callback(overwrite, native, np.array(array_of(native)))
         stack.callback(finish)  # first of all: what still runs would write over it
         yield
 
@@ -67,6 +67,32 @@ def hidden_parameters(cell: Any) -> Iterator[Any]:
     own = {name: value for name, value in vars(cell).items() if name not in _machinery()}
     for _, found in leaves(own, lambda value: isinstance(value, mindspore.Parameter | nn.Cell)):
         yield from (found,) if isinstance(found, mindspore.Parameter) else found.get_parameters()
+
+
+def tidying(cells: Iterable[Any]) -> Callable[[], None]:
+    """Return what takes the tables of hooks away again that cells do not have yet; MindSpore makes them on a call."""
+    absent = [(vars(cell), name) for cell in cells for name in _tables() if vars(cell)[name] is None]
+
+    def tidy() -> None:
+        for attributes, name in absent:
+            attributes[name] = attributes[name] or None
+
+    return tidy
+
+
+@contextmanager
+def tidied(cells: Iterable[Any]) -> Iterator[None]:
+    """Take the tables of hooks away on leaving that a call makes and that stay empty."""
+    tidy = tidying(cells)
+    try:
+        yield
+    finally:
+        tidy()
+
+
+@cache
+def _tables() -> tuple[str, ...]:
+    return tuple(name for name in vars(nn.Cell()) if name.startswith("_lazy_") and "hook" in name)
 
 
 @contextmanager
@@ -131,27 +157,6 @@ def _requires_grad(native: Any) -> bool:
     return isinstance(native, mindspore.Parameter) and bool(native.requires_grad)
 
 
-def _overwrite(native: Any, value: Any) -> None:
-    """Write a value into a tensor's memory, or give it a storage of its own where shape or dtype changed meanwhile."""
-    memory = array_of(native)
-    if (
-        memory.shape == value.shape
-        and memory.dtype == value.dtype
-        and native.is_contiguous()
-        and memory.flags.writeable
-    ):
-        np.copyto(memory, value)
-    else:
-        _give(native, from_array(value))
-
-
-def _give(native: Any, storage: Any) -> None:
-    """Put another tensor's storage under a tensor object."""
-    if native.dtype != storage.dtype:
-        native.set_dtype(storage.dtype)  # else what MindSpore has inferred of a parameter stays as it was
-    native.assign_value(storage)
-
-
 def _wider(native: Any, dtype: str) -> str | None:
     """Return the dtype that a tensor is lifted to, or None where it stays: integers, what is wide already."""
     if not is_inexact(native):
@@ -166,9 +171,9 @@ def _lift(native: Any, dtype: str, stack: ExitStack) -> None:
         return
     try:
         storage = ops.stop_gradient(native)
-        stack.callback(_give, native, storage)
+        stack.callback(give, native, storage)
         native._grad = None  # its dtype would no longer be the parameter's
-        _give(native, from_array(array_of(native).astype(wide)))
+        give(native, from_array(array_of(native).astype(wide)))
     except (RuntimeError, TypeError, ValueError) as error:
         msg = f"cannot hold a tensor of shape {tuple(native.shape)} and dtype {dtype_of(native)} as {wide}: {error}"
         raise LiftError(msg) from error

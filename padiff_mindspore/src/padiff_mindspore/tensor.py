@@ -22,9 +22,11 @@ __all__ = [
     "device_name",
     "dtype_of",
     "from_array",
+    "give",
     "is_inexact",
     "native_dtype",
     "numpy_dtype",
+    "overwrite",
 ]
 
 Array = NDArray[Any]
@@ -89,6 +91,25 @@ def from_array(array: Array) -> Any:
     native = mindspore.Tensor(np.zeros(array.shape, np.float32), dtype)
     array_of(native)[...] = array
     return native
+
+
+def overwrite(native: Any, array: Array) -> None:
+    """Write an array into a tensor's memory; give it a storage of its own where there is no such memory.
+
+    Memory is the better place: MindSpore's optimizers are compiled, and go on stepping on the storage that they saw.
+    """
+    memory = MindSporeTensor(native).writable()
+    if memory is not None and (memory.shape, memory.dtype) == (array.shape, array.dtype):
+        np.copyto(memory, array)
+    else:
+        give(native, from_array(array))
+
+
+def give(native: Any, storage: Any) -> None:
+    """Put another tensor's storage under a tensor object."""
+    if native.dtype != storage.dtype:
+        native.set_dtype(storage.dtype)  # else what MindSpore has inferred of a parameter stays as it was
+    native.assign_value(storage)
 
 
 @attrs.frozen
