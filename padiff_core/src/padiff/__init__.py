@@ -1,6 +1,7 @@
 """Answer one question: do these two models compute the same thing, and if not, where and why do they part?
 
-Names are loaded on first use: ``import padiff`` imports no framework, and neither numpy nor attrs.
+Names are loaded on first use: ``import padiff`` imports no framework, and neither numpy nor attrs. What frameworks call
+so too (Module, Parameter, Tensor, ...) and only adapters need is left out of ``from padiff import *``.
 """
 
 from __future__ import annotations
@@ -9,19 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from padiff.adapter import (
-        API_VERSION,
-        CAPABILITIES,
-        Adapter,
-        AdapterInfo,
-        Hook,
-        Listener,
-        Model,
-        Module,
-        Parameter,
-        Tensor,
-    )
+    from padiff.adapter import API_VERSION, CAPABILITIES, Adapter, AdapterInfo
+    from padiff.adapter import Hook as Hook
+    from padiff.adapter import Listener as Listener
+    from padiff.adapter import Model as Model
+    from padiff.adapter import Module as Module
+    from padiff.adapter import Parameter as Parameter
+    from padiff.adapter import Tensor as Tensor
     from padiff.contributions import Metric, Renderer, SpecialTransfer
+    from padiff.documented import add_special_init, assign_weight, auto_diff
     from padiff.engine import diff
     from padiff.errors import (
         AdapterError,
@@ -42,14 +39,20 @@ if TYPE_CHECKING:
     )
     from padiff.hookspecs import hookimpl
     from padiff.isolation import Remote, remote
-    from padiff.layers import CATALOGUE, Kind, Part, Rule, Setting, Unit
+    from padiff.layers import CATALOGUE
+    from padiff.layers import Kind as Kind
+    from padiff.layers import Part as Part
+    from padiff.layers import Rule as Rule
+    from padiff.layers import Setting as Setting
+    from padiff.layers import Unit as Unit
     from padiff.mapping import LayerMap
-    from padiff.report import Figures, Finding, Note, Phase, Place, Report, Transfer, Verdict
+    from padiff.plugins import register_transfer
+    from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
     "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
     "contributions": "Metric Renderer SpecialTransfer",
-    "documented": "assign_weight auto_diff",
+    "documented": "add_special_init assign_weight auto_diff",
     "engine": "diff",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
@@ -57,7 +60,8 @@ _HOMES = {
     "isolation": "Remote remote",
     "layers": "CATALOGUE Kind Part Rule Setting Unit",
     "mapping": "LayerMap",
-    "report": "Figures Finding Note Phase Place Report Transfer Verdict",
+    "plugins": "register_transfer",
+    "report": "Figures Finding Measurement Note Phase Place Report Transfer Verdict",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -74,22 +78,16 @@ __all__ = [
     "Figures",
     "Finding",
     "ForwardError",
-    "Hook",
     "InputError",
-    "Kind",
     "LayerMap",
     "LiftError",
-    "Listener",
     "MappingError",
+    "Measurement",
     "Metric",
     "MissingFramework",
-    "Model",
-    "Module",
     "NotOffered",
     "Note",
     "PadiffError",
-    "Parameter",
-    "Part",
     "Phase",
     "Place",
     "PluginError",
@@ -97,21 +95,19 @@ __all__ = [
     "Remote",
     "Renderer",
     "Report",
-    "Rule",
-    "Setting",
     "SpecialTransfer",
-    "Tensor",
     "Transfer",
-    "Unit",
     "UnknownModel",
     "UnusableReference",
     "UnwatchableModel",
     "Verdict",
     "WorkerError",
+    "add_special_init",
     "assign_weight",
     "auto_diff",
     "diff",
     "hookimpl",
+    "register_transfer",
     "remote",
 ]
 
@@ -137,4 +133,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the public names."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -1,6 +1,6 @@
 """Match the calls of two runs: which call of the candidate does what a call of the reference does.
 
-1. What the user maps is fixed, and nothing inside of it is matched.
+1. What the user maps, or a special transfer ties, is fixed, and nothing inside of it is matched.
 2. Calls of modules whose parameters were matched anchor each other, in execution order.
 3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
 4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
@@ -26,7 +26,7 @@ BY_PLACE = "same kind, shapes and place"
 GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
 """Why two calls were tied, where that is a guess that forcing may refute."""
 
-MAPPED = "mapped by the user"
+MAPPED = "mapped by the user, or tied by a special transfer"
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _SAME = 1e-3
@@ -165,7 +165,7 @@ def align(
     reference: Trace, candidate: Trace, matches: Sequence[UnitMatch], fixed: Mapping[str, str] | None = None
 ) -> Alignment:
     """Match the calls of two traces. ``fixed`` maps reference module paths to candidate module paths."""
-    mapped = dict(fixed or {})
+    mapped = {**_special_pairs(matches, fixed or {}), **(fixed or {})}
     inside = {*_below(reference, mapped.keys()), *_below(candidate, mapped.values())}
     anchors = _Anchors(reference, candidate, matches, inside)
     pairs: dict[int, Pair] = {}
@@ -189,6 +189,21 @@ def align(
         [call for call in reference.calls if id(call) not in pairs],
         _not_in(candidate.calls, pairs),
     )
+
+
+def _special_pairs(matches: Sequence[UnitMatch], fixed: Mapping[str, str]) -> dict[str, str]:
+    """Return the modules that a special transfer ties: what is inside of them has no counterparts of its own."""
+    found = {}
+    for match in matches:
+        ours, theirs = match.reference.module.path, match.candidate.module.path
+        if match.reference.special is not None and not (_is_at(ours, fixed.keys()) or _is_at(theirs, fixed.values())):
+            found[ours] = theirs
+    return found
+
+
+def _is_at(path: str, tops: Collection[str]) -> bool:
+    """Return whether a path is one of some modules', or below."""
+    return any(not top or path == top or path.startswith(f"{top}.") for top in tops)
 
 
 def _not_in(calls: Sequence[Call], pairs: Mapping[int, Pair]) -> list[Call]:

@@ -36,11 +36,13 @@ from padiff.pairing import (
     pair_parameters,
     parameter_findings,
     put_back,
+    special_notes,
     values_of,
 )
 from padiff.progress import Progress, shown
 from padiff.record import Task, first_nonfinite, is_finite, nonfinite_inputs, record
 from padiff.report import Note, Report
+from padiff.special import Specials
 from padiff.store import ValueStore, temporary_store
 from padiff.trace import Trace
 from padiff.turn import turned
@@ -187,6 +189,7 @@ class _Engine:
         self.stack = stack
         self.pairing: Pairing | None = None
         self.measures = asked.measures
+        self.specials = Specials(*sides)
         self.outcome = Outcome(*sides, tasks, asked, resolved, self.measures)
 
     def step(self, step: int) -> None:
@@ -213,7 +216,7 @@ class _Engine:
         trace = record(self.reference, self.tasks[0], store)
         _check_reference(trace)
         if self.pairing is None:
-            self.pairing, free = self._pair(trace, store)
+            self.pairing, free = self.specials.retried(lambda: self._pair(trace, store))
             if self.asked.optimizers is not None:
                 # After the transfer, which stays; what steps do to buffers and gradients does not.
                 for model in (self.reference, self.candidate):
@@ -265,7 +268,7 @@ class _Engine:
         copied to it, and again only where its calls refute the guess.
         """
         fixed, transfer = self.resolved.pairs, self.asked.transfer
-        pairing = named_alike(self.reference, self.candidate, fixed)
+        pairing = named_alike(self.reference, self.candidate, fixed, self.specials)
         if pairing is None:
             pairing, free = self._ordered(trace, store)
         else:
@@ -280,18 +283,19 @@ class _Engine:
             rule=self.asked.rule,
             measures=self.measures,
         )
+        self.outcome.notes += special_notes(pairing, copied=transfer, backward=self.asked.backward)
         return pairing, free
 
     def _ordered(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
         """Match the parameters with the order of the calls, and copy them; return the candidate's free run too."""
         fixed, transfer = self.resolved.pairs, self.asked.transfer
-        guess = defined_alike(self.reference, self.candidate, fixed) if transfer else None
+        guess = defined_alike(self.reference, self.candidate, fixed, self.specials) if transfer else None
         before = [] if guess is None else values_of(guess)
         try:
             if guess is not None:
                 copy_parameters(guess)
             free = self._run_candidate(store)
-            pairing = pair_parameters(self.reference, self.candidate, trace, free, fixed)
+            pairing = pair_parameters(self.reference, self.candidate, trace, free, fixed, self.specials)
             right = not transfer or (guess is not None and guess.ties() == pairing.ties())
         except BaseException:
             put_back(before)
@@ -346,7 +350,7 @@ class _Engine:
         for path, key in trace.buffers.items():
             parameters[path].assign(trace.array(key))
         for _, link in self.pairing.links:
-            if link.reference.parameter.buffer:
+            if link.buffer:
                 copy_link(link)
 
     def report(self, notes: list[Note], seconds: float) -> Report:

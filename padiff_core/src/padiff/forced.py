@@ -34,10 +34,12 @@ class StateCheck:
     difference: Difference
     reference: Array
     """The reference's, in the candidate's orientation."""
-    candidate: Array
+    candidate: Array | None
+    """The candidate's, of buffers; gradients are as many as the parameters, and are not kept."""
     scale: float
     """Root mean square of the largest value of its kind in the same unit: what rounding is relative to."""
     close: bool | None = None
+    measured: tuple[Measurement, ...] = ()
 
 
 @attrs.frozen
@@ -102,9 +104,10 @@ def force(
         gradients: list[StateCheck] = []
         if task.backward:
             forcer.finish()
-            gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: p.gradient(), rule)
+            recorded = trace.parameter_gradients
+            gradients += _compare(matches, recorded, trace, lambda p: p.gradient(), rule, measure)
         reached = frozenset(path for path, p in parameters.items() if not p.buffer and p.gradient() is not None)
-        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule))
+        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule, measure))
     return Forced(
         forcer.checks,
         forcer.consumers,
@@ -124,16 +127,19 @@ def _compare(
     trace: Trace,
     read: Callable[[Parameter], Array | None],
     rule: Rule | None,
+    measure: Measure | None,
 ) -> Iterator[StateCheck]:
     for match in matches:
         pairs = [(link, _both(link, recorded, trace, read)) for link in match.links]
         known = [(link, *both) for link, both in pairs if both is not None]
         checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
         apart = [check for check in checks if not check[3].equal]
-        scale = max((_rms(ours) for _, ours, _, _ in checks), default=0.0) if apart else 0.0
+        scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
         for link, ours, theirs, found in apart:
             close = None if rule is None else rule(ours, theirs)
-            yield StateCheck(match, link, found, ours, np.array(theirs), scale, close)
+            measured = () if measure is None else measure(None, found, close, ours, theirs)
+            kept = np.array(theirs) if link.candidate.parameter.buffer else None
+            yield StateCheck(match, link, found, ours, kept, scale, close, measured)
 
 
 def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[InputCheck]:
@@ -151,17 +157,26 @@ def _both(
     link: Link, recorded: Mapping[str, int], trace: Trace, read: Callable[[Parameter], Array | None]
 ) -> tuple[Array, Array] | None:
     """Return the canonical values of both sides, zeros for a gradient that only one side has."""
-    key = recorded.get(link.reference.parameter.path)
+
+    def native(parameter: Parameter) -> Array | None:
+        key = recorded.get(parameter.path)
+        return None if key is None else trace.array(key)
+
+    if not link.buffer and not link.differentiated:
+        return None
+    ours = link.expected(native) if link.buffer else link.gradient(native)
     values = read(link.candidate.parameter)
-    ours = None if key is None else link.to_candidate(canonical(link.reference, trace.array(key)))
     theirs = None if values is None else canonical(link.candidate, values)
     if ours is None:
         return None if theirs is None or link.candidate.parameter.buffer else (np.zeros_like(theirs), theirs)
     if theirs is None:
-        return None if link.reference.parameter.buffer else (ours, np.zeros_like(ours))
+        return None if link.buffer else (ours, np.zeros_like(ours))
     return ours, theirs
 
 
-def _rms(array: Array) -> float:
-    flat = np.asarray(array, dtype=np.float32).ravel()
+def _scale(array: Array, apart: Difference) -> float:
+    """Return an array's root mean square, measured already where it is not equal to another."""
+    if np.isfinite(apart.scale):
+        return apart.scale
+    flat = np.asarray(array, dtype=np.float32).ravel(order="K")
     return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))

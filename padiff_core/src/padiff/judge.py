@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.adapter import Parameter
 from padiff.align import Alignment, Pair
 from padiff.alone import Alone, Bench
 from padiff.compare import Difference, difference
@@ -399,13 +400,16 @@ def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:
 def _of_parameter(
     check: StateCheck, table: Callable[[Alone], dict[str, Array]]
 ) -> Callable[[Alone, bool], Array | None]:
+    link = check.link
+
     def read(alone: Alone, ours: bool) -> Array | None:
-        held = check.link.reference if ours else check.link.candidate
-        native = next((table(alone)[path] for path in held.parameter.paths if path in table(alone)), None)
-        if native is None:
-            return None
-        values = canonical(held, native)
-        return check.link.to_candidate(values) if ours else values
+        def native(parameter: Parameter) -> Array | None:
+            return next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+
+        if ours:
+            return link.expected(native) if link.buffer else link.gradient(native)
+        values = native(link.candidate.parameter)
+        return None if values is None else canonical(link.candidate, values)
 
     return read
 

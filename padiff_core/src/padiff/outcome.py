@@ -25,7 +25,7 @@ from padiff.pairing import Pairing, half_tied
 from padiff.record import Task
 from padiff.report import Figures, Finding, Note, Phase, Place, Transfer, Verdict
 from padiff.settle import epsilon
-from padiff.trace import Trace
+from padiff.trace import Call, Trace
 
 __all__ = ["Outcome"]
 
@@ -60,6 +60,7 @@ class Outcome:
         """Turn what one step showed into findings, counts and notes."""
         judge, forward = judged.judge, judged.judge.forward()
         changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(pairing)
+        whole = {match.candidate.module.path for match in pairing.matches if match.candidate.special is not None}
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
         excuses = chance if self.asked.phase == "backward" else forward
@@ -69,7 +70,7 @@ class Outcome:
         found = []
         for suspicion in suspicions:
             ignored = self._is_ignored(suspicion.pair)
-            explained = suspicion.pair.candidate.path in changed and not suspicion.pair.candidate.children
+            explained = _is_explained(suspicion.pair.candidate, changed, whole)
             source = suspicion.verdict is Verdict.DIFFERS and not ignored and not explained
             found.append(finding_of(suspicion, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
         found += self._by_setting(judge, suspicions, step)
@@ -269,7 +270,9 @@ class Outcome:
             called = any(pair.candidate.module.native is match.candidate.module.native for pair in users)
             fine = any(id(pair) not in wrong for pair in users)
             # Where the code around a module uses its parameters (or nothing does) shows in their gradients.
-            used = called or any(link.reference.parameter.path in trace.parameter_gradients for link in match.links)
+            used = called or any(
+                held.parameter.path in trace.parameter_gradients for x in match.links for held in x.references
+            )
             for link in match.links:
                 parameter = link.candidate.parameter
                 if fine and used and parameter.path not in pairing.undecided:
@@ -290,6 +293,14 @@ class Outcome:
             settled=pairing.settled,
             buffers=len({id(link.candidate.parameter) for _, link in pairing.links if link.candidate.parameter.buffer}),
         )
+
+
+def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool:
+    """Return whether a call's own parameters are known to differ; those below it too, where it is taken as a whole."""
+    if call.path in whole:
+        below = f"{call.path}." if call.path else ""
+        return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
+    return call.path in changed and not call.children
 
 
 def _victims(alignment: Alignment, trace: Trace, free: Trace, found: Sequence[Finding], step: int) -> Iterator[Finding]:

@@ -16,17 +16,16 @@ from padiff.align import Pair
 from padiff.alone import Bench
 from padiff.compare import difference
 from padiff.explain import contrasts, in_words
+from padiff.links import Link, canonical, copy_link, view
 from padiff.measure import Measures
 from padiff.packed import Arrangement, Packing, find_packings
-from padiff.report import Figures, Finding, Phase, Place, Verdict
+from padiff.report import Figures, Finding, Note, Phase, Place, Verdict
 from padiff.settle import is_suspect
+from padiff.special import Specials
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit, units_of
 from padiff.weights import (
-    Link,
     UnitMatch,
-    canonical,
-    copy_link,
     execution_order,
     match_units,
     same_names,
@@ -44,6 +43,7 @@ __all__ = [
     "pair_parameters",
     "parameter_findings",
     "put_back",
+    "special_notes",
     "values_of",
 ]
 
@@ -89,9 +89,9 @@ class Pairing:
         return bool(self.packings or self.open)
 
 
-def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
+def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str], specials: Specials) -> Pairing | None:
     """Return the pairing where names alone give it and no layout is open: it needs no run."""
-    ours, theirs = units_of(reference), units_of(candidate)
+    ours, theirs = units_of(reference, specials.on(0)), units_of(candidate, specials.on(1))
     matches = None if fixed else same_names(ours, theirs)
     if matches is None:
         return None
@@ -99,9 +99,9 @@ def named_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) ->
     return None if pairing.ambiguous else pairing
 
 
-def defined_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) -> Pairing | None:
+def defined_alike(reference: Model, candidate: Model, fixed: Mapping[str, str], specials: Specials) -> Pairing | None:
     """Return the pairing in the order of definition where everything fits so: a guess, for a run to confirm."""
-    ours, theirs = units_of(reference), units_of(candidate)
+    ours, theirs = units_of(reference, specials.on(0)), units_of(candidate, specials.on(1))
     matches = None if fixed else same_order(ours, theirs)
     if matches is None:
         return None
@@ -110,16 +110,17 @@ def defined_alike(reference: Model, candidate: Model, fixed: Mapping[str, str]) 
 
 
 def pair_parameters(
-    reference: Model, candidate: Model, trace: Trace, probe: Trace, fixed: Mapping[str, str]
+    reference: Model, candidate: Model, trace: Trace, probe: Trace, fixed: Mapping[str, str], specials: Specials
 ) -> Pairing:
     """Match the parameters of two models by kind, shape, name and the order in which the runs used them."""
-    ours, theirs = execution_order(units_of(reference), trace), execution_order(units_of(candidate), probe)
+    ours = execution_order(units_of(reference, specials.on(0)), trace)
+    theirs = execution_order(units_of(candidate, specials.on(1)), probe)
     matches = (None if fixed else same_names(ours, theirs)) or match_units(ours, theirs, fixed)
     packings = find_packings((ours, trace), (theirs, probe), _homeless(ours, theirs, matches))
     if packings:
         gone = {id(unit) for packing in packings for unit in (packing.packed, *packing.members)}
-        rest = ([unit for unit in units if id(unit) not in gone] for units in (ours, theirs))
-        matches = match_units(*rest, fixed) + [match for packing in packings for match in packing.matches]
+        mine, yours = ([unit for unit in units if id(unit) not in gone] for units in (ours, theirs))
+        matches = match_units(mine, yours, fixed) + [match for packing in packings for match in packing.matches]
     return Pairing(ours, theirs, matches, packings)
 
 
@@ -244,7 +245,7 @@ def _distance(packing: Packing, arrangement: Arrangement) -> float:
 
 
 def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
-    covered = {id(held.parameter) for _, link in pairing.links for held in (link.reference, link.candidate)}
+    covered = {id(held.parameter) for _, link in pairing.links for held in (*link.references, link.candidate)}
     partner = {id(m.reference): m.candidate for m in pairing.matches}
     partner |= {id(m.candidate): m.reference for m in pairing.matches}
     for units, ours in ((pairing.reference, True), (pairing.candidate, False)):
@@ -317,8 +318,10 @@ def _apart(
     links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None, measures: Measures
 ) -> Iterator[Finding]:
     for match, link in links:
-        ours = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
+        ours = link.expected(view)
         theirs = canonical(link.candidate, link.candidate.parameter.view())
+        if ours is None:
+            continue  # a function wrote to the module itself: there is nothing to compare with
         # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
         exact = None if copied else rule
         if _is_close(ours, theirs, exact):
@@ -355,6 +358,30 @@ def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
     return not is_suspect(difference(ours, theirs), narrower)
 
 
+def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator[Note]:
+    """Yield what special transfers leave uncompared: values that only a copy tells, gradients that nothing tells."""
+    for match in pairing.matches:
+        row = match.reference.special
+        links = [link for link in match.links if not link.buffer]
+        if row is None or not links:
+            continue
+        places = (Place(unit.module.path, unit.module.class_name) for unit in (match.reference, match.candidate))
+        reference, candidate = places
+        said = f"the special transfer {row.label}"
+        if not copied and links[0].expected(view) is None:
+            yield Note(f"its parameters are not compared: {said} writes to the module itself", reference, candidate)
+        untold = [link.role for link in links if not link.differentiated] if backward else []
+        if untold:
+            names = ", ".join(untold[:_NAMED]) + (f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else "")
+            why = "writes to the module itself" if row.item.takes == "modules" else "does more than rearrange"
+            text = f"gradients of {names} are not compared: {said} {why}, and names no gradients"
+            yield Note(text, reference, candidate)
+
+
+_NAMED = 3
+"""How many parameters a note lists by name."""
+
+
 def half_tied(pairing: Pairing) -> set[str]:
     """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
     links = list(pairing.links)
@@ -369,7 +396,7 @@ def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> lis
     groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
-        if not held.part.partial:
+        if link.single and not held.part.partial:
             groups.setdefault(id(held.parameter), []).append((match, link))
     return list(groups.values())
 

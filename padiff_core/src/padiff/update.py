@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model
+from padiff.adapter import Adapter, Model, Parameter
 from padiff.compare import difference
+from padiff.links import Link, canonical, copy_link, view
 from padiff.measure import Measures
 from padiff.pairing import is_ignored
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import epsilon
 from padiff.trace import Trace
-from padiff.weights import Link, UnitMatch, canonical, copy_link
+from padiff.weights import UnitMatch
 
 __all__ = ["step_both"]
 
@@ -45,15 +46,15 @@ def step_both(
     candidate's array (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
     The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
-    links = [(match, link) for match in matches for link in match.links if not link.reference.parameter.buffer]
-    before = {id(link): np.array(_ours(link)) for _, link in links}
+    links = [(match, link) for match in matches for link in match.links if not link.buffer]
+    before = {id(link): np.array(_ours(link)) for _, link in links if link.differentiated}
     _give_gradients(reference, links, trace)
     for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):
         model.step(optimizer)
     cause = _contrast(reference.adapter, candidate.adapter, optimizers)
     found = []
     for match, link in links:
-        if not is_ignored(match, link, ignored):
+        if link.differentiated and not is_ignored(match, link, ignored):
             finding = _judge(match, link, before[id(link)], cause, step, rule, measures or Measures())
             found += [] if finding is None else [finding]
         copy_link(link)
@@ -61,7 +62,8 @@ def step_both(
 
 
 def _ours(link: Link) -> Array:
-    return link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
+    values = link.expected(view)
+    return canonical(link.candidate, link.candidate.parameter.view()) if values is None else values
 
 
 def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> None:
@@ -69,14 +71,18 @@ def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], t
         key = trace.parameter_gradients.get(path)
         if not parameter.buffer:
             parameter.set_gradient(None if key is None else trace.array(key))
+
+    def recorded(parameter: Parameter) -> Array | None:
+        key = trace.parameter_gradients.get(parameter.path)
+        return None if key is None else trace.array(key)
+
     packed: dict[int, Array] = {}
     for _, link in links:
-        key = trace.parameter_gradients.get(link.reference.parameter.path)
+        values = link.gradient(recorded) if link.differentiated else None
         parameter = link.candidate.parameter
-        if key is None:
+        if values is None:
             parameter.set_gradient(None)
             continue
-        values = link.to_candidate(canonical(link.reference, trace.array(key)))
         native = packed.setdefault(id(parameter), np.zeros(parameter.shape, values.dtype))
         link.candidate.part.write(native, values)
         parameter.set_gradient(native)

@@ -11,11 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.explain import settings_of
+from padiff.links import Link, canonical, copy_link, special_links
 from padiff.names import agreement, renumbered, similarity
 from padiff.trace import Trace
 from padiff.units import Held, HeldUnit
 
-__all__ = ["Link", "UnitMatch", "canonical", "execution_order", "match_units", "same_names", "same_order", "transfer"]
+__all__ = [
+    "Link",
+    "UnitMatch",
+    "canonical",
+    "copy_link",
+    "execution_order",
+    "match_units",
+    "same_names",
+    "same_order",
+    "transfer",
+]
 
 Array = NDArray[Any]
 
@@ -25,26 +36,6 @@ _NAME_WEIGHT = 1.0
 _SURE_WEIGHT = 0.1
 _SETTINGS_WEIGHT = 0.3
 _NEVER = -99
-
-
-@attrs.define(eq=False)
-class Link:
-    """Tie one role of a reference unit to one of a candidate unit.
-
-    ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave both layouts
-    possible, so that forcing must choose.
-    """
-
-    role: str
-    reference: Held
-    candidate: Held
-    transposed: bool = False
-    open: bool = False
-
-    def to_candidate(self, array: Array) -> Array:
-        """Return a canonical array of the reference in the candidate's orientation and rank: a view."""
-        turned = array.T if self.transposed else array
-        return turned if turned.ndim == len(self.candidate.shape) else turned.reshape(self.candidate.shape)
 
 
 @attrs.define(eq=False)
@@ -72,6 +63,9 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
     be broadcast) may be left out.
     """
+    if reference.special is not None or candidate.special is not None:
+        fits = reference.special is candidate.special
+        return (_FULL, special_links(reference, candidate)) if fits else (0.0, [])
     known = reference.kind is not None and candidate.kind is not None
     if known:
         same = reference.kind == candidate.kind
@@ -202,6 +196,8 @@ def _named(units: Sequence[HeldUnit]) -> list[str]:
 
 def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     """Return how well two units fit: their roles first, then how many hyper-parameters agree; 0 where they cannot."""
+    if reference.special is not None and reference.special is candidate.special:
+        return _FULL  # what its function gives is asked for once the partners are known
     fit = link_roles(reference, candidate)[0]
     ours, theirs = settings_of(reference.module), settings_of(candidate.module)
     shared = ours.keys() & theirs.keys()
@@ -316,11 +312,6 @@ def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> lis
     return found
 
 
-def canonical(held: Held, native: Array) -> Array:
-    """Return the canonical array of a role, given its parameter's native values (or gradient)."""
-    return held.part.read(native)
-
-
 def transfer(matches: Sequence[UnitMatch]) -> int:
     """Copy every linked role from the reference to the candidate; return how many were copied."""
     count = 0
@@ -329,16 +320,3 @@ def transfer(matches: Sequence[UnitMatch]) -> int:
             copy_link(link)
             count += 1
     return count
-
-
-def copy_link(link: Link) -> None:
-    """Copy one role from the reference's parameter to the candidate's."""
-    values = link.to_candidate(canonical(link.reference, link.reference.parameter.view()))
-    part, parameter = link.candidate.part, link.candidate.parameter
-    if part.permuted:
-        native = values if part.transpose is None else values.transpose(np.argsort(part.transpose))
-        parameter.assign(native)
-        return
-    native = np.array(parameter.view(), order="C")
-    part.write(native, values)
-    parameter.assign(native)

@@ -10,6 +10,7 @@ from padiff.documented._lines import say
 from padiff.mapping import LayerMap, resolve
 from padiff.pairing import Pairing, copy_parameters, named_alike, parameter_findings
 from padiff.plugins import adapter_for
+from padiff.special import Specials
 from padiff.units import units_of
 from padiff.weights import match_units
 
@@ -47,12 +48,18 @@ def assign_weight(
         first, second = second, first
     reference, candidate = (adapter_for(model).wrap(model) for model in (first, second))
     resolved = resolve(layer_map or None, reference, candidate)
-    pairing = named_alike(reference, candidate, resolved.pairs) or Pairing(
-        ours := units_of(reference),
-        theirs := units_of(candidate),
-        match_units(ours, theirs, resolved.pairs),
-    )
-    copy_parameters(pairing)
+    specials = Specials(reference, candidate)
+
+    def copied() -> Pairing:
+        pairing = named_alike(reference, candidate, resolved.pairs, specials) or Pairing(
+            ours := units_of(reference, specials.on(0)),
+            theirs := units_of(candidate, specials.on(1)),
+            match_units(ours, theirs, resolved.pairs),
+        )
+        copy_parameters(pairing)
+        return pairing
+
+    pairing = specials.retried(copied)
     missing = parameter_findings(pairing, resolved.ignored, copied=True, backward=False)
     if missing:
         lines = (f"    {finding.what}: {'; '.join(finding.evidence)}" for finding in missing)

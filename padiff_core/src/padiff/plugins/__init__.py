@@ -11,6 +11,7 @@ from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
+from padiff.plugins._registered import register_transfer, transfers
 from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "load",
     "loaded",
     "principal",
+    "register_transfer",
     "rendered",
     "renderer",
     "renderer_for",
     "reset",
     "told",
+    "transfers",
 ]

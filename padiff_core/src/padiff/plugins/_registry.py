@@ -42,6 +42,8 @@ class Row:
     missing: bool = False
     """Whether that was for want of the framework."""
     adapter: Adapter | None = None
+    given: bool = False
+    """Whether it is the user's own, and no plugin's."""
 
     @property
     def label(self) -> str:

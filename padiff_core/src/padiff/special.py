@@ -1,0 +1,283 @@
+"""Apply special transfers: functions that turn one module's parameters into another's, where no table can.
+
+They come from plugins (``padiff_transfers()``) and from the user (`register_transfer`). What a function gives is
+checked before anything is copied, and whether it only rearranges is found out by trying, not assumed.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Model, Module, Parameter
+from padiff.contributions import SpecialTransfer
+from padiff.errors import PluginError, PluginWarning
+from padiff.plugins import Row, told, transfers
+
+__all__ = ["Relation", "SpecialFailed", "Specials"]
+
+Array = NDArray[Any]
+T = TypeVar("T")
+Native = Callable[[Parameter], Array | None]
+"""Reads of a parameter its values, or its gradient, in the framework's own layout."""
+
+_HOOK = "padiff_transfers()"
+_MOST = 1 << 26
+"""Elements of a module up to which it is tried whether a function only rearranges: a few copies in float64."""
+
+
+class SpecialFailed(PluginError):
+    """Say that a special transfer raised, or gave what does not fit."""
+
+    def __init__(self, row: Row, why: str) -> None:
+        hint = f"mend {row.distribution}, or uninstall it; without it the parameters are matched as usual."
+        if row.given:
+            hint = "mend the function that was registered with padiff.register_transfer, or take it back."
+        super().__init__(f"the special transfer {row.label} of {_HOOK} {why}.\nHint: {hint}")
+        self.row = row
+
+
+class Specials:
+    """Hold the special transfers that concern two models; the user's own come first."""
+
+    def __init__(self, reference: Model, candidate: Model) -> None:
+        self._frameworks = reference.adapter.name, candidate.adapter.name
+        classes = [sorted({m.class_name for m in model.modules().values()}) for model in (reference, candidate)]
+        rows = [row for row in transfers() if all(self._fitting(row, side, classes[side]) for side in (0, 1))]
+        self._rows = list(self._uncontested(rows, classes))
+
+    def _fitting(self, row: Row, side: int, classes: Sequence[str]) -> list[str]:
+        special: SpecialTransfer = row.item
+        return [name for name in classes if special.fits(side, self._frameworks[side], name)]
+
+    def _uncontested(self, rows: Sequence[Row], classes: Sequence[Sequence[str]]) -> Iterator[Row]:
+        """Yield the transfers but for those of two plugins that concern the same two classes: neither is taken."""
+        for row in rows:
+            rivals = [other for other in rows if other is not row and self._overlap(row, other, classes)]
+            if not rivals:
+                yield row
+            elif rows.index(row) < min(map(rows.index, rivals)):
+                names = " and ".join(one.label for one in (row, *rivals))
+                msg = (
+                    f"{1 + len(rivals)} special transfers concern the same classes: {names}; none of them is used.\n"
+                    f"Hint: pip uninstall all but one of {', '.join(one.distribution for one in (row, *rivals))}."
+                )
+                warnings.warn(msg, PluginWarning, stacklevel=2)
+
+    def _overlap(self, row: Row, other: Row, classes: Sequence[Sequence[str]]) -> bool:
+        if row.given or other.given:
+            return False
+        both = ([set(self._fitting(one, side, classes[side])) for one in (row, other)] for side in (0, 1))
+        return all(ours & theirs for ours, theirs in both)
+
+    def on(self, side: int) -> Callable[[Module], Row | None]:
+        """Return what tells the special transfer that a module of one side (0 the reference's) belongs to."""
+
+        def special_of(module: Module) -> Row | None:
+            return next((row for row in self._rows if self._fitting(row, side, [module.class_name])), None)
+
+        return special_of
+
+    def retried(self, attempt: Callable[[], T]) -> T:
+        """Return what an attempt gives; where a plugin's transfer fails in it, attempt again without."""
+        while True:
+            try:
+                return attempt()
+            except SpecialFailed as failed:
+                self.drop(failed)
+
+    def drop(self, failed: SpecialFailed) -> None:
+        """Go on without a plugin's transfer that failed, with a warning; the user's own is an error."""
+        if failed.row.given or failed.row not in self._rows:
+            raise failed
+        self._rows.remove(failed.row)
+        warnings.warn(str(failed), PluginWarning, stacklevel=2)
+
+
+class Relation:
+    """Tie two modules by a special transfer: which parameters it reads, which it gives, and what their values are.
+
+    ``ours`` and ``theirs`` are all parameters and buffers of both modules by their names below them. Raises
+    `SpecialFailed` where the function fails or gives what does not fit.
+    """
+
+    def __init__(
+        self,
+        row: Row,
+        modules: tuple[Module, Module],
+        ours: Mapping[str, Parameter],
+        theirs: Mapping[str, Parameter],
+    ) -> None:
+        self.row = row
+        self.special: SpecialTransfer = row.item
+        self._modules = modules
+        self._ours = dict(ours)
+        self._theirs = dict(theirs)
+        self._read: set[str] = set(ours)
+        self._differentiated: frozenset[str] | None = None
+        self.names = tuple(theirs)
+        """The names of the candidate's parameters that are copied."""
+        if self.special.takes == "modules":
+            self._check_local()
+        else:
+            self._read = set()
+            self.names = tuple(self.values(_view) or ())
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Return the names of the reference's parameters that the function looked at."""
+        return frozenset(self._read)
+
+    def values(self, native: Native) -> dict[str, Array] | None:
+        """Return what the candidate's parameters must be, by name, in its own layout; None where only a copy tells."""
+        if self.special.takes == "modules":
+            return None
+        return self._given_by(self.special.function, {name: native(p) for name, p in self._ours.items()})
+
+    def gradients(self, native: Native) -> dict[str, Array]:
+        """Return what the gradients of the candidate's parameters must be, of those that can be told."""
+        arrays = {name: native(p) for name, p in self._ours.items() if not p.buffer}
+        if all(array is None for array in arrays.values()) or not self.differentiated:
+            return {}
+        zeros = {name: np.zeros(p.shape, np.float32) for name, p in self._ours.items() if arrays.get(name) is None}
+        try:
+            found = self._given_by(self.special.gradients or self.special.function, {**arrays, **zeros})
+        except SpecialFailed as failed:
+            if self.row.given:
+                raise
+            self._differentiated = frozenset()
+            warnings.warn(f"{failed}", PluginWarning, stacklevel=2)
+            return {}
+        return {name: array for name, array in found.items() if name in self.differentiated}
+
+    @property
+    def differentiated(self) -> frozenset[str]:
+        """Return the names of the candidate's parameters whose gradients can be told."""
+        if self._differentiated is None:
+            self._differentiated = frozenset(self._told())
+        return self._differentiated
+
+    def _told(self) -> set[str]:
+        trained = {name for name in self.names if not self._theirs[name].buffer}
+        if self.special.gradients is not None:
+            return trained
+        return set() if self.special.takes == "modules" else trained & self._rearranged()
+
+    def copy(self) -> None:
+        """Let a function that takes the modules write the candidate's parameters itself."""
+        try:
+            self.special.function(*(module.native for module in self._modules))
+        except Exception as error:
+            raise self._failed(told(error)) from error
+
+    def _rearranged(self) -> set[str]:
+        """Return the names whose every element is one of the reference's, that nothing else takes.
+
+        Found out with numbers that are all different, twice: what moves as it did does not depend on the values.
+        """
+        total = sum(_size(parameter) for parameter in self._ours.values())
+        if total > _MOST:
+            return set()
+        numbers = np.arange(1, total + 1)
+        others = total + 1 + np.random.default_rng(0).permutation(total)
+        try:
+            first, second = (self._given_by(self.special.function, self._filled(v)) for v in (numbers, others))
+        except SpecialFailed:
+            return set()
+        places, taken = {}, np.zeros(total, np.int64)
+        for name, array in first.items():
+            found = np.asarray(array, np.float64).ravel()
+            inside = (found >= 1) & (found <= total) & (found == np.floor(found))
+            index = found[inside].astype(np.intp) - 1
+            taken += np.bincount(index, minlength=total)
+            if inside.all() and _same(second.get(name), others[index]):
+                places[name] = index
+        return {name for name, index in places.items() if (taken[index] == 1).all()}
+
+    def _filled(self, numbers: NDArray[Any]) -> dict[str, Array]:
+        filled, start = {}, 0
+        for name, parameter in self._ours.items():
+            size = _size(parameter)
+            filled[name] = numbers[start : start + size].astype(np.float64).reshape(parameter.shape)
+            start += size
+        return filled
+
+    def _given_by(self, function: Callable[..., Any], arrays: Mapping[str, Array | None]) -> dict[str, Array]:
+        watched = _Watched({name: _read_only(array) for name, array in arrays.items() if array is not None})
+        try:
+            given = function(watched)
+        except Exception as error:
+            raise self._failed(told(error)) from error
+        self._read |= watched.read
+        if not isinstance(given, Mapping):
+            why = f"gave a {type(given).__qualname__}; expected a dict of arrays by name"
+            raise self._failed(why)
+        return {str(name): self._checked(name, value) for name, value in given.items()}
+
+    def _checked(self, name: Any, value: Any) -> Array:
+        parameter = self._theirs.get(name)
+        if parameter is None:
+            known = ", ".join(map(repr, self._theirs))
+            why = f"gave {name!r}, and the candidate's module has {known}"
+            raise self._failed(why)
+        array = np.asarray(value)
+        if array.shape != parameter.shape or array.dtype.kind not in "biufcV":
+            seen = f"{array.dtype.name}{list(array.shape)}"
+            why = f"gave {seen} for {name!r}; expected numbers of shape {list(parameter.shape)}"
+            raise self._failed(why)
+        return array
+
+    def _check_local(self) -> None:
+        for module, side in zip(self._modules, ("reference", "candidate"), strict=True):
+            if type(module.native).__module__.startswith("padiff."):
+                why = f"takes the modules themselves, and the {side}'s is in another process, of which only arrays come"
+                raise self._failed(why)
+
+    def _failed(self, why: str) -> SpecialFailed:
+        ours, theirs = (f"{m.path or 'the root'!r} ({m.class_name})" for m in self._modules)
+        return SpecialFailed(self.row, f"{why}, for the reference's {ours} and the candidate's {theirs}")
+
+
+class _Watched(Mapping[str, Array]):
+    """Hand out arrays, and remember which were asked for."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Array:
+        array = self._arrays[name]
+        self.read.add(name)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: {a.dtype.name}{list(a.shape)}' for name, a in self._arrays.items())}}}"
+
+
+def _size(parameter: Parameter) -> int:
+    return math.prod(parameter.shape)
+
+
+def _view(parameter: Parameter) -> Array:
+    return parameter.view()
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _same(array: Array | None, expected: NDArray[Any]) -> bool:
+    return array is not None and np.array_equal(np.asarray(array, np.float64).ravel(), expected)
