@@ -1,7 +1,7 @@
-"""Test adapters and models: the suite that specifies the adapter interface, and an assertion about two models.
+"""Test adapters and models: the suite that specifies the adapter interface, and help for tests of one's own.
 
 `AdapterTests` is inherited by an adapter's own tests, with a factory or two; docs/adapters.md shows how. It needs
-pytest (``pip install padiff-core[testing]``); `assert_aligned` does not.
+pytest (``pip install padiff-core[testing]``); the rest does not.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from padiff.testing._aligned import assert_aligned
+    from padiff.testing._fault import fault
     from padiff.testing._log import Log
     from padiff.testing._suite import AdapterTests
 
-_HOME = {"AdapterTests": "_suite", "Log": "_log", "assert_aligned": "_aligned"}
+_HOME = {"AdapterTests": "_suite", "Log": "_log", "assert_aligned": "_aligned", "fault": "_fault"}
 
-__all__ = ["AdapterTests", "Log", "assert_aligned"]
+__all__ = ["AdapterTests", "Log", "assert_aligned", "fault"]
 
 
 def __getattr__(name: str) -> Any:
