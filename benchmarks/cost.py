@@ -3,8 +3,9 @@
 Run ``python benchmarks/cost.py`` (``resnet50``, ``encoder`` or ``all``; ``--json`` for a machine, ``--repeats``).
 
 CPU seconds count all threads of the process. One process builds the pair, runs it plainly and under a default
-``diff`` once to warm up, then takes turns: plain, diff, plain, diff, ...; each figure is the median. "Plain" is what
-a user would write: both models forward and backward, reference first, with gradients for inputs and parameters.
+``diff`` once to warm up (told as the first turn), then takes turns: plain, diff, plain, diff, ...; each figure is the
+median. "Plain" is what a user would write: both models forward and backward, reference first, with gradients for inputs
+and parameters.
 Worker threads sleep while they wait (``OMP_WAIT_POLICY=PASSIVE``, unless set otherwise): spinning threads would
 count as work, and on a busy machine outweigh it.
 
@@ -99,19 +100,19 @@ def measured_cpu(pair: str, repeats: int) -> dict[str, Any]:
     cpu: dict[str, list[float]] = {name: [] for name in runs}
     wall: dict[str, list[float]] = {name: [] for name in runs}
     verdict = {}
-    for turn in range(repeats + 1):
+    for _ in range(repeats + 1):
         for name, run in runs.items():
             start = time.process_time(), time.perf_counter()
             report = run()
             spent = time.process_time() - start[0], time.perf_counter() - start[1]
-            if turn:  # the first only warms up
-                cpu[name].append(spent[0])
-                wall[name].append(spent[1])
+            cpu[name].append(spent[0])
+            wall[name].append(spent[1])
             if name == "diff":
                 verdict = {"aligned": report.aligned, "counts": dict(report.counts)}
     return {
-        "cpu_seconds": {name: statistics.median(values) for name, values in cpu.items()},
-        "wall_seconds": {name: statistics.median(values) for name, values in wall.items()},
+        "first_cpu_seconds": {name: values[0] for name, values in cpu.items()},
+        "cpu_seconds": {name: statistics.median(values[1:]) for name, values in cpu.items()},
+        "wall_seconds": {name: statistics.median(values[1:]) for name, values in wall.items()},
         "cpu_runs": cpu,
         **verdict,
     }
@@ -139,12 +140,9 @@ def child(*arguments: str) -> Any:
 def measure(pair: str, repeats: int) -> dict[str, Any]:
     """Return all figures of a pair."""
     figures: dict[str, Any] = child("cpu", pair, str(repeats))
-    rss = {run: [child("rss", pair, run) for _ in range(repeats)] for run in ("plain", "diff")}
-    figures["rss_mb"] = {run: statistics.median(values) for run, values in rss.items()}
-    figures["ratios"] = {
-        "cpu": figures["cpu_seconds"]["diff"] / figures["cpu_seconds"]["plain"],
-        "rss": figures["rss_mb"]["diff"] / figures["rss_mb"]["plain"],
-    }
+    figures["rss_mb"] = {run: child("rss", pair, run) for run in ("plain", "diff")}
+    named = {"first": "first_cpu_seconds", "cpu": "cpu_seconds", "rss": "rss_mb"}
+    figures["ratios"] = {short: figures[name]["diff"] / figures[name]["plain"] for short, name in named.items()}
     return figures
 
 
@@ -168,13 +166,15 @@ def machine() -> dict[str, str]:
 
 def table(pair: str, figures: dict[str, Any]) -> str:
     """Return the figures of a pair as text."""
-    cpu, rss, ratios = figures["cpu_seconds"], figures["rss_mb"], figures["ratios"]
+    cpu, first, rss = figures["cpu_seconds"], figures["first_cpu_seconds"], figures["rss_mb"]
+    ratios = figures["ratios"]
     counts = ", ".join(f"{count} {verdict}" for verdict, count in figures["counts"].items())
     return "\n".join(
         [
             TITLES[pair],
             f"{'':14}{'plain':>10}{'diff':>10}{'ratio':>8}{'aim':>8}",
             f"{'CPU seconds':14}{cpu['plain']:10.2f}{cpu['diff']:10.2f}{ratios['cpu']:8.2f}{AIMS['cpu']:8.1f}",
+            f"{'  first turn':14}{first['plain']:10.2f}{first['diff']:10.2f}{ratios['first']:8.2f}",
             f"{'peak RSS, MB':14}{rss['plain']:10.0f}{rss['diff']:10.0f}{ratios['rss']:8.2f}{AIMS['rss']:8.1f}",
             f"verdict: {'aligned' if figures['aligned'] else 'parted'} (calls: {counts})",
         ]
