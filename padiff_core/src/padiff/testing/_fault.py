@@ -46,7 +46,8 @@ def fault(model: Any, path: str, change: Callable[[Array], Array]) -> Iterator[N
     adapter = adapter_for(model)
     wrapped = adapter.wrap(model)
     if path not in wrapped.modules():
-        msg = f"{type(model).__qualname__} has no module {path!r}.\nHint: one of {', '.join(map(repr, wrapped.modules()))}."
+        known = ", ".join(map(repr, wrapped.modules()))
+        msg = f"{type(model).__qualname__} has no module {path!r}.\nHint: one of {known}."
         raise MappingError(msg)
     with wrapped.attach(_Fault(adapter, path, change)):
         yield

@@ -20,6 +20,7 @@ class KindTests(Harness):
     """Speak the catalogue's language, class by class."""
 
     feature: ClassVar[str] = "table of kinds"
+    _examples: ClassVar[list[Any]]
 
     def ranges(self) -> dict[str, list[Any]]:
         """Run over the table's entries, the framework's own classes among them, and the examples."""
@@ -28,8 +29,15 @@ class KindTests(Harness):
             **super().ranges(),
             "entry": sorted(self.adapter.table),
             "own_class": sorted(name for name in self.adapter.table if name.startswith(own)),
-            "example": list(self.examples()),
+            "example": self._given(),
         }
+
+    @classmethod
+    def _given(cls) -> list[Any]:
+        """Return the examples, made once."""
+        if "_examples" not in cls.__dict__:
+            cls._examples = list(cls().examples())
+        return cls._examples
 
     def test_the_table_is_not_empty(self) -> None:
         """An adapter knows at least its framework's linear layer; a subclass of a class in the table is of its kind."""
@@ -59,7 +67,7 @@ class KindTests(Harness):
         if own_class in self.unmakeable:
             assert _made(cls) is None, f"{own_class} can be made here: take it out of unmakeable"
             return
-        native = next((one for one in self.examples() if type(one) is cls), None) or _made(cls)
+        native = next((one for one in self._given() if type(one) is cls), None) or _made(cls)
         assert native is not None, f"no example of {own_class}: let examples() give one"
         self.check(native)
 
