@@ -17,7 +17,7 @@ from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter
 from padiff.errors import InputError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_mindspore import autograd, state
-from padiff_mindspore.kinds import note_size
+from padiff_mindspore.spelling import note_size
 from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype, overwrite
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
