@@ -58,8 +58,9 @@ class Channel:
         self.wire = wire
         self.connection = connection
         self._serve = serve
-        self._notes = {"settle": wire.settle, "retire": wire.retire, **notes}
-        self._told = told
+        self._own_notes = {"settle": wire.settle, "retire": wire.retire}
+        self._notes = notes
+        self.told = told
         self._raised = raised
         self._lock = threading.RLock()
         self._outbox: list[tuple[str, tuple[Any, ...]]] = []
@@ -79,10 +80,11 @@ class Channel:
                 kind, body = self._receive()
                 if kind == _ASK:
                     self._answer(body)
-                elif kind == _ANSWER:
-                    return body
-                else:
+                elif kind == _FAIL:
                     raise self._raised(body)
+                else:
+                    self._raise_trouble()
+                    return body
 
     def note(self, name: str, *arguments: Any) -> None:
         """Tell the other end something with the next message."""
@@ -104,15 +106,19 @@ class Channel:
 
     def _answer(self, body: list[Any]) -> None:
         try:
-            if self._trouble is not None:
-                trouble, self._trouble = self._trouble, None
-                raise trouble
+            self._raise_trouble()
             # No name here may keep the arguments: what they hold is given back with the answer.
             self._send(_ANSWER, self._serve[body[0]](*body.pop()))
         except (Gone, Silent):
             raise
         except (Exception, SystemExit) as error:
-            self._send(_FAIL, self._told(error))
+            self._send(_FAIL, self.told(error))
+
+    def _raise_trouble(self) -> None:
+        """Raise what a note gave rise to."""
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
 
     def _send(self, kind: int, body: Any) -> None:
         for collect in self._collectors:
@@ -149,7 +155,7 @@ class Channel:
         messages = self.wire.unpack(memoryview(data)[start:], segments)
         for name, arguments in next(messages):
             try:
-                self._notes[name](*arguments)
+                (self._own_notes.get(name) or self._notes[name])(*arguments)
             except Exception as error:
                 self._trouble = self._trouble or error
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,13 +15,17 @@ from padiff.errors import InputError
 from padiff.extent import Extent
 from padiff.isolation._references import referred
 from padiff.isolation._session import Session
+from padiff.isolation._shelf import Readings, Shelf
 from padiff.isolation._standin import StandIn, TensorStandIn
-from padiff.layers import Rule, Setting, Unit
+from padiff.layers import Rule, Setting
 from padiff.trace import Frame
 
 __all__ = ["RemoteAdapter", "RemoteModel"]
 
 Array = NDArray[Any]
+
+_WIDEST = 8
+"""Bytes of an element, at most, but for complex ones."""
 
 
 class RemoteTensor(Tensor):
@@ -79,7 +84,8 @@ class RemoteTensor(Tensor):
         """Call back with the gradient."""
         session = self.native._session
         number = session.callback(lambda about: callback(RemoteTensor(session.tensor(about))))
-        return _hook(session, session.request("on_gradient", self.native, number), number)
+        session.note("on_gradient", self.native, number)
+        return _hook(session, number)
 
     def swapped(self, array: Array) -> TensorStandIn:
         """Return the stand-in of a tensor with the array's bits."""
@@ -87,9 +93,9 @@ class RemoteTensor(Tensor):
         return session.tensor(session.request("swapped", self.native, array))
 
 
-def _hook(session: Session, hook: int, *callbacks: int) -> Hook:
+def _hook(session: Session, *callbacks: int) -> Hook:
     def close() -> None:
-        session.note("close", hook)
+        session.note("close", callbacks[0])
         session.forget(*callbacks)
 
     return Hook(close)
@@ -98,10 +104,12 @@ def _hook(session: Session, hook: int, *callbacks: int) -> Hook:
 class RemoteParameter(Parameter):
     """Wrap the stand-in of a parameter's own wrapper there."""
 
-    def __init__(self, session: Session, about: tuple[Any, ...]) -> None:
-        named, path, paths, buffer, self._dtype, self._trainable, self._shape, self._extent = about
+    def __init__(self, session: Session, about: tuple[Any, ...], shelf: Shelf) -> None:
+        named, path, paths, buffer, self._dtype, self._trainable, self._shape = about
         super().__init__(path, session.object(named), buffer=buffer, paths=paths)
         self._session = session
+        self._shelf = shelf
+        shelf.add(self.native, 0 if isinstance(self._shape, str) else math.prod(self._shape) * _WIDEST)
 
     @property
     def dtype(self) -> str:
@@ -122,12 +130,12 @@ class RemoteParameter(Parameter):
 
     def view(self) -> Array:
         """Return the values, in shared memory."""
-        values: Array = self._session.request("view", self.native)
+        values: Array = self._shelf.take("view", self.native)
         return values
 
     def extent(self) -> Extent | None:
         """Return the addresses of its values there."""
-        found: Extent | None = self._extent
+        found: Extent | None = self._shelf.take("extent", self.native)
         return found
 
     def assign(self, array: Array) -> None:
@@ -136,7 +144,7 @@ class RemoteParameter(Parameter):
 
     def gradient(self) -> Array | None:
         """Return the gradient, in shared memory."""
-        values: Array | None = self._session.request("gradient", self.native)
+        values: Array | None = self._shelf.take("gradient", self.native)
         return values
 
     def set_gradient(self, array: Array | None) -> None:
@@ -147,12 +155,10 @@ class RemoteParameter(Parameter):
 class RemoteModule(Module):
     """Wrap the stand-in of a module; hyper-parameters are read there when they are asked for."""
 
-    def __init__(self, path: str, native: StandIn, about: Mapping[str, Any], session: Session) -> None:
-        self._session = session
+    def __init__(self, path: str, native: StandIn, about: Mapping[str, Any], readings: Readings) -> None:
         self._about = about
-        self._readings: dict[str, tuple[Any, Any]] = {}
         self.mode = False
-        super().__init__(path, native, self._rule() if about["kind"] else None)
+        super().__init__(path, native, _rule(path, about, readings) if about["kind"] else None)
         self._forward = _forward(*about["forward"])
 
     @property
@@ -176,25 +182,15 @@ class RemoteModule(Module):
         name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
         return any(name in (known, known.rpartition(".")[2]) for known in self._about["classes"])
 
-    def _rule(self) -> Rule:
-        """Return a rule whose settings and units come from the worker."""
 
-        def units(native: Any) -> Mapping[str, Unit]:
-            found: Mapping[str, Unit] = self._session.request("units", native)
-            return found
+def _rule(path: str, about: Mapping[str, Any], readings: Readings) -> Rule:
+    """Return a rule whose settings and units come from the worker."""
 
-        def setting(name: str, spelled: str | None) -> Setting:
-            return Setting(lambda _: self._reading(name)[1], lambda _: self._reading(name)[0], spelled)
+    def setting(name: str, spelled: str | None) -> Setting:
+        return Setting(lambda _: readings.setting(path, name)[1], lambda _: readings.setting(path, name)[0], spelled)
 
-        settings = {name: setting(name, spelled) for name, spelled in self._about["spelled"].items()}
-        return Rule(self._about["kind"], units, settings)
-
-    def _reading(self, name: str) -> tuple[Any, Any]:
-        """Return a hyper-parameter in the catalogue's convention, and as the framework holds it."""
-        found = self._readings.get(name)
-        if found is None:
-            found = self._readings[name] = self._session.request("setting", self.native, name)
-        return found
+    settings = {name: setting(name, spelled) for name, spelled in about["spelled"].items()}
+    return Rule(about["kind"], lambda _: readings.units(path), settings)
 
 
 def _forward(name: str, parameters: list[tuple[Any, ...]] | None, returned: Any) -> Callable[..., Any]:
@@ -227,6 +223,7 @@ class RemoteModel(Model):
         super().__init__(native, adapter)
         self._session = session = adapter.session
         self._there = session.object(session.request("wrap", native))
+        self._readings = Readings(session, self._there)
         self._modules: dict[str, RemoteModule] = {}
 
     def modules(self) -> Mapping[str, RemoteModule]:
@@ -239,15 +236,15 @@ class RemoteModel(Model):
         new = [path for path, native, _ in rows if path not in known or known[path].native is not native]
         about = dict(zip(new, self._session.request("described", self._there, new) if new else (), strict=True))
         for path, native, mode in rows:
-            module = RemoteModule(path, native, about[path], self._session) if path in about else known[path]
+            module = RemoteModule(path, native, about[path], self._readings) if path in about else known[path]
             module.mode = mode
             self._modules[path] = module
         return self._modules
 
     def parameters(self) -> Mapping[str, Parameter]:
         """Return every parameter and buffer once."""
-        rows = self._session.request("parameters", self._there)
-        found = (RemoteParameter(self._session, about) for about in rows)
+        rows, shelf = self._session.request("parameters", self._there), Shelf(self._session)
+        found = (RemoteParameter(self._session, about, shelf) for about in rows)
         return {parameter.path: parameter for parameter in found}
 
     @property
@@ -275,7 +272,8 @@ class RemoteModel(Model):
             return listener.leave(modules[number], (), {}, session.value(about))
 
         numbers = session.callback(enter), session.callback(leave)
-        return _hook(session, session.request("attach", self._there, *numbers), *numbers)
+        session.request("attach", self._there, *numbers)
+        return _hook(session, *numbers)
 
     def run(
         self,
@@ -299,6 +297,10 @@ class RemoteModel(Model):
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold all floating parameters and buffers in ``dtype`` within."""
         return self._session.context("lifted", self._there, dtype)
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer take one step there."""
+        self._session.request("step", self._there, optimizer)
 
     def loss(self, given: Any, side: int) -> Any:
         """Return the loss that a user gave, found in the worker by its name."""
@@ -325,6 +327,12 @@ class RemoteAdapter(Adapter):
         self.capabilities = about["capabilities"]
         self.machinery = about["machinery"]
         self.library = about["library"]
+        self._own = about["own"]
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Return path prefixes of the files of the adapter there."""
+        return tuple(self._own)
 
     def wrap(self, model: Any) -> RemoteModel:
         """Wrap the stand-in of a module."""
@@ -358,10 +366,6 @@ class RemoteAdapter(Adapter):
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value stands for something that steps."""
         return isinstance(value, StandIn) and bool(self.session.request("is_optimizer", value))
-
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step there."""
-        self.session.request("step", optimizer)
 
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters."""

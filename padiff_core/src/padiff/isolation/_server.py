@@ -8,16 +8,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
+from padiff.extent import Extent
 from padiff.isolation._channel import Channel
 from padiff.isolation._shown import Shown, plain
 from padiff.isolation._sight import Sight
-from padiff.layers import Rule, Unit
+from padiff.layers import Setting, Unit
 from padiff.origin import Stack
 from padiff.tree import map_leaves
 
@@ -29,7 +31,7 @@ Named = tuple[int, str, str]
 
 
 class Server:
-    """Do what is asked; the public methods are the requests."""
+    """Do what is asked: the public methods are the requests, those that end in ``_`` the notes."""
 
     def __init__(self, channel: Channel, sight: Sight, native: Any) -> None:
         self._channel = channel
@@ -37,6 +39,7 @@ class Server:
         self._pins = sight.pins
         self._adapter: Adapter = sight.adapter
         self._native = native
+        self._hooks: dict[int, Hook] = {}
 
     # The adapter --------------------------------------------------------------------------------------------
 
@@ -48,6 +51,7 @@ class Server:
             "capabilities": adapter.capabilities,
             "machinery": adapter.machinery,
             "library": adapter.library,
+            "own": adapter.own,
             "native": self._sight.object(self._native),
         }
 
@@ -90,10 +94,6 @@ class Server:
         context.__enter__()
         return self._pins.send(context)
 
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer step."""
-        self._adapter.step(optimizer)
-
     def optimizer_settings(self, optimizer: Any) -> Any:
         """Return an optimizer's hyper-parameters."""
         return plain(dict(self._adapter.optimizer_settings(optimizer)))
@@ -109,14 +109,29 @@ class Server:
         found = model.modules()
         return [_described(found[path]) for path in paths]
 
-    def setting(self, native: Any, name: str) -> tuple[Any, Any]:
-        """Read one hyper-parameter: in the catalogue's convention, and as the framework holds it."""
-        setting = self._rule(native).settings[name]
-        return plain(setting.value(native)), plain(setting.native(native))
+    def readings(self, model: Model) -> dict[str, tuple[dict[str, Any], Any]]:
+        """Read every module's hyper-parameters, in the catalogue's convention and as the framework holds them, and
+        its units; what raises comes as the error that it is."""
+        return {path: self._reading(module) for path, module in model.modules().items() if module.rule is not None}
 
-    def units(self, native: Any) -> dict[str, Unit]:
-        """Return the units of a module."""
-        return {name: Unit(unit.kind, dict(unit.roles)) for name, unit in self._rule(native).units_of(native).items()}
+    def _reading(self, module: Module) -> tuple[dict[str, Any], Any]:
+        rule, native = module.rule, module.native
+        assert rule is not None
+
+        def setting(one: Setting) -> tuple[Any, Any]:
+            return plain(one.value(native)), plain(one.native(native))
+
+        def units() -> dict[str, Unit]:
+            return {name: Unit(unit.kind, dict(unit.roles)) for name, unit in rule.units_of(native).items()}
+
+        settings = {name: self._tried(partial(setting, one)) for name, one in rule.settings.items()}
+        return settings, self._tried(units)
+
+    def _tried(self, function: Callable[[], Any]) -> tuple[str, Any]:
+        try:
+            return "read", function()
+        except Exception as error:
+            return "raised", self._channel.told(error)
 
     def child(self, native: Any, name: str) -> Named:
         """Return what hangs at a module under a name."""
@@ -125,11 +140,6 @@ class Server:
     def device(self, model: Model) -> str:
         """Return where a model's parameters lie."""
         return model.device
-
-    def _rule(self, native: Any) -> Rule:
-        rule = self._adapter.rule(native)
-        assert rule is not None
-        return rule
 
     # Parameters ---------------------------------------------------------------------------------------------
 
@@ -140,21 +150,25 @@ class Server:
     def _parameter(self, parameter: Parameter) -> tuple[Any, ...]:
         own = self._sight.object(parameter), parameter.path, parameter.paths, parameter.buffer, parameter.dtype
         try:
-            return *own, parameter.trainable, parameter.shape, parameter.extent()
+            return *own, parameter.trainable, parameter.shape
         except InputError as error:  # not built yet
-            return *own, False, str(error), None
+            return *own, False, str(error)
 
-    def view(self, parameter: Parameter) -> Array:
-        """Return a parameter's values."""
-        return parameter.view()
+    def extent(self, *parameters: Parameter) -> list[Extent | None]:
+        """Return the addresses of parameters' values."""
+        return [parameter.extent() for parameter in parameters]
+
+    def view(self, *parameters: Parameter) -> list[Array]:
+        """Return parameters' values."""
+        return [parameter.view() for parameter in parameters]
 
     def assign(self, parameter: Parameter, array: Array) -> None:
         """Overwrite a parameter."""
         parameter.assign(array)
 
-    def gradient(self, parameter: Parameter) -> Array | None:
-        """Return a parameter's gradient."""
-        return parameter.gradient()
+    def gradient(self, *parameters: Parameter) -> list[Array | None]:
+        """Return parameters' gradients."""
+        return [parameter.gradient() for parameter in parameters]
 
     def set_gradient(self, parameter: Parameter, array: Array | None) -> None:
         """Set a parameter's gradient."""
@@ -174,20 +188,12 @@ class Server:
         """Return a tensor with other values in another's place."""
         return self._sight.tensor(self._adapter.tensor(native).swapped(array), eager=False)
 
-    def on_gradient(self, native: Any, callback: int) -> int:
-        """Call the parent back with a tensor's gradient."""
-
-        def arrived(gradient: Tensor) -> Any:
-            return self._channel.request("callback", callback, self._sight.tensor(gradient.native))
-
-        return self._pins.send(self._adapter.tensor(native).on_gradient(arrived))
-
     # Running ------------------------------------------------------------------------------------------------
 
-    def attach(self, model: Model, enter: int, leave: int) -> int:
+    def attach(self, model: Model, enter: int, leave: int) -> None:
         """Tell the parent of every call, by two callbacks."""
         self._sight.forget()
-        return self._pins.send(model.attach(_Forwarder(self._channel, self._sight, enter, leave)))
+        self._hooks[enter] = model.attach(_Forwarder(self._channel, self._sight, enter, leave))
 
     def run(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], differentiate: int | None) -> Any:
         """Run a model; backward from what the parent says, if it wants that."""
@@ -213,9 +219,27 @@ class Server:
         adapter = self._adapter
         return map_leaves(value, adapter.is_tensor, lambda _, native: adapter.tensor(native).view())
 
+    def step(self, model: Model, optimizer: Any) -> None:
+        """Let an optimizer step."""
+        model.step(optimizer)
+
     def is_optimizer(self, value: Any) -> bool:
         """Return whether an object can step."""
         return self._adapter.is_optimizer(value) or (callable(value) and not isinstance(value, type))
+
+    # Notes --------------------------------------------------------------------------------------------------
+
+    def on_gradient_(self, native: Any, callback: int) -> None:
+        """Call the parent back with a tensor's gradient."""
+
+        def arrived(gradient: Tensor) -> Any:
+            return self._channel.request("callback", callback, self._sight.tensor(gradient.native))
+
+        self._hooks[callback] = self._adapter.tensor(native).on_gradient(arrived)
+
+    def close_(self, callback: int) -> None:
+        """Remove the hook that was registered for a callback."""
+        self._hooks.pop(callback).close()
 
     def rest(self) -> dict[str, int]:
         """Give back what is not needed until the next diff; tell what is still held."""

@@ -29,6 +29,11 @@ _HINTS = {
     "SIGSEGV": "a native library failed; the last lines that it printed show where.",
     "SIGABRT": "a native library gave up; the last lines that it printed show why.",
 }
+_READING = frozenset(
+    {"device", "described", "environment", "extent", "gradient", "is_optimizer", "modules", "numpy", "parameters"}
+    | {"readings", "view"}
+)
+"""Requests that change nothing."""
 _AGAIN = "the next use of this remote model starts a new one."
 
 
@@ -42,6 +47,8 @@ class Session:
         self.failed: WorkerError | None = None
         """Why the worker can no longer be used."""
         self.closed = False
+        self.generation = 0
+        """Grows with every request that may change a parameter."""
         self.dropped: list[tuple[int, int]] = []
         """Numbers of objects whose stand-ins are gone, with how often each was received."""
         self.running: list[str] = []
@@ -55,7 +62,7 @@ class Session:
         self._numbers = itertools.count(1)
         wire = Wire(reduced, {}, trusted=False)
         serve, notes = {"callback": self._called_back}, {"gone": self._gone}
-        self._channel = Channel(process.connection, wire, serve, notes, self._told, self._raised)
+        self._channel = Channel(process.connection, wire, serve, notes, self._told, self.raised)
         self._channel.before_sending(self._tell_dropped)
 
     # Asking -------------------------------------------------------------------------------------------------
@@ -73,7 +80,9 @@ class Session:
             msg = f"the worker of {self.name} was closed, and with it what belonged to its model.\n"
             msg += f"Hint: {_AGAIN}"
             raise WorkerError(msg)
-        self.process.connection.settimeout(self.timeout)
+        if self.process.connection.gettimeout() != self.timeout:
+            self.process.connection.settimeout(self.timeout)
+        self.generation += name not in _READING
         self._doing.append(name)
         try:
             return self._channel.request(name, *arguments)
@@ -203,7 +212,8 @@ class Session:
         self._thrown[number] = error
         return {"number": number, "text": str(error)}
 
-    def _raised(self, found: dict[str, Any]) -> BaseException:
+    def raised(self, found: dict[str, Any]) -> BaseException:
+        """Return an error that the worker told of, or the one of this process that came back."""
         if "yours" in found:
             return self._thrown.pop(found["yours"])
         return raised_again(found, f"the worker of {self.name} ({self.process.python}, process {self.process.pid})")

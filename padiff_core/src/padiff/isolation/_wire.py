@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import pickle
@@ -121,7 +122,7 @@ class Wire:
 
     def lend(self, array: Array, segments: dict[int, Segment]) -> tuple[Any, tuple[Any, ...]]:
         """Return what stands for an array in a message, and note the segment that it lies in."""
-        name, shape = array.dtype.name, array.shape
+        name, shape = _name_of(array.dtype), array.shape
         if array.nbytes <= _INLINE:
             return _inline, (name, shape, array.tobytes())
         segment, offset = next(
@@ -158,6 +159,11 @@ class Wire:
         assert segment is not None, "a segment comes before what lies in it"
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return Block(segment, offset, size, loan, self.returned).array(dtype, shape)
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # numpy puts it together anew each time
 
 
 def _from_bytes(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:

@@ -75,9 +75,9 @@ class Worker:
             "load": self._load,
         }
         revive: dict[str, Callable[..., Any]] = {"_native": self._pins.get, "_nested": self._filled}
-        notes: dict[str, Callable[..., Any]] = {"close": self._close, "drop": self._pins.drop}
+        self._notes: dict[str, Callable[..., Any]] = {"drop": self._pins.drop}
         wire = Wire(_as_usual, revive, trusted=True)
-        self._channel = Channel(connection, wire, self._operations, notes, self._told, _raised)
+        self._channel = Channel(connection, wire, self._operations, self._notes, self._told, _raised)
         self._channel.before_sending(self._tell_gone)
 
     def serve(self) -> None:
@@ -99,8 +99,9 @@ class Worker:
         self._homes = {package_of(module.native) for module in adapter.wrap(native).modules().values()}
         self._sight = Sight(adapter, self._pins)
         server = Server(self._channel, self._sight, native)
-        names = (name for name, value in vars(Server).items() if callable(value) and not name.startswith("_"))
-        self._operations.update({name: getattr(server, name) for name in names})
+        for name in (name for name, value in vars(Server).items() if callable(value) and not name.startswith("_")):
+            known = self._notes if name.endswith("_") else self._operations
+            known[name.removesuffix("_")] = getattr(server, name)
         return server.root()
 
     def _function(self, target: str, side: int) -> Any:
@@ -125,11 +126,6 @@ class Worker:
 
     # Notes, and what messages hold --------------------------------------------------------------------------
 
-    def _close(self, number: int) -> None:
-        hook = self._pins.get(number)
-        self._pins.drop([(number, 1)])
-        hook.close()
-
     def _tell_gone(self) -> None:
         gone = []
         while self._pins.gone:
@@ -144,8 +140,7 @@ class Worker:
         if self._sight is None:
             return told(error, None)
         adapter = self._sight.adapter
-        hidden = (*adapter.machinery, os.path.dirname(sys.modules[type(adapter).__module__].__file__ or ""))
-        return told(error, line_of(error, adapter, self._homes), hidden)
+        return told(error, line_of(error, adapter, self._homes), (*adapter.machinery, *adapter.own))
 
 
 def _as_usual(value: Any) -> Any:
