@@ -150,6 +150,11 @@ def test_every_option_reaches_diff(engine: Calls) -> None:
     }
 
 
+def test_a_metric_reaches_diff_as_the_tolerance(engine: Calls) -> None:
+    assert run("--metric", "cosine", "--min", "0.99") == 0
+    assert engine.options["tolerance"] == {"metric": "cosine", "min": 0.99}
+
+
 def test_a_function_that_builds_the_loss_is_called(engine: Calls) -> None:
     assert run("--loss", "my_port:build_loss") == 0
     assert engine.options["loss"].__name__ == "loss"

@@ -17,8 +17,9 @@ import padiff
 from .pages import ROOT, anchors, blocks, commands, links, printed, shows, stable
 
 PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
-# The blocks of README.zh.md are those of README.md; docs/adapters.md, which has files, is run by test_adapters.py.
-RUN = [page for page in PAGES if page.name not in ("README.zh.md", "adapters.md")]
+# The blocks of README.zh.md are those of README.md; docs/adapters.md and docs/plugins.md, which have files, are run by
+# test_adapters.py and test_plugins.py.
+RUN = [page for page in PAGES if page.name not in ("README.zh.md", "adapters.md", "plugins.md")]
 IDS = [page.name for page in PAGES]
 EXAMPLES = ROOT / "examples"
 

@@ -22,6 +22,7 @@ from padiff.plugins import Row, told, transfers
 __all__ = ["Relation", "SpecialFailed", "Specials"]
 
 Array = NDArray[Any]
+Places = NDArray[np.intp]
 T = TypeVar("T")
 Native = Callable[[Parameter], Array | None]
 """Reads of a parameter its values, or its gradient, in the framework's own layout."""
@@ -176,9 +177,10 @@ class Relation:
             raise self._failed(told(error)) from error
 
     def _rearranged(self) -> set[str]:
-        """Return the names whose every element is one of the reference's, that nothing else takes.
+        """Return the names whose every element is one of the reference's, on which nothing else depends.
 
-        Found out with numbers that are all different, twice: what moves as it did does not depend on the values.
+        Found out with numbers that are all different: what moves as it did with others does not depend on the values,
+        and what stays as it is when these elements change does not depend on them.
         """
         total = sum(_size(parameter) for parameter in self._ours.values())
         if total > _MOST:
@@ -186,20 +188,32 @@ class Relation:
         numbers = np.arange(1, total + 1)
         others = total + 1 + np.random.default_rng(0).permutation(total)
         try:
-            first, second = (self._given_by(self.special.function, self._filled(v)) for v in (numbers, others))
+            first, second = self._tried(numbers), self._tried(others)
+            places = {name: _places(array, second.get(name), others) for name, array in first.items()}
+            moved = {name: index for name, index in places.items() if index is not None}
+            times = np.bincount(np.concatenate([[], *moved.values()]).astype(np.intp), minlength=total)
+            single = {name: index for name, index in moved.items() if (times[index] == 1).all()}
+            if self._alone(single, first, numbers):
+                return set(single)
+            return {name for name, index in single.items() if self._alone({name: index}, first, numbers)}
         except SpecialFailed:
             return set()
-        places, taken = {}, np.zeros(total, np.int64)
-        for name, array in first.items():
-            found = np.asarray(array, np.float64).ravel()
-            inside = (found >= 1) & (found <= total) & (found == np.floor(found))
-            index = found[inside].astype(np.intp) - 1
-            taken += np.bincount(index, minlength=total)
-            if inside.all() and _same(second.get(name), others[index]):
-                places[name] = index
-        return {name for name, index in places.items() if (taken[index] == 1).all()}
 
-    def _filled(self, numbers: NDArray[Any]) -> dict[str, Array]:
+    def _alone(self, places: Mapping[str, Places], first: Mapping[str, Array], numbers: Places) -> bool:
+        """Return whether nothing but the named depends on the elements that they take."""
+        rest = first.keys() - places.keys()
+        if not rest:
+            return True
+        changed = numbers.copy()
+        for index in places.values():
+            changed[index] += 2 * len(numbers) + 1
+        again = self._tried(changed)
+        return all(np.array_equal(np.asarray(first[name]), np.asarray(again.get(name))) for name in rest)
+
+    def _tried(self, numbers: Places) -> dict[str, Array]:
+        return self._given_by(self.special.function, self._filled(numbers))
+
+    def _filled(self, numbers: Places) -> dict[str, Array]:
         filled, start = {}, 0
         for name, parameter in self._ours.items():
             size = _size(parameter)
@@ -279,5 +293,10 @@ def _read_only(array: Array) -> Array:
     return view
 
 
-def _same(array: Array | None, expected: NDArray[Any]) -> bool:
-    return array is not None and np.array_equal(np.asarray(array, np.float64).ravel(), expected)
+def _places(array: Array, again: Array | None, others: Places) -> Places | None:
+    """Return where each element was taken from, given what was made of 1, 2, ... and of other numbers, or None."""
+    found = np.asarray(array, np.float64).ravel()
+    if again is None or not ((found >= 1) & (found <= len(others)) & (found == np.floor(found))).all():
+        return None
+    index = found.astype(np.intp) - 1
+    return index if np.array_equal(np.asarray(again, np.float64).ravel(), others[index]) else None

@@ -23,6 +23,9 @@ exit status: 0 aligned, 1 parted, 2 trouble
 """
 
 
+_TOLERANCE = ("atol", "rtol", "compare_mode", "metric", "min", "max")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -41,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--atol", metavar="X", type=float, help="absolute tolerance, instead of the measured one")
     add("--rtol", metavar="X", type=float, help="relative tolerance, instead of the measured one")
     add("--compare-mode", metavar="MODE", help="how the tolerance is applied: strict or mean")
+    add("--metric", metavar="NAME", help="a metric instead: max_abs, rel_l2, or one that a plugin contributes")
+    add("--min", metavar="X", type=float, help="smallest value of the metric that passes")
+    add("--max", metavar="X", type=float, help="largest value of the metric that passes")
     add("--seed", metavar="N", type=int, default=0, help="seed of both frameworks (default 0)")
     _output.add_arguments(parser)
     add("--traceback", action="store_true", help="show Python's traceback on an error")
@@ -74,7 +80,7 @@ def _report(arguments: argparse.Namespace) -> Report:
         optional["optimizers"] = _optimizers(arguments.optimizers, reference, candidate)
     if arguments.mapping:
         optional["mapping"] = called(arguments.mapping)
-    tolerance = {name: getattr(arguments, name) for name in ("atol", "rtol", "compare_mode")}
+    tolerance = {name: getattr(arguments, name) for name in _TOLERANCE}
     tolerance = {name: value for name, value in tolerance.items() if value is not None}
     from padiff.engine import diff
 
