@@ -265,6 +265,10 @@ class Judge:
             or any(self.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
         ):
             return None
+        if any(self.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
+            text = "the candidate's module alone is as far from its own float64: a narrower type inside"
+            ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=(*ruling.evidence, text))
+            return self._of_state(pairs[0], Phase.BACKWARD, what, ruling, check)
         text = (
             f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
             "the gradient on its way (a hook on the parameter or on the module's output)"

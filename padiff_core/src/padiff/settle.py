@@ -211,10 +211,11 @@ class Settler:
             runs.why_not = f"the {side} cannot run there ({type(error).__name__}: {said})"
         return runs
 
-    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float) -> bool:
-        """Return whether what the reference's call alone rounds natively, against float64, explains a difference."""
-        alone = (self.runs(pair, dtype, backward=True).reference for dtype in ("float64", None))
-        wide, own = (None if run is None else read(run, True) for run in alone)
+    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
+        """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
+        runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
+        alone = (one.reference if ours else one.candidate for one in runs)
+        wide, own = (None if run is None else read(run, ours) for run in alone)
         if wide is None or own is None or native.nan_mismatch:
             return False
         return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
