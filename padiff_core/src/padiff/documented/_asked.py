@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 
 from padiff.documented._forms import OPTIONS, Form, told_apart
+from padiff.documented._struct import class_of
 from padiff.errors import InputError
-from padiff.plugins import adapter_for
+from padiff.isolation import wrapped
 
 __all__ = ["Wanted", "is_swapped", "wanted_of"]
 
@@ -47,7 +48,7 @@ class Wanted:
 
 def is_swapped(first: Any, second: Any) -> bool:
     """Return whether the first model is torch's and the second Paddle's, as document 002 never has it."""
-    return (adapter_for(first).name, adapter_for(second).name) == ("torch", "paddle")
+    return (wrapped(first).adapter.name, wrapped(second).adapter.name) == ("torch", "paddle")
 
 
 def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
@@ -150,4 +151,5 @@ def _names(names: Any, models: tuple[Any, Any]) -> tuple[str, str]:
     if names is not None:
         first, second = _pair("model_names", names, "['base', 'raw']")
         return str(first), str(second)
-    return type(models[0]).__qualname__, type(models[1]).__qualname__
+    first, second = (class_of(wrapped(model).modules()[""]) for model in models)
+    return first, second

@@ -7,9 +7,9 @@ from typing import Any
 
 from padiff.documented._asked import is_swapped
 from padiff.documented._lines import say
+from padiff.isolation import wrapped
 from padiff.mapping import LayerMap, resolve
 from padiff.pairing import Pairing, copy_parameters, named_alike, parameter_findings
-from padiff.plugins import adapter_for
 from padiff.special import Specials
 from padiff.units import units_of
 from padiff.weights import match_units
@@ -46,7 +46,7 @@ def assign_weight(
         raise TypeError(msg)
     if older or (layer_map is not None and not is_swapped(first, second)):
         first, second = second, first
-    reference, candidate = (adapter_for(model).wrap(model) for model in (first, second))
+    reference, candidate = (wrapped(model) for model in (first, second))
     resolved = resolve(layer_map or None, reference, candidate)
     specials = Specials(reference, candidate)
 

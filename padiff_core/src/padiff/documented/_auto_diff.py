@@ -12,7 +12,7 @@ from padiff.documented._lines import closing, first_difference, is_of_weights, o
 from padiff.documented._log import FOLDERS, write
 from padiff.documented._struct import struct
 from padiff.engine import diff
-from padiff.plugins import adapter_for
+from padiff.isolation import wrapped
 from padiff.render import to_text
 from padiff.report import Finding, Phase, Report, Verdict
 
@@ -61,7 +61,7 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
     if passed:
         say("SUCCESS !!!", "")
     else:
-        sides = _wrapped(wanted.models[0]), _wrapped(wanted.models[1])
+        sides = wrapped(wanted.models[0]), wrapped(wanted.models[1])
         say(*closing(report, wanted, sides, _written(report, wanted, sides)), "")
     print(report)
     return passed
@@ -73,10 +73,6 @@ def _passed(report: Report, wanted: Wanted) -> bool:
         return report.aligned
     excused = any(report.counts.get(verdict.value) for verdict in _BEYOND)
     return report.output_within is not False or excused
-
-
-def _wrapped(model: Any) -> Model:
-    return adapter_for(model).wrap(model)
 
 
 def _written(report: Report, wanted: Wanted, sides: tuple[Model, Model]) -> Path | None:

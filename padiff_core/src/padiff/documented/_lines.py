@@ -126,7 +126,10 @@ def _stack(model: Model, place: Place) -> Iterator[str]:
     yield f"{name:<6} Stacks:"
     yield "=" * 25
     yield f"{_MARGIN}..."
-    for frame in place.stack[::-1] or ([place.location] if place.location else []):
+    frames = place.stack[::-1] or ([place.location] if place.location else [])
+    if not frames:
+        yield f"{_MARGIN}(no line of the user's own calls it)"
+    for frame in frames:
         where, _, function = frame.partition(" in ")
         file, _, line = where.rpartition(":")
         yield f"{_MARGIN}File {file}: {line}    {function}".rstrip()

@@ -6,13 +6,18 @@ from collections.abc import Iterator, Mapping
 
 from padiff.adapter import Model, Module
 
-__all__ = ["net_id", "struct"]
+__all__ = ["class_of", "net_id", "struct"]
 
 HERE = "    <---  *** HERE ***"
 MOST = 60
 """Up to so many modules are drawn; of a larger tree, when it is printed, only what is around the mark."""
 
 Tree = Mapping[str, list[str]]
+
+
+def class_of(module: Module) -> str:
+    """Return the name of a module's class without what it is defined in."""
+    return module.class_name.rpartition(".")[2]
 
 
 def net_id(model: Model, path: str | None) -> str:
@@ -49,7 +54,7 @@ def _below(
 
 
 def _label(modules: Mapping[str, Module], path: str, here: str | None) -> str:
-    name = type(modules[path].native).__name__
+    name = class_of(modules[path])
     own = f" ({path.rpartition('.')[2]})" if path else ""
     return f"{name}{own}{HERE if path == here else ''}"
 
