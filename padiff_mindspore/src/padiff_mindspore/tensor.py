@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -112,6 +113,13 @@ def give(native: Any, storage: Any) -> None:
     native.assign_value(storage)
 
 
+def _memory_of(native: Any) -> Array:
+    """Return an array over the memory of a contiguous tensor on the CPU, which lives as long as the array."""
+    memory = (ctypes.c_byte * native.nbytes).from_address(native.data_ptr())
+    memory.owner = native
+    return np.frombuffer(memory, dtype=np.uint8).view(numpy_dtype(native)).reshape(native.shape)
+
+
 @attrs.frozen
 class _Seen:
     """Hold what a tensor was when it was last asked about, and how often it had changed until then."""
@@ -191,11 +199,14 @@ class MindSporeTensor(Tensor):
         return array_of(self.native)
 
     def writable(self) -> Array | None:
-        """Return an array over the tensor's own memory; None off the CPU and where the elements do not lie in order."""
-        if device_name() != "cpu" or not self.native.is_contiguous():
+        """Return an array over the tensor's own memory; None off the CPU and where the elements do not lie in order.
+
+        Of a view (every ``reshape`` makes one, and so does Dense with more than two axes) ``asnumpy`` is a copy.
+        """
+        if device_name() != "cpu" or not self.native.size or not self.native.is_contiguous():
             return None
         view = array_of(self.native)
-        return view if view.flags.writeable else None
+        return view if view.ctypes.data == self.native.data_ptr() else _memory_of(self.native)
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.
