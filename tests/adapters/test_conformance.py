@@ -26,5 +26,7 @@ def test_the_table_is_what_the_suite_gives(file: Path) -> None:
 def test_every_adapter_has_a_column_and_nothing_fails() -> None:
     """Each adapter with tests here stands in the table, with no feature that fails."""
     seen = {one.adapter: one for one in read(FOLDER)}
-    assert {file.stem.removeprefix("test_").removesuffix("_adapter") for file in FILES} <= set(seen)
+    here = {file.stem.removeprefix("test_").removesuffix("_adapter") for file in FILES}
+    assert here >= {"torch", "paddle", "mindspore"}
+    assert set(seen) >= here | {"flax"}
     assert not [one.adapter for one in seen.values() if "fails" in one.features.values()]

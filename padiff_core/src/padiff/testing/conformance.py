@@ -65,7 +65,7 @@ def table(seen: list[Seen]) -> str:
         lines.append(_row(feature, sentence, *(one.features.get(feature, "unknown") for one in seen)))
     dtypes = list(dict.fromkeys(name for one in seen for name in one.dtypes))
     for name in dtypes:
-        lines.append(_row(f"`{name}`", "values cross bit for bit", *(_yes(name in one.dtypes) for one in seen)))
+        lines.append(_row(f"dtype `{name}`", "values cross bit for bit", *(_yes(name in one.dtypes) for one in seen)))
     return "\n".join(lines) + "\n"
 
 
