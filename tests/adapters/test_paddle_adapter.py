@@ -347,7 +347,7 @@ SETTINGS: list[tuple[Any, dict[str, Any]]] = [
         nn.Conv2D(1, 1, 3, padding=[[0, 0], [1, 2], [3, 4], [0, 0]], data_format="NHWC"),
         {"padding": ((1, 2), (3, 4))},
     ),
-    (nn.Conv1D(1, 1, 3, padding="SAME", data_format="NLC"), {"padding": "same", "data_format": "NHWC"}),
+    (nn.Conv1D(1, 1, 3, padding="SAME", data_format="NLC"), {"padding": ((1, 1),), "data_format": "NHWC"}),
     (nn.Conv2DTranspose(1, 1, 3, output_padding=1, stride=2), {"output_padding": (1, 1)}),
     (
         nn.AvgPool2D(2, padding=1, exclusive=False),

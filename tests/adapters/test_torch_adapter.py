@@ -412,7 +412,7 @@ def settings(native: Any) -> dict[str, Any]:
     ("native", "expected"),
     [
         (nn.Conv2d(2, 2, 3, padding=(1, 2), dilation=2), {"padding": ((1, 1), (2, 2)), "dilation": (2, 2)}),
-        (nn.Conv1d(2, 2, 3, padding="same"), {"padding": "same", "stride": (1,)}),
+        (nn.Conv1d(2, 2, 3, padding="same"), {"padding": ((1, 1),), "stride": (1,)}),
         (nn.MaxPool2d((2, 3)), {"kernel_size": (2, 3), "stride": (2, 3), "padding": ((0, 0), (0, 0))}),
         (nn.ZeroPad2d((1, 2, 3, 4)), {"padding": ((3, 4), (1, 2)), "mode": "constant", "value": 0}),
         (nn.BatchNorm1d(2).eval(), {"training": False, "momentum": 0.1}),

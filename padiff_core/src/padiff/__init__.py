@@ -58,7 +58,7 @@ _HOMES = {
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
     "hookspecs": "hookimpl",
     "isolation": "Remote remote",
-    "layers": "CATALOGUE Kind Part Rule Setting Unit",
+    "layers": "CATALOGUE Habit Kind Part Rule Setting Unit",
     "mapping": "LayerMap",
     "plugins": "register_transfer",
     "report": "Figures Finding Measurement Note Phase Place Report Transfer Verdict",

@@ -11,7 +11,7 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from padiff.errors import LiftError, NotOffered
 from padiff.extent import Extent, extent_of, shares_elements
-from padiff.layers import Rule
+from padiff.layers import Habit, Rule
 from padiff.spec import loss_of, optimizer_of
 
 __all__ = [
@@ -382,7 +382,8 @@ class Adapter(ABC):
 
     Subclasses fill the class attributes and the abstract methods. ``capabilities`` names those of `CAPABILITIES`
     that the adapter offers: `padiff.diff` does without the others and says so. ``table`` maps a class's qualified name
-    (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``machinery`` are
+    (``module.qualname``) to its `Rule`; a subclass of it inherits the rule through the MRO. ``habits`` are rules for
+    classes that have no one qualified name, and come after the table. ``machinery`` are
     path prefixes of files that only pass a call on (the module's ``__call__``, hooks, Sequential);
     ``library`` the prefixes of the framework's own files: neither is where a user's line is, if there is
     another.
@@ -391,6 +392,7 @@ class Adapter(ABC):
     name: ClassVar[str]
     capabilities: frozenset[str] = frozenset()
     table: Mapping[str, Rule]
+    habits: Sequence[Habit] = ()
     machinery: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
 
@@ -467,7 +469,7 @@ class Adapter(ABC):
             rule = self.table.get(f"{cls.__module__}.{cls.__qualname__}")
             if rule is not None:
                 return rule
-        return None
+        return next((habit.rule for habit in self.habits if habit.shown_by(module)), None)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as this framework's tensor where it is array-like, else as it is."""

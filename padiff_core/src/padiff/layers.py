@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "Kind", "Part", "Rule", "Setting", "Unit"]
+__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "Habit", "Kind", "Part", "Rule", "Setting", "Unit", "same_padding"]
 
 Array = NDArray[Any]
 
@@ -134,11 +135,13 @@ class Setting:
 
     ``read`` is the attribute's name, or a function of the native module; ``convert`` takes the native value to the
     catalogue's convention (a momentum, a padding); ``spelled`` is the name a user would type in the constructor.
+    ``derive`` takes the module itself there, where the native value alone does not tell: what "same" really pads.
     """
 
     read: str | Callable[[Any], Any]
     convert: Callable[[Any], Any] = _same
     spelled: str | None = None
+    derive: Callable[[Any], Any] | None = None
 
     def native(self, module: Any) -> Any:
         """Return the value as the framework holds it."""
@@ -146,7 +149,7 @@ class Setting:
 
     def value(self, module: Any) -> Any:
         """Return the value in the catalogue's convention."""
-        return self.convert(self.native(module))
+        return self.convert(self.native(module)) if self.derive is None else self.derive(module)
 
 
 @attrs.frozen
@@ -174,6 +177,34 @@ class Rule:
     def units_of(self, module: Any) -> Mapping[str, Unit]:
         """Return the units of one native module."""
         return self.units(module) if callable(self.units) else self.units
+
+
+@attrs.frozen
+class Habit:
+    """Recognise a class that every model copies under a new name: by what it is called and what it holds."""
+
+    name: str
+    """A regular expression that is searched for in the class's bare name."""
+    attributes: tuple[str, ...]
+    rule: Rule
+
+    def shown_by(self, module: Any) -> bool:
+        """Return whether the class's name fits, and the module has the attributes."""
+        named = re.search(self.name, type(module).__name__) is not None
+        return named and all(hasattr(module, name) for name in self.attributes)
+
+
+def same_padding(
+    kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], sizes: Sequence[int] | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Return what "same" pads, as (before, after) for each spatial axis: the odd one comes after.
+
+    The output then has ``ceil(size / stride)`` elements. Without ``sizes`` the stride is taken to divide them.
+    """
+    reaches = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    rests = [s if sizes is None else sizes[i] % s or s for i, s in enumerate(stride)]
+    totals = [max(reach - rest, 0) for reach, rest in zip(reaches, rests, strict=True)]
+    return tuple((total // 2, total - total // 2) for total in totals)
 
 
 def _conv(name: str, weight: str) -> Kind:

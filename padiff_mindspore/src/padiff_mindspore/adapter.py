@@ -47,17 +47,13 @@ class MindSporeAdapter(Adapter):
     name: ClassVar[str] = "mindspore"
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
+    habits = HABITS
     machinery = tuple(os.path.join(_ROOT, *path.split("/")) for path in _MACHINERY)
     library = (_ROOT + os.sep,)
 
     def wrap(self, model: Any) -> MindSporeModel:
         """Wrap a ``mindspore.nn.Cell``; raises `UnwatchableModel` where hooks on it would be ignored."""
         return MindSporeModel(model, self)
-
-    def rule(self, module: Any) -> Rule | None:
-        """Return the first rule along the MRO, else that of a class known by its habits."""
-        known = super().rule(module)
-        return known or next((habit.rule for habit in HABITS if habit.shown_by(module)), None)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is a ``mindspore.Tensor``, a Parameter among them."""

@@ -6,16 +6,13 @@ One entry per class, by qualified name, so that nothing has to be imported. ``mi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
-
-from padiff.layers import Part, Rule, Setting, Unit
+from padiff.layers import Habit, Part, Rule, Setting, Unit
 from padiff_mindspore import spelling
 
-__all__ = ["HABITS", "TABLE", "Habit"]
+__all__ = ["HABITS", "TABLE"]
 
 # Units ------------------------------------------------------------------------------------------------------
 
@@ -272,19 +269,6 @@ TABLE: Mapping[str, Rule] = {
     f"mindspore.{file}.{name}": rule for file, rules in _FILES.items() for name, rule in rules.items()
 }
 """The rule of each class, by qualified name."""
-
-
-@attrs.frozen
-class Habit:
-    """Recognise a class that every model copies under a new name: by what it is called and what it holds."""
-
-    name: str
-    attributes: tuple[str, ...]
-    rule: Rule
-
-    def shown_by(self, module: Any) -> bool:
-        """Return whether the class's name ends so, and the module has the attributes."""
-        return bool(re.search(self.name, type(module).__name__)) and all(hasattr(module, a) for a in self.attributes)
 
 
 HABITS = (

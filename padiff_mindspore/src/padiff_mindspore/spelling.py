@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from padiff.layers import Setting
+from padiff.layers import Setting, same_padding
 
 __all__ = [
     "ALIGNED",
@@ -67,9 +67,9 @@ def _each(axes: int) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: _tuple(value, axes)
 
 
-def _around(axes: int) -> Callable[[Any], Any]:
-    """Return a converter of symmetric paddings to (before, after) pairs; 'same' and 'valid' stay."""
-    return lambda value: value if isinstance(value, str) else tuple((one, one) for one in _tuple(value, axes))
+def _around(axes: int) -> Callable[[Any], tuple[tuple[int, int], ...]]:
+    """Return a converter of symmetric paddings to (before, after) pairs."""
+    return lambda value: tuple((one, one) for one in _tuple(value, axes))
 
 
 def _pairs(flat: Any, axes: int) -> tuple[tuple[int, int], ...]:
@@ -126,44 +126,35 @@ def note_size(native: Any, args: tuple[Any, ...]) -> None:
         _sizes[native] = tuple(args[0].shape)
 
 
-class _Padding(tuple[tuple[int, int], ...]):
-    """Be what a pad_mode really pads, and read as a user typed it."""
-
-    typed: str
-
-    def __new__(cls, pairs: tuple[tuple[int, int], ...], typed: str) -> _Padding:
-        """Return the pairs, which read as ``typed``."""
-        made = super().__new__(cls, pairs)
-        made.typed = typed
-        return made
-
-    def __repr__(self) -> str:
-        """Return what a user typed."""
-        return self.typed
-
-
 def _pad_mode(axes: int, flat: Callable[[Any], Any], *, transposed: bool = False) -> Setting:
-    """Return a reader of what a pad_mode really pads, on the size that the cell last saw.
+    """Return a reader of what a pad_mode really pads: ``same`` on the size that the cell last saw.
 
-    With ``same`` the output has ``ceil(size / stride)`` elements, and what does not part evenly comes after. Before a
-    first call the stride is taken to divide the size. A transposed convolution crops to ``size * stride`` instead.
+    A transposed convolution crops to ``size * stride`` instead, whatever the size.
     """
 
-    def same(module: Any) -> tuple[tuple[int, int], ...]:
-        kernel, stride = _tuple(module.kernel_size, axes), _tuple(module.stride, axes)
-        dilation = _tuple(getattr(module, "dilation", 1), axes)
-        sizes = (0,) * axes if transposed else _tuple(_sizes.get(module, 0), axes)
-        reach = (d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
-        totals = (max(r - (n % s or s), 0) for r, n, s in zip(reach, sizes, stride, strict=True))
-        return tuple((total // 2, total - total // 2) for total in totals)
-
-    def read(module: Any) -> _Padding:
+    def pairs(module: Any) -> tuple[tuple[int, int], ...]:
         mode = module.pad_mode.lower()
         if mode == "pad":
-            return _Padding(_pairs(flat(module), axes), f"{mode!r}, padding={flat(module)!r}")
-        return _Padding(same(module) if mode == "same" else ((0, 0),) * axes, repr(mode))
+            return _pairs(flat(module), axes)
+        if mode == "valid":
+            return ((0, 0),) * axes
+        sizes = None if transposed else _sizes.get(module)
+        dilation = _tuple(getattr(module, "dilation", 1), axes)
+        kernel, stride = _tuple(module.kernel_size, axes), _tuple(module.stride, axes)
+        return same_padding(kernel, stride, dilation, None if sizes is None else sizes[-axes:])
 
-    return Setting(read, tuple, "pad_mode")
+    return Setting("pad_mode", spelled="pad_mode", derive=pairs)
+
+
+def _named_padding(axes: int) -> Setting:
+    """Return a reader of ``mint.nn``'s padding, which is symmetric or has a name; ``same`` takes no stride there."""
+
+    def pairs(module: Any) -> tuple[tuple[int, int], ...]:
+        if module.padding == "same":
+            return same_padding(module.kernel_size, module.stride, module.dilation)
+        return _around(axes)(0 if module.padding == "valid" else module.padding)
+
+    return Setting("padding", spelled="padding", derive=pairs)
 
 
 def _primitive(module: Any) -> Any:
@@ -217,7 +208,7 @@ def conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
 def mint_conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
     return {
         **shaped(axes, "stride", "dilation", *(("output_padding",) if transposed else ())),
-        "padding": Setting("padding", _around(axes), "padding"),
+        "padding": _named_padding(axes),
         **own("padding_mode", "groups"),
         "data_format": constant("NCHW"),
     }

@@ -211,9 +211,14 @@ class MindSporeTensor(Tensor):
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.
 
-        A later in-place change does not disturb it: MindSpore keeps the hook with the value, not with the object.
+        A later in-place change does not disturb it: MindSpore keeps the hook with the value, not with the object. It
+        calls the hook with None where an operation has several outputs and this one is not used.
         """
-        return Hook(self.native.register_hook(lambda gradient: callback(MindSporeTensor(gradient))).remove)
+
+        def arrived(gradient: Any) -> Any | None:
+            return None if gradient is None else callback(MindSporeTensor(gradient))
+
+        return Hook(self.native.register_hook(arrived).remove)
 
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits through which gradients pass unchanged: one copy."""

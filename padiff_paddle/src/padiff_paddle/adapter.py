@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from paddle.base import core
 
 from padiff.adapter import CAPABILITIES, Adapter
-from padiff.layers import Rule
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.optim import inner, settings_of, step
@@ -55,17 +54,13 @@ class PaddleAdapter(Adapter):
     name: ClassVar[str] = "paddle"
     capabilities = frozenset(CAPABILITIES)
     table = TABLE
+    habits = HABITS
     machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
     library = _library()
 
     def wrap(self, model: Any) -> PaddleModel:
         """Wrap a ``paddle.nn.Layer``; raise `UnwatchableModel` where hooks on it would be ignored."""
         return PaddleModel(model, self)
-
-    def rule(self, module: Any) -> Rule | None:
-        """Return the first rule along the MRO, else that of a class known by its habits."""
-        known = super().rule(module)
-        return known or next((habit.rule for habit in HABITS if habit.shown_by(module)), None)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is an eager tensor; symbolic Values of a traced program are not."""

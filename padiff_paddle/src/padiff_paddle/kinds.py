@@ -6,15 +6,14 @@ its running averages are weighed by 1 - torch's momentum, and paddings have four
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from padiff.layers import Part, Rule, Setting, Unit
+from padiff.layers import Habit, Part, Rule, Setting, Unit, same_padding
 
-__all__ = ["HABITS", "STATISTICS", "TABLE", "Habit"]
+__all__ = ["HABITS", "STATISTICS", "TABLE"]
 
 # Values in the catalogue's convention -----------------------------------------------------------------------
 
@@ -138,10 +137,26 @@ _EPS = _own(eps="_epsilon")
 
 def _padding(axes: int, attribute: str, data_format: str) -> Setting:
     return Setting(
-        lambda m: (getattr(m, attribute), getattr(m, data_format, "NCHW")),
-        lambda pair: _around(pair[0], axes, pair[1]),
-        "padding",
+        attribute,
+        spelled="padding",
+        derive=lambda m: _around(getattr(m, attribute), axes, getattr(m, data_format, "NCHW")),
     )
+
+
+def _conv_padding(axes: int) -> Setting:
+    """Return a reader of a convolution's padding; with a stride, ``same`` goes by the size and stays a name."""
+    given = _padding(axes, "_padding", "_data_format")
+
+    def pairs(module: Any) -> Any:
+        found = given.value(module)
+        stride = _tuple(module._stride, axes)
+        if found == "valid":
+            return ((0, 0),) * axes
+        if found != "same" or set(stride) != {1}:
+            return found
+        return same_padding(_tuple(module._kernel_size, axes), stride, _tuple(module._dilation, axes))
+
+    return attrs.evolve(given, derive=pairs)
 
 
 def _conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
@@ -149,7 +164,7 @@ def _conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
     return {
         "stride": Setting("_stride", _each(axes), "stride"),
         "dilation": Setting("_dilation", _each(axes), "dilation"),
-        "padding": _padding(axes, "_padding", "_data_format"),
+        "padding": _conv_padding(axes),
         **_own(padding_mode="_padding_mode", groups="_groups"),
         "data_format": Setting("_data_format", _format, "data_format"),
         **outer,
@@ -447,19 +462,6 @@ STATISTICS: Mapping[str, frozenset[str]] = {
     "paddle.nn.layer.norm.SpectralNorm": frozenset({"weight_u", "weight_v"}),
 }
 """What Paddle keeps among a class's parameters although it is a buffer: a forward pass changes it."""
-
-
-@attrs.frozen
-class Habit:
-    """Recognise a class that every model copies under a new name: by what it is called and what it holds."""
-
-    name: str
-    attributes: tuple[str, ...]
-    rule: Rule
-
-    def shown_by(self, module: Any) -> bool:
-        """Return whether the class's name ends so, and the module has the attributes."""
-        return bool(re.search(self.name, type(module).__name__)) and all(hasattr(module, a) for a in self.attributes)
 
 
 HABITS = (

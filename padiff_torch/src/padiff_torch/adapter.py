@@ -43,19 +43,13 @@ class TorchAdapter(Adapter):
     name: ClassVar[str] = "torch"
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
+    habits = HABITS
     machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
     library = (_HERE + os.sep,)
 
     def wrap(self, model: Any) -> Model:
         """Wrap a `torch.nn.Module`; raises `UnwatchableModel` where it is compiled or scripted."""
         return TorchModel(model, self)
-
-    def rule(self, module: Any) -> Rule | None:
-        """Return the rule of a class, or of the habit that its name and attributes show."""
-        rule = super().rule(module)
-        if rule is not None:
-            return rule
-        return next((habit.rule for habit in HABITS if habit.shown_by(module)), None)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is a `torch.Tensor`, a parameter among them."""

@@ -6,15 +6,12 @@ torch's; only a few third-party classes need a transform.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import attrs
+from padiff.layers import Habit, Part, Rule, Setting, Unit, same_padding
 
-from padiff.layers import Part, Rule, Setting, Unit
-
-__all__ = ["HABITS", "TABLE", "Habit"]
+__all__ = ["HABITS", "TABLE"]
 
 # Values in the catalogue's convention -----------------------------------------------------------------------
 
@@ -30,9 +27,9 @@ def _each(axes: int) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: _tuple(value, axes)
 
 
-def _around(axes: int) -> Callable[[Any], Any]:
-    """Return a converter of symmetric paddings to (before, after) pairs; 'same' and 'valid' stay."""
-    return lambda value: value if isinstance(value, str) else tuple((one, one) for one in _tuple(value, axes))
+def _around(axes: int) -> Callable[[Any], tuple[tuple[Any, Any], ...]]:
+    """Return a converter of symmetric paddings to (before, after) pairs."""
+    return lambda value: tuple((one, one) for one in _tuple(value, axes))
 
 
 def _pairs(axes: int) -> Callable[[Any], Any]:
@@ -74,6 +71,15 @@ def _sized(name: str) -> Callable[[Any], Any]:
     return read
 
 
+def _conv_padding(axes: int) -> Setting:
+    def pairs(module: Any) -> tuple[tuple[Any, Any], ...]:
+        if module.padding == "same":
+            return same_padding(module.kernel_size, module.stride, module.dilation)
+        return _around(axes)(0 if module.padding == "valid" else module.padding)
+
+    return Setting("padding", spelled="padding", derive=pairs)
+
+
 # Settings ---------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +103,7 @@ _TRAINING = {"training": Setting("training")}
 def _conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
     return {
         **_shaped(axes, "stride", "dilation", *(("output_padding",) if transposed else ())),
-        "padding": Setting("padding", _around(axes), "padding"),
+        "padding": _conv_padding(axes),
         **_own("padding_mode", "groups"),
         "data_format": _constant("NCHW"),
     }
@@ -326,20 +332,6 @@ _OTHERS = {
 
 TABLE: Mapping[str, Rule] = {**{f"torch.nn.modules.{name}": rule for name, rule in _TORCH.items()}, **_OTHERS}
 """The rule of each class, by qualified name."""
-
-
-@attrs.frozen
-class Habit:
-    """Recognise a class that every model copies under a new name: by what it is called and what it holds."""
-
-    name: str
-    attributes: tuple[str, ...]
-    rule: Rule
-
-    def shown_by(self, module: Any) -> bool:
-        """Return whether the class's name ends so, and the module has the attributes."""
-        named = re.search(self.name, type(module).__name__) is not None
-        return named and all(hasattr(module, name) for name in self.attributes)
 
 
 # Not every RMSNorm multiplies by its weight: Gemma's by 1 + weight, and it calls its epsilon otherwise than
