@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from padiff.hookspecs import hookimpl
     from padiff.isolation import Remote, remote
     from padiff.layers import CATALOGUE
+    from padiff.layers import Habit as Habit
     from padiff.layers import Kind as Kind
     from padiff.layers import Part as Part
     from padiff.layers import Rule as Rule
