@@ -433,3 +433,13 @@ def test_assert_aligned_prints_the_report(acme: Any) -> None:
     assert assert_aligned(right, acme.acme.Norm(8), (x,)).aligned
     with pytest.raises(AssertionError, match=r"source 1 of 1(.|\n)*eps: 1e-05 in the reference, 0.001"):
         assert_aligned(right, wrong, {"x": x})
+
+
+def test_only_the_suite_takes_pytest() -> None:
+    """padiff, and what of padiff.testing is for tests of one's own, imports no pytest."""
+    code = (
+        "import sys, padiff, padiff.testing as t; t.assert_aligned, t.fault, t.Log; "
+        "assert 'pytest' not in sys.modules; t.AdapterTests; assert 'pytest' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from padiff.layers import CATALOGUE
+from padiff.layers import CATALOGUE, Rule
 from padiff.plugins import principal
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
@@ -27,10 +27,15 @@ class KindTests(Harness):
         own = f"{principal(self.info)}."
         return {
             **super().ranges(),
-            "entry": sorted(self.adapter.table),
+            "entry": sorted(self._rules()),
             "own_class": sorted(name for name in self.adapter.table if name.startswith(own)),
             "example": self._given(),
         }
+
+    @classmethod
+    def _rules(cls) -> dict[str, Rule]:
+        """Return every rule of the adapter, those of habits by what they look for."""
+        return {**cls.adapter.table, **{f"habit {habit.name}": habit.rule for habit in cls.adapter.habits}}
 
     @classmethod
     def _given(cls) -> list[Any]:
@@ -52,7 +57,7 @@ class KindTests(Harness):
 
     def test_an_entry_speaks_the_catalogues_language(self, entry: str) -> None:
         """Kind, roles and settings of a rule are words of the catalogue."""
-        rule = self.adapter.table[entry]
+        rule = self._rules()[entry]
         assert rule.kind in CATALOGUE, f"{entry}: no kind {rule.kind!r}; see padiff.CATALOGUE"
         unknown = set(rule.settings) - set(CATALOGUE[rule.kind].settings)
         assert not unknown, f"{entry}: {rule.kind} has no setting {sorted(unknown)}"
