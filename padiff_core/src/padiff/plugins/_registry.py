@@ -137,7 +137,9 @@ def loaded() -> tuple[Adapter, ...]:
 @functools.cache
 def _discovered() -> Registry:
     found = Registry()
-    for point in (_OWN, *importlib.metadata.entry_points(group=GROUP)):
+    # In the order of names, which does not depend on how a folder is listed.
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.dist.name if p.dist else "", p.name))
+    for point in (_OWN, *points):
         dist = point.dist
         row = Row(point.name, dist.name if dist else point.value, dist.version if dist else None)
         if point is _OWN:

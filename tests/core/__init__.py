@@ -1,0 +1,1 @@
+"""Test the core without a framework."""
