@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from padiff import LayerMap, auto_diff
+
+from .nets import linear, network, pair
 from .scripts import SAMPLES, fitted, run
 
 _RESULTS = {
@@ -21,6 +25,7 @@ _RESULTS = {
     "003_layer_mapping": [False],  # auto_weights=False, and the two were initialised at random
 }
 _FRAGMENTS = {"000_map", "000_ignore", "000_ignore_recursivly", "000_ignore_class"}
+"""Samples that only fill a layer map."""
 
 
 def test_every_sample_is_run() -> None:
@@ -120,3 +125,70 @@ def test_a_fault_in_a_sample_is_named(
     assert f"              {line}\n" in said
     assert said.count("<---  *** HERE ***") == 2
     assert (tmp_path / "diff_log" / "report.txt").exists() or (tmp_path / "padiff_log" / "report.txt").exists()
+
+
+# Layer maps -------------------------------------------------------------------------------------------------
+
+
+def _nested(framework: str, inner: float, outer: float) -> Any:
+    """Return a model with a layer in a layer, each with a factor of its own."""
+
+    def scaled(self: Any, x: Any) -> Any:
+        return self.inner(x) * outer
+
+    def plain(self: Any, x: Any) -> Any:
+        return self.fc(x) * inner
+
+    def forward(self: Any, x: Any) -> Any:
+        return self.head(self.nop_layer(x))
+
+    inside = network(framework, plain, name="Inside", fc=linear(framework, 8, 8))
+    nop_layer = network(framework, scaled, name="LayerClass", inner=inside)
+    return network(framework, forward, nop_layer=nop_layer, head=linear(framework, 8, 3))
+
+
+def _filled(name: str, folder: Path, **given: Any) -> LayerMap:
+    layer_map = run(fitted(name), folder, **given).names["layer_map"]
+    assert isinstance(layer_map, LayerMap)
+    return layer_map
+
+
+@pytest.mark.parametrize(
+    ("name", "inner", "outer", "expected"),
+    [
+        ("000_ignore", 1.0, 1.1, True),
+        ("000_ignore", 1.1, 1.0, False),
+        ("000_ignore_recursivly", 1.0, 1.1, True),
+        ("000_ignore_recursivly", 1.1, 1.1, True),
+        ("000_ignore_class", 1.0, 1.1, True),
+        ("000_ignore_class", 1.1, 1.0, False),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"atol": 1e-4}], ids=["measured", "classic"])
+def test_what_is_ignored_is_not_compared(
+    name: str, inner: float, outer: float, expected: bool, options: dict[str, Any], tmp_path: Path
+) -> None:
+    layer, module = _nested("paddle", inner, outer), _nested("torch", 1.0, 1.0)
+    inputs = pair(("paddle", "torch"))
+    assert auto_diff(layer, module, inputs, options=options) is False
+    layer_map = _filled(name, tmp_path, layer=layer, LayerClass=type(layer.nop_layer))
+    assert auto_diff(layer, module, inputs, options=options, layer_map=layer_map) is expected
+
+
+@pytest.mark.parametrize("options", [{}, {"atol": 1e-4}], ids=["measured", "classic"])
+def test_what_is_mapped_is_compared_as_a_whole(
+    options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer, module = _nested("paddle", 1.1, 1 / 1.1), _nested("torch", 1.0, 1.0)  # inside it differs, as a whole not
+    layer.sublayer1, module.submodule1 = layer.nop_layer, module.nop_layer
+    inputs = pair(("paddle", "torch"))
+    layer_map = _filled("000_map", tmp_path, layer=layer, module=module)
+    assert auto_diff(layer, module, inputs, options=options, layer_map=layer_map) is True
+    layer = _nested("paddle", 1.1, 1.0)
+    layer.sublayer1 = layer.nop_layer
+    layer_map = _filled("000_map", tmp_path, layer=layer, module=module)
+    capsys.readouterr()
+    assert auto_diff(layer, module, inputs, options=options, layer_map=layer_map) is False
+    said = capsys.readouterr().out
+    assert "Diff found in `Forward Stage`" in said
+    assert "Route: Network(module).nop_layer\n[AutoDiff]            Network(layer).nop_layer\n" in said
