@@ -129,6 +129,8 @@ class Forcer(Watcher):
         keeps its own value."""
         self.unreached: set[int] = set()
         """Ids of the pairs whose outputs got no gradient, though the reference's did."""
+        self.starved: set[int] = set()
+        """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
         self._plan = plan
         self._force = force
         self._truth = truth
@@ -204,18 +206,29 @@ class Forcer(Watcher):
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
         cut: dict[int, Spot] = {}
+        missing: set[int] = set()
         for spot in self._awaited.values():
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
-                if spot.what == "output":
-                    self.unreached.add(id(spot.pair))
+                missing.add(spot.candidate.token)
+                if spot.what == "input":
+                    self.starved.add(id(spot.owner))
                 # Of what one code made, the last is where the gradient was cut off; the rest follows.
                 cut[id(spot.owner if spot.what == "input" else self._around.get(id(spot.pair)))] = spot
         self._awaited.clear()
+        for call in self.calls:
+            pair = self._open.get(id(call))
+            if pair is not None and any(self._stands_for.get(x.token, x.token) in missing for x in call.outputs):
+                self.unreached.add(id(pair))
         for owner, spot in cut.items():
             expected = self._force.gradient(spot.reference)
-            if expected is not None and owner not in self.unreached:
+            if expected is not None and owner not in self.unreached and not self._starves(spot):
                 self._check_gradient(spot, np.zeros_like(expected))
+
+    def _starves(self, spot: Spot) -> bool:
+        """Return whether an input of the root got no gradient because what was made of it got none."""
+        takers = {id(pair) for pair in self.consumers.get(spot.candidate.token, ())}
+        return spot.owner is None and not takers.isdisjoint(self.unreached | self.starved)
 
     def _wrapper(self, call: Call, owner: Call | None) -> Call | None:
         """Return the innermost call without counterpart that is around a call and the matched one before it."""

@@ -65,6 +65,8 @@ class Forced:
     buffers: list[StateCheck]
     unreached: frozenset[int]
     """Ids of the pairs whose outputs got no gradient, though the reference's did."""
+    starved: frozenset[int]
+    """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
     loss: float | None
     inputs: list[InputCheck]
     reached: frozenset[str]
@@ -115,6 +117,7 @@ def force(
         gradients,
         buffers,
         frozenset(forcer.unreached),
+        frozenset(forcer.starved),
         losses[0] if losses else None,
         list(_inputs(alignment.pairs[0], trace, forcer)),
         reached,

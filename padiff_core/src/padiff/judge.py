@@ -248,6 +248,9 @@ class Judge:
         around = [p for p in map(self.around, pairs) if p is not None]
         if not pairs or any(id(pair) in excused | self.forced.unreached for pair in pairs):
             return None
+        if check.link.candidate.parameter.path not in self.forced.reached:
+            if any(id(pair) in self.forced.starved for pair in pairs):
+                return None  # cut off further on
         read = _of_parameter(check, lambda alone: alone.gradients)
         what = f"gradient of {check.link.candidate.part.parameter}"
         truth = check.reference if len(pairs) == 1 else None
