@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Model
+from padiff.adapter import Model, Module
 from padiff.errors import MappingError
 
 __all__ = ["LayerMap", "Resolved", "resolve"]
@@ -86,16 +86,17 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
     for entry in layer_map.ignored_with_children:
         ignored.update(id(module) for module in finder.below(entry))
     for entry, cls in layer_map.ignored_classes:
-        if not isinstance(cls, type):
+        if not isinstance(cls, type | str):
             msg = (
                 f"LayerMap ignores the class {_shown(cls)}, which is no class.\n"
                 "Hint: give the class itself: layer_map.ignore_class(module, nn.Linear)"
             )
             raise MappingError(msg)
-        found = [module for module in finder.below(entry) if isinstance(module, cls)]
+        found = [module.native for module in finder.modules_below(entry) if module.is_a(cls)]
         if not found:
+            name = cls if isinstance(cls, str) else cls.__qualname__
             msg = (
-                f"LayerMap ignores the class {cls.__qualname__}, and no module of it is at or below "
+                f"LayerMap ignores the class {name}, and no module of it is at or below "
                 f"{_shown(entry)}.\n"
                 "Hint: give the class of the modules themselves, and a module that holds some."
             )
@@ -156,11 +157,15 @@ class _Finder:
 
     def below(self, entry: Any) -> Iterator[Any]:
         """Yield the native modules at and below an entry."""
+        return (module.native for module in self.modules_below(entry))
+
+    def modules_below(self, entry: Any) -> Iterator[Module]:
+        """Yield the modules at and below an entry."""
         for native, side in self.modules(entry):
             top = self._paths[side][id(native)]
             for path, module in self._modules[side].items():
                 if not top or path == top or path.startswith(f"{top}."):
-                    yield module.native
+                    yield module
 
     def pair(self, a: Any, b: Any) -> tuple[str, str]:
         """Return the reference's and the candidate's path of a tied pair, whichever comes first."""
@@ -181,9 +186,8 @@ class _Finder:
         near: list[str] = []
         if isinstance(entry, str):
             near = difflib.get_close_matches(entry, [path for found in self._modules for path in found], 3)
-        hint = (
-            f"did you mean {', '.join(map(repr, near))}?" if near else "give a module of one of the two, or its path."
-        )
+        hint = "give a module of one of the two, or its path; of a remote model always the path."
+        hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
         said = f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]})."
         return f"{said}\nHint: {hint}"
 

@@ -371,4 +371,5 @@ def _has(evidence: Sequence[str], side: str) -> bool:
 
 def _defined(function: Callable[..., Any] | None) -> str | None:
     code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else None
+    place = (code.co_filename, code.co_firstlineno) if code else getattr(function, "definition", None)
+    return f"{place[0]}:{place[1]}" if place else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import os
 import traceback
 from typing import Any
@@ -13,7 +14,7 @@ from padiff.errors import PadiffError, RemoteError
 
 __all__ = ["Relayed", "raised_again", "told", "traceback_of"]
 
-_OWN = os.path.dirname(errors.__file__) + os.sep
+_HIDDEN = (os.path.dirname(errors.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<frozen ")
 
 
 class Relayed(Exception):
@@ -27,7 +28,7 @@ class Relayed(Exception):
 def traceback_of(error: BaseException, hidden: tuple[str, ...] = ()) -> str:
     """Return an error's traceback and those of its causes, without padiff's own frames and those of ``hidden``."""
     told = traceback.TracebackException.from_exception(error)
-    own = (_OWN, *hidden)
+    own = (*_HIDDEN, *hidden)
     one: traceback.TracebackException | None = told
     while one is not None:
         kept = [frame for frame in one.stack if not frame.filename.startswith(own)]
@@ -54,20 +55,21 @@ def raised_again(found: dict[str, Any], where: str) -> Exception:
     if "padiff" in found:
         error: Exception = getattr(errors, found["padiff"])(found["text"])
     else:
-        error = _class_like(*found["name"], found["base"])()
-        error.text, error.line = found["text"], found["line"]  # type: ignore[attr-defined]
+        error = _class_like(*found["name"], found["base"])(found["text"], found["line"])
     error.add_note(f"\nIn {where}:\n{found['trace']}")
     return error
 
 
 class _Distant(RemoteError):
-    text = ""
+    """Hold one text, whatever arguments the error that it is derived from has."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, text: str, line: str | None = None) -> None:
         Exception.__init__(self)
+        self.args = (text,)
+        self.line = line
 
     def __str__(self) -> str:
-        return self.text
+        return str(self.args[0])
 
 
 @functools.cache
@@ -79,7 +81,7 @@ def _class_like(module: str, name: str, base: str) -> type[RemoteError]:
     if isinstance(own, type) and issubclass(own, Exception) and own is not Exception:
         try:
             found = type(last, (_Distant, own), spelled)
-            found()
+            found("")
         except TypeError:  # an exception group, whose instances need arguments
             pass
         else:

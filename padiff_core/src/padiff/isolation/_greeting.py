@@ -24,7 +24,8 @@ def check(process: Process, said: Mapping[str, Any]) -> None:
     missing = str(said.get("missing") or "")
     if missing == "padiff" or "padiff" not in said:
         adapters = [known.adapter for name, known in FRAMEWORKS.items() if known.adapter and name in said["frameworks"]]
-        what = " ".join(["padiff-core", *(adapters or ["padiff-ADAPTER"])])
+        what = " ".join(["padiff-core", *adapters])
+        what += "" if adapters else ", and the adapter of its framework: padiff-torch, padiff-paddle, padiff-mindspore"
         if missing != "padiff":
             msg = f"padiff does not load in {python} (Python {said['python']}):\n{said['trouble'].rstrip()}\n"
             msg += f"Hint: it needs Python 3.11 or newer; {install} --upgrade {what}."

@@ -26,7 +26,7 @@ __all__ = ["Process", "interpreter"]
 
 _BOOT = str(Path(__file__).with_name("_boot.py"))
 _OWN = os.path.dirname(__file__) + os.sep
-_LAST_WORDS = 20
+_LAST_WORDS = 30
 _PATIENCE = 5.0
 """Seconds that a worker has for ending once nothing is asked of it, or for telling where it is."""
 
@@ -142,7 +142,8 @@ class Process:
 
     def last_words(self) -> str:
         """Return what it printed last, indented, after a line that says so; empty where it printed nothing."""
-        lines = [f"  {line}" for line in self._printed if line.strip()]
+        noise = _OWN, "Extension modules: "
+        lines = [f"  {line}" for line in self._printed if line.strip() and not any(n in line for n in noise)]
         return "".join(f"\n{line}" for line in ["It printed last:", *lines]) if lines else ""
 
     def position(self) -> str:

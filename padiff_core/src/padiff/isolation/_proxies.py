@@ -214,6 +214,19 @@ def _forward(name: str, parameters: list[tuple[Any, ...]] | None, returned: Any)
     return forward
 
 
+class RemoteFunction:
+    """Call a function of the user's there, on what the model gave."""
+
+    def __init__(self, session: Session, named: tuple[int, str, str], definition: tuple[str, int] | None) -> None:
+        self._session = session
+        self._there = session.object(named)
+        self.definition = definition
+
+    def __call__(self, *values: Any) -> Any:
+        """Return what it returns."""
+        return self._session.value(self._session.request("call", self._there, values))
+
+
 class RemoteModel(Model):
     """Wrap the stand-in of a module as a model."""
 
@@ -306,9 +319,7 @@ class RemoteModel(Model):
         """Return the loss that a user gave, found in the worker by its name."""
         if given is None:
             return None
-        session = self._session
-        there = session.object(session.request("function", referred(given, "loss"), side))
-        return lambda *values: session.value(session.request("call", there, values))
+        return RemoteFunction(self._session, *self._session.request("function", referred(given, "loss"), side))
 
     def optimizer(self, given: Any, side: int) -> Any:
         """Return the optimizer that a user gave, found in the worker by its name."""

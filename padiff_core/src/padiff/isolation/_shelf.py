@@ -54,12 +54,13 @@ class Shelf:
 
 
 class Readings:
-    """Hold the hyper-parameters and the units of one model's modules, all of them read at the first question."""
+    """Hold the hyper-parameters and the units of one model's modules, all of them read at once, again after a run."""
 
     def __init__(self, session: Session, model: StandIn) -> None:
         self._session = session
         self._model = model
-        self._found: Mapping[str, tuple[Mapping[str, Any], Any]] | None = None
+        self._found: Mapping[str, tuple[Mapping[str, Any], Any]] = {}
+        self._generation = -1
 
     def setting(self, path: str, name: str) -> tuple[Any, Any]:
         """Return a hyper-parameter in the catalogue's convention, and as the framework holds it."""
@@ -72,8 +73,9 @@ class Readings:
         return found
 
     def _module(self, path: str) -> tuple[Mapping[str, Any], Any]:
-        if self._found is None:
+        if self._generation != self._session.generation:
             self._found = self._session.request("readings", self._model)
+            self._generation = self._session.generation
         return self._found[path]
 
     def _read(self, answer: tuple[str, Any]) -> Any:

@@ -106,7 +106,9 @@ class Worker:
 
     def _function(self, target: str, side: int) -> Any:
         with _traced(target):
-            return self._seen().object(loss_of(target, side))
+            function = loss_of(target, side)
+        code = getattr(function, "__code__", None)
+        return self._seen().object(function), (code.co_filename, code.co_firstlineno) if code else None
 
     def _optimizer(self, target: str, side: int) -> Any:
         with _traced(target):
@@ -172,5 +174,7 @@ def _hint(cause: BaseException) -> str:
         install = f"{sys.executable} -m pip install {FRAMEWORKS[root].distributions[0]}"
         return f"name a module that imports nothing that this interpreter lacks, or {install}."
     if root:
-        return f"{sys.executable} -m pip install {root}, or give remote() the folder it is in: path=."
+        return (
+            f"{sys.executable} -m pip install {root}, or name the folder that it is in: remote(..., path=['folder'])."
+        )
     return f"{sys.executable} is the interpreter that ran it; try it there without padiff."

@@ -1,0 +1,123 @@
+"""Be the Paddle side of the pairs; imported by workers, and by tests that build it in their own process."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import paddle
+from paddle import nn
+
+
+@dataclasses.dataclass
+class Output:
+    logits: Any
+    hidden: Any = None
+
+
+class Cache:
+    """Be an argument that holds no tensor at first, and that padiff knows nothing of."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+
+class Block(nn.Layer):
+    def __init__(self, width: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+        self.scale = scale
+
+    def forward(self, x: Any, pair: tuple[Any, Any], *, cache: Cache, gain: float = 1.0) -> tuple[Any, dict[str, Any]]:
+        cache.kept.append(x.shape)
+        hidden = nn.functional.relu(self.up(self.norm(x)))
+        out = x + self.down(hidden) * gain * self.scale + pair[0]
+        return out, {"hidden": hidden, "nothing": None}
+
+
+class Net(nn.Layer):
+    """Use what models use: nested arguments and outputs, a shared module, buffers, in-place code, a cache, LSTM."""
+
+    def __init__(self, width: int = 16, blocks: int = 2) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, width)
+        self.blocks = nn.LayerList([Block(width) for _ in range(blocks)])
+        self.lstm = nn.LSTM(width, width)
+        self.bn = nn.BatchNorm1D(width)
+        self.shared = nn.Linear(width, width)
+        self.act = nn.GELU()
+        self.head = nn.Linear(width, 5)
+        self.leak = 1.0
+        self.fails = False
+
+    def forward(self, ids: Any, x: Any, options: dict[str, Any] | None = None) -> Output:
+        cache = Cache()
+        h = self.embed(ids) + x
+        for block in self.blocks:
+            h, extra = block(h, (x, [x]), cache=cache, gain=0.5)
+        h, _ = self.lstm(h)
+        pooled = self.bn(h.mean(1))
+        pooled = self.act(self.shared(self.shared(pooled)))
+        pooled.scale_(2.0)
+        if self.leak < 1:
+            pooled = pooled * self.leak + pooled.detach() * (1 - self.leak)
+        if self.fails:
+            msg = "this is missing"
+            raise LookupError(msg)
+        return Output(self.head(pooled), (h, extra["hidden"]))
+
+
+def build(**options: Any) -> nn.Layer:
+    """Return the network in training mode."""
+    paddle.seed(0)
+    return Net(**options)
+
+
+def set_up(model: Net, fault: str = "", *, train: bool = True) -> Net:
+    """Make a network as it was built, but for a fault: so one process serves many tests."""
+    model.set_state_dict(build().state_dict())
+    model.train() if train else model.eval()
+    model.clear_gradients()
+    model.blocks[1].norm._epsilon = 1e-3 if "epsilon" in fault else 1e-5
+    model.blocks[0].scale = 1.01 if "scale" in fault else 1.0
+    model.leak = 0.5 if "detached" in fault else 1.0
+    model.bn._momentum = 0.8 if "momentum" in fault else 0.9
+    model.fails = "forward" in fault
+    return model
+
+
+def make_ready(model: Net, fault: str = "", **options: Any) -> None:
+    """Set the network of a worker up."""
+    set_up(model, fault, **options)
+
+
+def loss(output: Output) -> Any:
+    """Return a loss."""
+    return (output.logits**2).mean()
+
+
+def heavier(output: Output) -> Any:
+    """Return another loss."""
+    return 3 * (output.logits**2).mean()
+
+
+def failing(output: Output) -> Any:
+    """Raise as a loss with a mistake does."""
+    return output.logits.no_such_method()
+
+
+def optimizer(model: nn.Layer) -> Any:
+    """Return an optimizer of the model's parameters."""
+    return paddle.optimizer.AdamW(1e-2, parameters=model.parameters(), weight_decay=0.1)
+
+
+def other_optimizer(model: nn.Layer) -> Any:
+    """Return one that forgets the decay."""
+    return paddle.optimizer.AdamW(1e-2, parameters=model.parameters(), weight_decay=0.0)
+
+
+def weights(model: nn.Layer, name: str) -> Any:
+    """Return one parameter."""
+    return dict(model.named_parameters())[name].detach()
