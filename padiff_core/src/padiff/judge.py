@@ -200,7 +200,7 @@ class Judge:
             ruling = self.settler.settle(pair, read, check.difference, expected, what=_within(pair, spot))
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
-            if ruling.verdict is Verdict.DIFFERS and ruling.figures.rel_l2_float64 is not None:
+            if ruling.verdict is Verdict.DIFFERS and ruling.settled:
                 return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, check)
         return self._unexplained(check, suspects)
 
@@ -248,9 +248,9 @@ class Judge:
         around = [p for p in map(self.around, pairs) if p is not None]
         if not pairs or any(id(pair) in excused | self.forced.unreached for pair in pairs):
             return None
-        if check.link.candidate.parameter.path not in self.forced.reached:
-            if any(id(pair) in self.forced.starved for pair in pairs):
-                return None  # cut off further on
+        without = check.link.candidate.parameter.path not in self.forced.reached
+        if without and any(id(pair) in self.forced.starved for pair in pairs):
+            return None  # cut off further on
         read = _of_parameter(check, lambda alone: alone.gradients)
         what = f"gradient of {check.link.candidate.part.parameter}"
         truth = check.reference if len(pairs) == 1 else None
