@@ -7,8 +7,9 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from padiff.cli import _output
-from padiff.spec import SpecError, called, guarded, load, parameters
+from padiff.cli import _output, _sides
+from padiff.cli._sides import Sides
+from padiff.spec import called
 
 if TYPE_CHECKING:
     from padiff.report import Report
@@ -17,7 +18,9 @@ __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
 A SPEC is module:attribute or path/file.py:attribute; the working directory is importable. A function or
-class is called without arguments; anything else is taken as it is.
+class is called without arguments; anything else is taken as it is. What belongs to a side that runs in a
+process of its own is loaded there: the inputs with the reference, a loss and optimizers (a SPEC for each side,
+with a comma between) each with its side.
 
 exit status: 0 aligned, 1 parted, 2 trouble
 """
@@ -33,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("reference", metavar="REFERENCE", help="SPEC of the model that is right by definition")
     add("candidate", metavar="CANDIDATE", help="SPEC of the model to check")
+    _sides.add_arguments(parser)
     add("--inputs", metavar="SPEC", required=True, help="a dict (keyword arguments) or tuple (positional)")
     add("--candidate-inputs", metavar="SPEC", help="the candidate's, where its signature differs")
     add("--loss", metavar="SPEC", help="the loss: a function of the output, or one for each side")
@@ -63,21 +67,20 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
             from padiff.progress import silenced
 
             stack.enter_context(silenced())
-        report = _report(arguments)
+        report = _report(arguments, Sides(arguments, stack))
     well, text = _output.written(report, wanted, quiet=arguments.quiet)
     return (2 if not well else 0 if report.aligned else 1), text
 
 
-def _report(arguments: argparse.Namespace) -> Report:
-    reference, candidate = called(arguments.reference), called(arguments.candidate)
-    inputs = called(arguments.inputs)
+def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
+    inputs = sides.value(arguments.inputs, 0)
     optional: dict[str, Any] = {}
     if arguments.candidate_inputs:
-        optional["candidate_inputs"] = called(arguments.candidate_inputs)
+        optional["candidate_inputs"] = sides.value(arguments.candidate_inputs, 1)
     if arguments.loss:
-        optional["loss"] = _loss(arguments.loss)
+        optional["loss"] = sides.loss(arguments.loss)
     if arguments.optimizers:
-        optional["optimizers"] = _optimizers(arguments.optimizers, reference, candidate)
+        optional["optimizers"] = sides.optimizers(arguments.optimizers)
     if arguments.mapping:
         optional["mapping"] = called(arguments.mapping)
     tolerance = {name: getattr(arguments, name) for name in _TOLERANCE}
@@ -85,8 +88,7 @@ def _report(arguments: argparse.Namespace) -> Report:
     from padiff.engine import diff
 
     return diff(
-        reference,
-        candidate,
+        *sides.models,
         inputs,
         steps=arguments.steps,
         phase=arguments.phase,
@@ -95,25 +97,6 @@ def _report(arguments: argparse.Namespace) -> Report:
         seed=arguments.seed,
         **optional,
     )
-
-
-def _loss(spec: str) -> Any:
-    """Return a function with parameters as it is: it is the loss, and does not build it."""
-    value = load(spec)
-    is_loss = callable(value) and not isinstance(value, type) and parameters(value)
-    return value if is_loss else called(spec)
-
-
-def _optimizers(spec: str, reference: Any, candidate: Any) -> Any:
-    value = load(spec)
-    if not callable(value):
-        return value
-    names = ", ".join(parameters(value))
-    if len(parameters(value)) != 2:
-        msg = f"{spec} takes ({names}); expected a function of (reference, candidate), the two models.\n"
-        msg += "Hint: return a tuple from it, an optimizer for each."
-        raise SpecError(msg)
-    return guarded(spec, value, reference, candidate)
 
 
 def _positive(text: str) -> int:

@@ -101,4 +101,6 @@ def _too_early(info: AdapterInfo) -> str | None:
 
 
 def _order(info: AdapterInfo) -> str:
-    return f"import {principal(info)} before {', '.join(sorted(info.load_before))}, at the top of the script."
+    first, later = principal(info), ", ".join(sorted(info.load_before))
+    apart = f"padiff.remote('module:function') gives {first}'s model a process of its own"
+    return f"import {first} before {later}, at the top of the script; or keep them apart: {apart}."
