@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from padiff.adapter import Parameter as Parameter
     from padiff.adapter import Tensor as Tensor
     from padiff.contributions import Metric, Renderer, SpecialTransfer
-    from padiff.documented import add_special_init, assign_weight, auto_diff
+    from padiff.documented import (
+        ProxyModel,
+        add_special_init,
+        assign_weight,
+        auto_diff,
+        check_dataloader,
+        check_grads,
+        check_params,
+        check_report,
+        check_weights,
+        create_model,
+        get_dump_root_path,
+        set_dump_root_path,
+    )
     from padiff.engine import diff
     from padiff.errors import (
         AdapterError,
@@ -53,7 +66,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
     "contributions": "Metric Renderer SpecialTransfer",
-    "documented": "add_special_init assign_weight auto_diff",
+    "documented": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
+    "check_report check_weights create_model get_dump_root_path set_dump_root_path",
     "engine": "diff",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
@@ -93,6 +107,7 @@ __all__ = [
     "Place",
     "PluginError",
     "PluginWarning",
+    "ProxyModel",
     "Remote",
     "Renderer",
     "Report",
@@ -106,10 +121,18 @@ __all__ = [
     "add_special_init",
     "assign_weight",
     "auto_diff",
+    "check_dataloader",
+    "check_grads",
+    "check_params",
+    "check_report",
+    "check_weights",
+    "create_model",
     "diff",
+    "get_dump_root_path",
     "hookimpl",
     "register_transfer",
     "remote",
+    "set_dump_root_path",
 ]
 
 

@@ -120,9 +120,7 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 
 def _side_by_side(units: Sequence[HeldUnit], trace: Trace) -> Iterator[tuple[HeldUnit, ...]]:
     """Yield the linear units of one parent that take the same tensor, in execution order."""
-    first = {}
-    for call in reversed(trace.calls):
-        first[id(call.module.native)] = call
+    first = {id(call.module.native): call for call in reversed(trace.calls)}
     groups: dict[tuple[str, int], list[HeldUnit]] = {}
     for unit in units:
         call = first.get(id(unit.module.native))

@@ -6,7 +6,24 @@ told in the documented lines.
 
 from padiff.documented._assign import assign_weight
 from padiff.documented._auto_diff import auto_diff
+from padiff.documented._check import check_dataloader, check_grads, check_params, check_report, check_weights
+from padiff.documented._folders import get_dump_root_path, set_dump_root_path
 from padiff.documented._loss import default_loss
+from padiff.documented._proxy import ProxyModel, create_model
 from padiff.documented._special import add_special_init
 
-__all__ = ["add_special_init", "assign_weight", "auto_diff", "default_loss"]
+__all__ = [
+    "ProxyModel",
+    "add_special_init",
+    "assign_weight",
+    "auto_diff",
+    "check_dataloader",
+    "check_grads",
+    "check_params",
+    "check_report",
+    "check_weights",
+    "create_model",
+    "default_loss",
+    "get_dump_root_path",
+    "set_dump_root_path",
+]

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from padiff.documented._forms import OPTIONS, Form, told_apart
+from padiff.documented._proxy import ProxyModel, mapping_of, unwrapped
 from padiff.documented._struct import class_of
 from padiff.errors import InputError
 from padiff.isolation import wrapped
@@ -38,6 +39,8 @@ class Wanted:
     single_step: bool
     steps: int
     names: tuple[str, str]
+    proxies: tuple[Any, Any]
+    """The models as they were given: wrapped, or themselves."""
     changed: tuple[str, ...] = ()
     """What of the call had no meaning together and was left out, one sentence each."""
 
@@ -48,7 +51,7 @@ class Wanted:
 
 def is_swapped(first: Any, second: Any) -> bool:
     """Return whether the first model is torch's and the second Paddle's, as document 002 never has it."""
-    return (wrapped(first).adapter.name, wrapped(second).adapter.name) == ("torch", "paddle")
+    return (wrapped(unwrapped(first)).adapter.name, wrapped(unwrapped(second)).adapter.name) == ("torch", "paddle")
 
 
 def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
@@ -60,7 +63,8 @@ def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
     swapped = is_swapped(given[0], given[1]) if len(given) > 1 else False
     call = told_apart(given, keywords, swapped=swapped)
     values = call.values
-    models = values["first"], values["second"]
+    proxies = values["first"], values["second"]
+    models = unwrapped(proxies[0]), unwrapped(proxies[1])
     if call.form is Form.LAYER and is_swapped(*models):
         msg = (
             "auto_diff(layer, module, ...) takes the Paddle model first and torch's second, and got them the other way "
@@ -80,13 +84,14 @@ def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
         losses=_optional_pair("loss functions", values.get("losses")),
         optimizers=optimizers,
         transfer=bool(values.get("transfer", True)),
-        mapping=values.get("mapping") or None,
+        mapping=mapping_of(proxies, values.get("mapping")),
         tolerance={**_DOCUMENTED, **tolerance, "compare_mode": mode} if tolerance else None,
         compare_mode=mode,
         phase=phase,
         single_step=bool(options.get("single_step", False)),
         steps=steps,
-        names=_names(values.get("names"), models),
+        names=_names(values.get("names"), proxies),
+        proxies=proxies,
         changed=tuple(changed),
     )
 
@@ -151,5 +156,7 @@ def _names(names: Any, models: tuple[Any, Any]) -> tuple[str, str]:
     if names is not None:
         first, second = _pair("model_names", names, "['base', 'raw']")
         return str(first), str(second)
-    first, second = (class_of(wrapped(model).modules()[""]) for model in models)
+    first, second = (
+        model.name if isinstance(model, ProxyModel) else class_of(wrapped(model).modules()[""]) for model in models
+    )
     return first, second

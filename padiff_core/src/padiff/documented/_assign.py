@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from padiff.documented._asked import is_swapped
-from padiff.documented._lines import say
+from padiff.documented._proxy import mapping_of, unwrapped
+from padiff.documented._say import say
 from padiff.isolation import wrapped
 from padiff.mapping import LayerMap, resolve
 from padiff.pairing import Pairing, copy_parameters, named_alike, parameter_findings
@@ -46,8 +47,8 @@ def assign_weight(
         raise TypeError(msg)
     if older or (layer_map is not None and not is_swapped(first, second)):
         first, second = second, first
-    reference, candidate = (wrapped(model) for model in (first, second))
-    resolved = resolve(layer_map or None, reference, candidate)
+    reference, candidate = (wrapped(unwrapped(model)) for model in (first, second))
+    resolved = resolve(mapping_of((first, second), layer_map), reference, candidate)
     specials = Specials(reference, candidate)
 
     def copied() -> Pairing:

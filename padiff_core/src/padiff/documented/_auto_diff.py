@@ -8,8 +8,10 @@ from typing import Any
 
 from padiff.adapter import Model
 from padiff.documented._asked import Wanted, wanted_of
-from padiff.documented._lines import closing, first_difference, is_of_weights, opening, outcome, say, title
+from padiff.documented._lines import closing, first_difference, is_of_weights, opening, outcome, title
 from padiff.documented._log import FOLDERS, write
+from padiff.documented._proxy import ProxyModel
+from padiff.documented._say import say
 from padiff.documented._struct import struct
 from padiff.engine import diff
 from padiff.isolation import wrapped
@@ -64,6 +66,10 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
         sides = wrapped(wanted.models[0]), wrapped(wanted.models[1])
         say(*closing(report, wanted, sides, _written(report, wanted, sides)), "")
     print(report)
+    for index, model in enumerate(wanted.proxies):
+        if isinstance(model, ProxyModel):
+            loss = None if wanted.losses is None else wanted.losses[index]
+            model.dump_run(wanted.inputs[index], loss, backward=wanted.phase != "forward")
     return passed
 
 

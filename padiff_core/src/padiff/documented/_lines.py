@@ -11,7 +11,7 @@ from padiff.documented._asked import Wanted
 from padiff.documented._struct import net_id, struct
 from padiff.report import Finding, Phase, Place, Report, Verdict
 
-__all__ = ["closing", "first_difference", "is_of_weights", "opening", "outcome", "say", "title"]
+__all__ = ["closing", "first_difference", "is_of_weights", "opening", "outcome", "title"]
 
 STAGES = {
     Phase.FORWARD: "Forward Stage",
@@ -27,12 +27,6 @@ _ORDER = (Phase.PARAMETER, *(phase for phase in STAGES if phase is not Phase.PAR
 _FRAMEWORKS = {"torch": "Torch", "paddle": "Paddle", "mindspore": "MindSpore"}
 _UNCOMPARED = (Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC)
 _MARGIN = " " * 7
-
-
-def say(*lines: str) -> None:
-    """Print lines as PaDiff marks its own."""
-    for line in lines:
-        print(f"[AutoDiff] {line}" if line else "")
 
 
 def title(wanted: Wanted, index: int) -> str:

@@ -1,0 +1,87 @@
+"""Know which modules of a model its user wants recorded: black lists, white lists, layer maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from padiff.adapter import Model
+from padiff.errors import InputError, MappingError
+
+__all__ = ["Listed"]
+
+_MODES = ("self", "sublayers", "all")
+
+
+class Listed:
+    """Hold a model's lists. Once anything is on the white list, the black list has no say; the root always counts."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.layer_map: list[str] = []
+        """Paths of the modules that the user mapped, in the order of the user's list."""
+        self._black: dict[str, set[str]] = {"self": set(), "sublayers": set()}
+        self._white: dict[str, set[str]] = {"self": set(), "sublayers": set()}
+
+    def blacken(self, modules: Any, mode: str) -> None:
+        """Put modules on the black list; see `paths_of` for what is refused."""
+        self._put(self._black, modules, mode)
+
+    def whiten(self, modules: Any, mode: str) -> None:
+        """Put modules on the white list."""
+        self._put(self._white, modules, mode)
+
+    def set_layer_map(self, modules: Any) -> None:
+        """Map modules, in order; what is below them is put on the black list."""
+        self.layer_map = self.paths_of(modules)
+        self.blacken(modules, "sublayers")
+
+    def of_class(self, cls: type | tuple[type, ...]) -> list[Any]:
+        """Return the native modules of a class."""
+        return [module.native for module in self.model.modules().values() if isinstance(module.native, cls)]
+
+    def recorded(self) -> frozenset[str]:
+        """Return the paths of the modules that are recorded."""
+        paths = list(self.model.modules())
+        if any(self._white.values()):
+            chosen = self._white["self"] | set(_below(paths, self._white["sublayers"]))
+        else:
+            chosen = set(paths) - self._black["self"] - set(_below(paths, self._black["sublayers"]))
+        return frozenset({"", *chosen})
+
+    def unrecorded(self) -> list[str]:
+        """Return the paths of the modules that are not recorded."""
+        recorded = self.recorded()
+        return [path for path in self.model.modules() if path not in recorded]
+
+    def paths_of(self, modules: Any) -> list[str]:
+        """Return the paths of modules, given as objects or paths, one or several.
+
+        Raises `MappingError` for what is not in the model.
+        """
+        known = self.model.modules()
+        by_id = {id(module.native): path for path, module in known.items()}
+        several = list(modules) if isinstance(modules, list | tuple | set | frozenset) else [modules]
+        found = []
+        for entry in several:
+            path = entry if isinstance(entry, str) and entry in known else by_id.get(id(entry))
+            if path is None:
+                shown = repr(entry) if isinstance(entry, str) else f"a {type(entry).__qualname__}"
+                name = type(self.model.native).__qualname__
+                msg = f"the list names {shown}, which is not in {name}.\nHint: give modules of it, or their paths."
+                raise MappingError(msg)
+            found.append(path)
+        return found
+
+    def _put(self, lists: dict[str, set[str]], modules: Any, mode: str) -> None:
+        if mode not in _MODES:
+            msg = f"mode is {mode!r}.\nHint: one of {', '.join(map(repr, _MODES))}."
+            raise InputError(msg)
+        paths = self.paths_of(modules)
+        for name in ("self", "sublayers") if mode == "all" else (mode,):
+            lists[name].update(paths)
+
+
+def _below(paths: Iterable[str], tops: Iterable[str]) -> Iterator[str]:
+    prefixes = tuple(f"{top}." if top else "" for top in tops)
+    return (path for path in paths if path and path.startswith(prefixes)) if prefixes else iter(())
