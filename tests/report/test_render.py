@@ -339,7 +339,7 @@ def test_what_plugins_measured_stands_by_the_figures() -> None:
     figures = attrs.evolve(norm(0).figures, metrics=MEASURED)
     source = attrs.evolve(norm(0), figures=figures)
     report = Report((source,), (source,), output=Figures(1.0, 2.0, metrics=MEASURED[1:]))
-    said = "cosine 0.998712 (outside its limit 0.999), snr 41.25 dB (within its limit 40), ulp NaN"
+    said = "cosine 0.99871234 (outside its limit 0.999), snr 41.25 dB (within its limit 40), ulp NaN"
     assert section(plain(report), "apart by").endswith(f"\n             {said}")
     assert section(plain(report), "output").endswith("\n             snr 41.25 dB (within its limit 40), ulp NaN")
     data = report.to_dict()["sources"][0]["figures"]["metrics"]

@@ -283,7 +283,6 @@ class _Engine:
             rule=self.asked.rule,
             measures=self.measures,
         )
-        self.outcome.notes += special_notes(pairing, copied=transfer, backward=self.asked.backward)
         return pairing, free
 
     def _ordered(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
@@ -356,6 +355,9 @@ class _Engine:
     def report(self, notes: list[Note], seconds: float) -> Report:
         """Write the report."""
         outcome = self.outcome
+        if self.pairing is not None:
+            copied, backward = self.asked.transfer, self.asked.backward
+            outcome.notes += special_notes(self.pairing, copied=copied, backward=backward)
         for said in self.measures.trouble:
             warnings.warn(said, PluginWarning, stacklevel=3)
             outcome.notes.append(Note(said.partition("\n")[0]))

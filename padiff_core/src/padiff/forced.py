@@ -160,14 +160,19 @@ def _both(
     link: Link, recorded: Mapping[str, int], trace: Trace, read: Callable[[Parameter], Array | None]
 ) -> tuple[Array, Array] | None:
     """Return the canonical values of both sides, zeros for a gradient that only one side has."""
+    if link.buffer is not (recorded is trace.buffers):
+        return None
 
     def native(parameter: Parameter) -> Array | None:
         key = recorded.get(parameter.path)
-        return None if key is None else trace.array(key)
+        if key is None:
+            # A buffer may be made of parameters too, which a run does not change.
+            return parameter.view() if link.buffer and not parameter.buffer else None
+        return trace.array(key)
 
+    ours = link.expected(native) if link.buffer else link.gradient(native)
     if not link.buffer and not link.differentiated:
         return None
-    ours = link.expected(native) if link.buffer else link.gradient(native)
     values = read(link.candidate.parameter)
     theirs = None if values is None else canonical(link.candidate, values)
     if ours is None:

@@ -411,7 +411,10 @@ def _of_parameter(
 
     def read(alone: Alone, ours: bool) -> Array | None:
         def native(parameter: Parameter) -> Array | None:
-            return next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+            known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+            if known is None and link.buffer and not parameter.buffer:
+                return parameter.view()  # a buffer may be made of parameters too, which a run does not change
+            return known
 
         if ours:
             return link.expected(native) if link.buffer else link.gradient(native)

@@ -361,7 +361,7 @@ def _unmatched_notes(alignment: Alignment) -> Iterator[Note]:
 
 
 def _parameter_path(place: Place, what: str) -> str:
-    name = what.rpartition(" ")[2]
+    name = what.rpartition(" ")[2].rpartition(".")[2]  # the place is where it hangs, which its name may begin with
     return f"{place.path}.{name}" if place.path else name
 
 

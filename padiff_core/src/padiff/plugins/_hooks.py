@@ -140,7 +140,8 @@ _MACHINERY = (
     importlib.__file__,
     importlib.metadata.__file__,
     *pluggy.__path__,
-    "<",
+    "<frozen ",
+    "<attrs ",
 )
 
 

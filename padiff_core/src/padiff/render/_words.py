@@ -98,7 +98,7 @@ def apart(finding: Finding, *, of: int = 1) -> list[str]:
 def measured(found: Measurement) -> str:
     """Return what a plugin's metric gave, and whether that is within its own limit."""
     unit = f" {found.unit}" if found.unit else ""
-    said = f"{found.name} {'NaN' if math.isnan(found.value) else f'{found.value:.6g}'}{unit}"
+    said = f"{found.name} {'NaN' if math.isnan(found.value) else f'{found.value:.8g}'}{unit}"
     if found.limit is None:
         return said
     return f"{said} ({'within' if found.passes else 'outside'} its limit {found.limit:g})"

@@ -1,0 +1,1 @@
+"""Test plugins that are really installed, on real models."""
