@@ -25,7 +25,8 @@ from padiff.plugins import FRAMEWORKS
 __all__ = ["Process", "interpreter"]
 
 _BOOT = str(Path(__file__).with_name("_boot.py"))
-_OWN = os.path.dirname(__file__) + os.sep
+_NOISE = (f'File "{os.path.dirname(__file__)}', 'File "<frozen importlib', "Extension modules: ")
+"""Beginnings of the lines of a low-level traceback that say nothing of the user's code."""
 _LAST_WORDS = 30
 _PATIENCE = 5.0
 """Seconds that a worker has for ending once nothing is asked of it, or for telling where it is."""
@@ -142,8 +143,7 @@ class Process:
 
     def last_words(self) -> str:
         """Return what it printed last, indented, after a line that says so; empty where it printed nothing."""
-        noise = _OWN, "Extension modules: "
-        lines = [f"  {line}" for line in self._printed if line.strip() and not any(n in line for n in noise)]
+        lines = [f"  {line}" for line in self._printed if line.strip() and not line.lstrip().startswith(_NOISE)]
         return "".join(f"\n{line}" for line in ["It printed last:", *lines]) if lines else ""
 
     def position(self) -> str:
@@ -158,7 +158,9 @@ class Process:
             time.sleep(0.05)
             before, text = text, os.pread(dump, 1 << 20, 0)  # not read(): its file's offset is the worker's too
         threads = text.decode(errors="replace").split("\n\n")
-        frames = [[line for line in thread.splitlines()[1:] if _OWN not in line] for thread in threads]
+        frames = [
+            [line for line in thread.splitlines()[1:] if not line.lstrip().startswith(_NOISE)] for thread in threads
+        ]
         return "\n".join("\n".join(found) for found in frames if any(map(str.strip, found)))
 
     def end(self) -> None:
