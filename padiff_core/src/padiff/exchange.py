@@ -21,7 +21,10 @@ from padiff.weights import UnitMatch, link_roles
 
 __all__ = ["exchanged"]
 
-_MOST = 12
+_MOST = 20
+"""Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
+_TOLD = 3
+"""How far names must agree to be believed."""
 _RIGHT = 1e-3
 
 
@@ -32,42 +35,49 @@ def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], jud
     result = list(matches)
     changed = False
     for owner in owners:
-        for a, b in itertools.islice(_interchangeable(result, owner, judge, bench.alignment), _MOST):
-            swapped = _swap(bench.alignment, a, b)
-            if _is_right(attrs.evolve(bench, alignment=swapped), owner):
-                result = [_partner(match, a, b) for match in result]
+        for cycle in itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST):
+            if _is_right(attrs.evolve(bench, alignment=_turned(bench.alignment, cycle)), owner):
+                partners = {id(match): following for match, following in _steps(cycle)}
+                result = [_partner(match, partners.get(id(match))) for match in result]
                 changed = True
                 break
     return result if changed else None
 
 
-def _interchangeable(
+def _cycles(
     matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: Alignment
-) -> Iterator[tuple[UnitMatch, UnitMatch]]:
-    """Yield pairs of matched units directly below a call that fit crosswise and whose names do not tell."""
+) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield two, then three matched units directly below a call of which each may have the next one's partner.
+
+    Their names do not tell, and the partner fits.
+    """
     below = [
         match
         for match in matches
         if any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module))
     ]
     sure = agreement([m.reference.path for m in below], [m.candidate.path for m in below])
-    for i, j in itertools.combinations(range(len(below)), 2):
-        a, b = below[i], below[j]
-        told = max(sure[i, i], sure[j, j]) >= 3 or any(m.reference.path == m.candidate.path for m in (a, b))
-        if not told and link_roles(a.reference, b.candidate)[0] and link_roles(b.reference, a.candidate)[0]:
-            yield a, b
+    untold = [m for i, m in enumerate(below) if sure[i, i] < _TOLD and m.reference.path != m.candidate.path]
+    for length in (2, 3):
+        for first, *others in itertools.combinations(untold, length):
+            for order in itertools.permutations(others):
+                cycle = (first, *order)
+                if all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):
+                    yield cycle
 
 
-def _swap(alignment: Alignment, a: UnitMatch, b: UnitMatch) -> Alignment:
-    ours, theirs = alignment.using(a.candidate.module), alignment.using(b.candidate.module)
-    gone = {id(pair) for pair in (*ours, *theirs)}
+def _steps(cycle: tuple[UnitMatch, ...]) -> Iterator[tuple[UnitMatch, UnitMatch]]:
+    """Yield each match of a cycle with the one whose partner it takes."""
+    return zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+
+
+def _turned(alignment: Alignment, cycle: tuple[UnitMatch, ...]) -> Alignment:
+    calls = {id(match): alignment.using(match.candidate.module) for match in cycle}
+    gone = {id(pair) for pairs in calls.values() for pair in pairs}
     crossed = [
-        Pair(reference, candidate, first.why)
-        for first, second in zip(ours, theirs, strict=False)
-        for reference, candidate in (
-            (second.reference, first.candidate),
-            (first.reference, second.candidate),
-        )
+        Pair(ours.reference, theirs.candidate, ours.why)
+        for match, following in _steps(cycle)
+        for ours, theirs in zip(calls[id(match)], calls[id(following)], strict=False)
     ]
     kept = [pair for pair in alignment.pairs if id(pair) not in gone]
     pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
@@ -83,8 +93,7 @@ def _is_right(bench: Bench, owner: Pair) -> bool:
     return all(check.difference.rel_l2 < _RIGHT for check in own)
 
 
-def _partner(match: UnitMatch, a: UnitMatch, b: UnitMatch) -> UnitMatch:
-    other = {id(a): b, id(b): a}.get(id(match))
-    if other is None:
+def _partner(match: UnitMatch, following: UnitMatch | None) -> UnitMatch:
+    if following is None:
         return match
-    return UnitMatch(match.reference, other.candidate, link_roles(match.reference, other.candidate)[1])
+    return UnitMatch(match.reference, following.candidate, link_roles(match.reference, following.candidate)[1])
