@@ -161,6 +161,15 @@ def test_gradients_are_compared_where_the_transfer_tells_them() -> None:
     assert len(wrong.sources) == 2
 
 
+def test_gradients_that_the_transfer_leaves_out_are_not_compared_and_noted() -> None:
+    def all_but_one(arrays: Arrays) -> dict[str, Any]:
+        return {name: array for name, array in taken_apart(arrays).items() if name != "q.weight"}
+
+    report = diff(special(scaled, gradients=all_but_one), *pair(scale=2.0))
+    assert report.aligned, report
+    assert ["gradients of q.weight are not compared" in text for text in texts(report)] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("function", "told"),
     [

@@ -166,8 +166,16 @@ class Relation:
     def _told(self) -> set[str]:
         trained = {name for name in self.names if not self._theirs[name].buffer}
         if self.special.gradients is not None:
-            return trained
+            return trained & self._given_gradients(self.special.gradients)
         return set() if self.special.takes == "modules" else trained & self._rearranged()
+
+    def _given_gradients(self, function: Callable[..., Any]) -> set[str]:
+        """Return the names whose gradients a function gives, as it does when all are zero; all where that fails."""
+        zeros = {name: np.broadcast_to(np.float32(0), p.shape) for name, p in self._ours.items() if not p.buffer}
+        try:
+            return set(self._given_by(function, zeros))
+        except SpecialFailed:
+            return set(self.names)
 
     def copy(self) -> None:
         """Let a function that takes the modules write the candidate's parameters itself."""
