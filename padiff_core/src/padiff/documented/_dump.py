@@ -92,10 +92,9 @@ def _head(model: Model, name: str, listed: Listed) -> dict[str, Any]:
 def _node(call: Call, items: Mapping[int, Mapping[str, Item]], save: Saver) -> list[dict[str, Any]]:
     """Return a recorded call with the recorded ones below it; of one that is not recorded those below alone."""
     children = [node for child in call.children for node in _node(child, items, save)]
-    forward = items.get(id(call), {}).get("forward")
-    backward = items.get(id(call), {}).get("backward")
-    if forward is None:
+    if id(call) not in items:
         return children
+    forward, backward = items[id(call)]["forward"], items[id(call)]["backward"]
     node = {
         "name": forward.net_str,
         "route": call.path,
@@ -104,12 +103,10 @@ def _node(call: Call, items: Mapping[int, Mapping[str, Item]], save: Saver) -> l
         "training": call.training,
         "inputs": [_leaf_of(leaf) for leaf in call.inputs],
         "fwd_outputs": [{**_leaf_of(leaf), "path": save(array)} for leaf, array in forward.named()],
-        "bwd_grads": []
-        if backward is None
-        else [{**_leaf_of(leaf), "path": save(array)} for leaf, array in backward.named()],
+        "bwd_grads": [{**_leaf_of(leaf), "path": save(array)} for leaf, array in backward.named()],
         "metas": {
             "fwd_step": forward.step,
-            "bwd_step": None if backward is None else backward.step,
+            "bwd_step": backward.step,
             "net_id": forward.net_id,
         },
         "children": children,

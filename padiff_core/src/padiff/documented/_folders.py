@@ -104,6 +104,9 @@ def pairs_below(first: str | os.PathLike[str], second: str | os.PathLike[str]) -
 
 
 def _parts(folder: Path) -> dict[str, Path]:
+    """Return the steps or ranks in a folder; none of one that was dumped to itself."""
+    if any(folder.glob("*.json")):
+        return {}
     return {path.name: path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_PARTS)}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from padiff.adapter import Model, Parameter
 from padiff.documented import _dump
 from padiff.documented._folders import claim, put_aside, rank
@@ -204,16 +206,14 @@ class ProxyModel:
             )
 
     def _folder(self, asked: Path_ | None, *below: str) -> Path:
-        """Return the folder to dump to; of the default one, what an earlier process left there is put aside first."""
-        if asked is not None:
-            folder = Path(asked)
-        else:
-            if not self._aside:
-                self._aside = True
-                aside = put_aside(Path(self.dump_path))
-                if aside is not None:
-                    say(f"`{self.dump_path}` holds an earlier run's dumps; they are now at `{aside}`")
-            folder = Path(self.dump_path, *below, f"rank_{rank()}")
+        """Return the folder to dump to; what an earlier process left in the model's own is put aside first."""
+        own = Path(self.dump_path).absolute()
+        folder = own.joinpath(*below, f"rank_{rank()}") if asked is None else Path(asked).absolute()
+        if not self._aside and folder.is_relative_to(own):
+            self._aside = True
+            aside = put_aside(own)
+            if aside is not None:
+                say(f"`{own}` held an earlier run's dumps; they are now at `{aside}`")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -279,9 +279,39 @@ class ProxyModel:
         """Yield every module with its path."""
         return ((path, module.native) for path, module in self._wrapped.modules().items())
 
+    def parameters(self, recursively: bool | None = None) -> Any:
+        """Return what the model's own method does; with ``recursively``, as PaDiff has it, `ProxyParam`s."""
+        if recursively is None:
+            return self.model.parameters()
+        return (parameter for _, parameter in self.named_parameters(recursively))
+
+    def named_parameters(self, recursively: bool | None = None) -> Any:
+        """Return what the model's own method does; with ``recursively`` names and `ProxyParam`s."""
+        if recursively is None:
+            return self.model.named_parameters()
+        found = self._wrapped.parameters().items()
+        return ((path, ProxyParam(one)) for path, one in found if not one.buffer and (recursively or "." not in path))
+
     def get_device(self) -> str:
         """Return where the parameters lie."""
         return self._wrapped.device
+
+
+class ProxyParam:
+    """Show one parameter alike in every framework."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        self._parameter = parameter
+        self.param = parameter.native
+
+    def numpy(self) -> Any:
+        """Return a copy of the values."""
+        return np.array(self._parameter.view())
+
+    def grad(self) -> Any:
+        """Return a copy of the gradient, or None."""
+        gradient = self._parameter.gradient()
+        return None if gradient is None else np.array(gradient)
 
 
 def _gradient(parameter: Parameter) -> Any:

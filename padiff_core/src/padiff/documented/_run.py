@@ -59,9 +59,9 @@ class RunReport:
 
     @property
     def items(self) -> list[Item]:
-        """Return an item for each recorded call, and behind them one for each backward pass, the last call first."""
+        """Return an item for each recorded call, and behind them one for its backward pass, the last call's first."""
         forward = [("forward", call) for call in self.calls]
-        backward = [("backward", call) for call in reversed(self.calls) if _graded(call, self.trace)]
+        backward = [("backward", call) for call in reversed(self.calls)]
         return [
             Item(
                 sort,
@@ -78,10 +78,6 @@ class RunReport:
     def __str__(self) -> str:
         """Return the items, one a line."""
         return "\n".join(["Report:", *(f"    {item.step}: [{item.net_str}]" for item in self.items)])
-
-
-def _graded(call: Call, trace: Trace) -> bool:
-    return any(trace.gradient(leaf) is not None for leaf in call.inputs)
 
 
 class Keeper(Recorder):
