@@ -35,11 +35,11 @@ _MOST = 1 << 26
 class SpecialFailed(PluginError):
     """Say that a special transfer raised, or gave what does not fit."""
 
-    def __init__(self, row: Row, why: str) -> None:
-        hint = f"mend {row.distribution}, or uninstall it; without it the parameters are matched as usual."
+    def __init__(self, row: Row, why: str, hint: str = "") -> None:
+        without = f"mend {row.distribution}, or uninstall it; without it the parameters are matched as usual."
         if row.given:
-            hint = "mend the function that was registered with padiff.register_transfer, or take it back."
-        super().__init__(f"the special transfer {row.label} of {_HOOK} {why}.\nHint: {hint}")
+            without = "mend the function that was registered with padiff.register_transfer, or take it back."
+        super().__init__(f"the special transfer {row.label} of {_HOOK} {why}.\nHint: {hint or without}")
         self.row = row
 
 
@@ -95,7 +95,7 @@ class Specials:
     def drop(self, failed: SpecialFailed) -> None:
         """Go on without a plugin's transfer that failed, with a warning; the user's own is an error."""
         if failed.row.given or failed.row not in self._rows:
-            raise failed
+            raise PluginError(str(failed)) from failed.__cause__
         self._rows.remove(failed.row)
         warnings.warn(str(failed), PluginWarning, stacklevel=2)
 
@@ -150,7 +150,7 @@ class Relation:
             found = self._given_by(self.special.gradients or self.special.function, {**arrays, **zeros})
         except SpecialFailed as failed:
             if self.row.given:
-                raise
+                raise PluginError(str(failed)) from failed.__cause__
             self._differentiated = frozenset()
             warnings.warn(f"{failed}", PluginWarning, stacklevel=2)
             return {}
@@ -256,13 +256,13 @@ class Relation:
 
     def _check_local(self) -> None:
         for module, side in zip(self._modules, ("reference", "candidate"), strict=True):
-            if type(module.native).__module__.startswith("padiff."):
+            if type(module).__module__.startswith("padiff."):
                 why = f"takes the modules themselves, and the {side}'s is in another process, of which only arrays come"
-                raise self._failed(why)
+                raise self._failed(why, "takes='arrays' works across processes too.")
 
-    def _failed(self, why: str) -> SpecialFailed:
+    def _failed(self, why: str, hint: str = "") -> SpecialFailed:
         ours, theirs = (f"{m.path or 'the root'!r} ({m.class_name})" for m in self._modules)
-        return SpecialFailed(self.row, f"{why}, for the reference's {ours} and the candidate's {theirs}")
+        return SpecialFailed(self.row, f"{why}, for the reference's {ours} and the candidate's {theirs}", hint)
 
 
 class _Watched(Mapping[str, Array]):
