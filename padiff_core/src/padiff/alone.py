@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter
 from padiff.align import Alignment, Pair
 from padiff.force import Check, Forcer, Observed, Plan, Values
-from padiff.trace import Call, Trace
+from padiff.trace import Call, Leaf, Trace
 from padiff.tree import leaves
 from padiff.turn import at_input, natively
 from padiff.watch import fill
@@ -56,11 +56,12 @@ class Bench:
     def run_reference(
         self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
     ) -> Alone:
-        """Run the reference's call alone; ``jitter`` disturbs its inputs by that much, relatively."""
+        """Run the reference's call alone; ``jitter`` disturbs by that much, relatively, all that it is fed."""
         call = pair.reference
-        inputs = [_disturbed(self.trace.value(leaf), jitter, i) for i, leaf in enumerate(call.inputs)]
+        fed: Values = _Disturbed(self.trace, jitter) if jitter else self.trace
+        inputs = [fed.value(leaf) for leaf in call.inputs]
         plan = _plan(call, {id(p.reference): Pair(p.reference, p.reference, p.why) for p in self._inside(pair)})
-        return self._run(self.reference, call, inputs, plan, None, dtype, pair, seed, ours=True, backward=backward)
+        return self._run(self.reference, call, inputs, plan, fed, None, dtype, pair, seed, ours=True, backward=backward)
 
     def run_candidate(
         self,
@@ -79,7 +80,10 @@ class Bench:
             if inputs[theirs] is None or not own:
                 inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
         plan = _plan(call, {id(p.candidate): p for p in self._inside(pair)})
-        return self._run(self.candidate, call, inputs, plan, truth, dtype, pair, seed, ours=False, backward=backward)
+        fed = self.trace
+        return self._run(
+            self.candidate, call, inputs, plan, fed, truth, dtype, pair, seed, ours=False, backward=backward
+        )
 
     def _inside(self, pair: Pair) -> list[Pair]:
         below = {id(call) for call in pair.reference.subtree()}
@@ -92,6 +96,7 @@ class Bench:
         call: Call,
         inputs: list[Array | None],
         plan: Plan,
+        fed: Values,
         truth: Values | None,
         dtype: str | None,
         pair: Pair,
@@ -106,7 +111,7 @@ class Bench:
         forcer = Forcer(
             adapter,
             plan,
-            self.trace,
+            fed,
             truth=truth,
             observed=observed,
             protected=[parameter.extent() for parameter in model.parameters().values()],
@@ -169,9 +174,22 @@ def _plan(top: Call, pairs: Mapping[int, Pair]) -> dict[tuple[int, int], Pair]:
     return plan
 
 
-def _disturbed(value: Array | None, jitter: float, index: int) -> Array | None:
-    if value is None or not jitter or not is_float(value):
-        return value
-    noise = np.random.default_rng(index).uniform(-jitter, jitter, value.shape)
-    disturbed: Array = value.astype(np.float64) * (1.0 + noise)
-    return disturbed
+@attrs.frozen
+class _Disturbed:
+    """Give a trace's values, each element disturbed by up to ``jitter``, relatively: the calls below are fed too."""
+
+    trace: Trace
+    jitter: float
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a leaf, disturbed."""
+        value = self.trace.value(leaf)
+        if value is None or not is_float(value):
+            return value
+        noise = np.random.default_rng(leaf.token).uniform(-self.jitter, self.jitter, value.shape)
+        disturbed: Array = value.astype(np.float64) * (1.0 + noise)
+        return disturbed
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the gradient of a leaf, as it is."""
+        return self.trace.gradient(leaf)
