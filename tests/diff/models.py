@@ -89,12 +89,12 @@ def blocks(kit: Kit, *, depth: int = 4, factors: Any = (), norm: Any = None) -> 
 
 
 def batch_norm_net(kit: Kit, *, momentum: float = 0.1, eps: float = 1e-5) -> Any:
-    """Return fc1, batch norm, fc2 on 8 features."""
+    """Return fc1, batch norm, fc2 on 8 features, in training."""
 
     def forward(self: Any, x: Any) -> Any:
         return self.fc2(self.norm(self.fc1(x)))
 
-    return network(
+    net = network(
         kit,
         forward,
         name="BatchNormNet",
@@ -102,6 +102,8 @@ def batch_norm_net(kit: Kit, *, momentum: float = 0.1, eps: float = 1e-5) -> Any
         norm=kit.batch_norm(16, momentum=momentum, eps=eps),
         fc2=kit.linear(16, 4),
     )
+    kit.train(net)
+    return net
 
 
 def array(*shape: int, seed: int = 0) -> np.ndarray:

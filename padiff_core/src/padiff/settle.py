@@ -1,7 +1,8 @@
 """Settle suspects: is a difference a fault, rounding, another precision, or chance?
 
 The evidence, strongest first: both sides alone in float64; the reference twice, where it disagrees with itself;
-the reference's own rounding error (the noise floor); the format's machine epsilon.
+one side alone in float64, where the other has no kernel for it, as the truth for both; both alone as they are, against
+the format's machine epsilon.
 """
 
 from __future__ import annotations
@@ -48,7 +49,12 @@ _LIKE = 1e-4
 _COARSE = 1e-4
 """Machine epsilon above which rounding hides faults: every call is settled in float64."""
 _JITTER = 1e-11
-_NEXT_WIDER = {"float64": None, "float32": "float64", "float16": "float64", "bfloat16": "float64"}
+_EPS32 = float(np.finfo(np.float32).eps)
+_UNSEEN = 64.0
+"""Machine epsilons of local error that are taken for rounding where no side can run in a wider type."""
+_GROSS_BACKWARD = 1e-3
+"""An error of a gradient that only a fault explains, where one side keeps its own type: a relu's input may be zero but
+for rounding there, and an element's whole gradient then comes or goes."""
 
 
 @attrs.frozen
@@ -58,6 +64,8 @@ class Ruling:
     verdict: Verdict
     figures: Figures
     evidence: tuple[str, ...]
+    settled: bool = True
+    """Whether the call ran alone: what is seen in the whole model only may be another's."""
     hint: str | None = None
 
 
@@ -154,27 +162,35 @@ class Settler:
         eps: float,
         backward: bool,
     ) -> Ruling:
-        """Rule on one value by what both sides do alone, in float64 where they can."""
-        lifted = None if eps == 0 else "float64"
-        runs = self.runs(pair, lifted, backward=backward)
-        if runs.reference is None or runs.candidate is None:
-            return self._by_floor(pair, read, native, eps, runs.why_not)
-        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
-        if ours is None or theirs is None:
-            ours, theirs = _zeros_for_missing(ours, theirs)
-        if ours is None or theirs is None:
-            return self._by_floor(pair, read, native, eps, "the value does not arise when the call runs alone")
-        wide = relative(difference(ours, theirs), scale)
-        floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
-        figures = Figures(relative(native, scale), native.max_abs, floor, wide)
-        return self._rule(pair, read, figures, eps, native)
+        """Rule on one value by what both sides do alone, in a wider type where they can."""
+        for dtype in _widths(eps):
+            runs = self.runs(pair, dtype, backward=backward)
+            if runs.reference is None or runs.candidate is None:
+                continue
+            ours, theirs = _zeros_for_missing(read(runs.reference, True), read(runs.candidate, False))
+            if ours is None or theirs is None:
+                return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+            wide = relative(difference(ours, theirs), scale)
+            floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
+            figures = Figures(relative(native, scale), native.max_abs, floor, wide)
+            return self._rule(pair, read, figures, eps, native, dtype)
+        if eps == 0:
+            return self._by_floor(native, eps, self.runs(pair, None, backward=backward).why_not)
+        return self._by_one_side(pair, read, native, truth, scale, eps, backward)
 
-    def _rule(self, pair: Pair, read: Reader, figures: Figures, eps: float, native: Difference) -> Ruling:
+    def _rule(
+        self, pair: Pair, read: Reader, figures: Figures, eps: float, native: Difference, dtype: str | None
+    ) -> Ruling:
         wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, ("whole numbers differ",))
         small = local <= max(_FLOORS * floor, _WORST * eps) and not native.nan_mismatch
         same_settings = not contrasts(pair.reference.module, pair.candidate.module)
+        if dtype == "float32":
+            figures = attrs.evolve(figures, rel_l2_float64=None)
+            text = f"in float32, as there is no float64 here: {wide:.1e} apart (noise floor {floor:.1e})"
+            together = Verdict.ROUNDING if small else Verdict.PRECISION
+            return Ruling(together if wide <= _UNSEEN * _EPS32 else Verdict.DIFFERS, figures, (text,))
         if wide <= (_CONSTANT if same_settings else _TOGETHER):
             text = f"together in float64 ({wide:.1e}), natively {local:.1e} apart (noise floor {floor:.1e})"
             return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (text,))
@@ -184,11 +200,53 @@ class Settler:
         text = f"settled by running both sides alone in float64, where rounding stays below {_TOGETHER:.0e}"
         return Ruling(Verdict.DIFFERS, figures, (text,))
 
-    def _by_floor(self, pair: Pair, read: Reader, native: Difference, eps: float, why: str) -> Ruling:
+    def _by_one_side(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        scale: float,
+        eps: float,
+        backward: bool,
+    ) -> Ruling:
+        """Rule by the one side that runs in float64, as the truth for both; where none does, by both as they are."""
+        lifted, own = (self.runs(pair, dtype, backward=backward) for dtype in ("float64", None))
+        if own.reference is None or own.candidate is None:
+            return self._by_floor(native, eps, lifted.why_not)
+        ours, theirs = read(own.reference, True) if truth is None else truth, read(own.candidate, False)
+        ours, theirs = _zeros_for_missing(ours, theirs)
+        if ours is None or theirs is None:
+            return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+        alike = not contrasts(pair.reference.module, pair.candidate.module)
+        bound = _GROSS_BACKWARD if backward else (_WORST if alike else QUIET) * eps
+        exact = None if lifted.reference is None else read(lifted.reference, True)
+        if exact is not None:
+            floor, error = (relative(difference(exact, one), scale) for one in (ours, theirs))
+            side = "reference"
+        elif lifted.candidate is not None and (exact := read(lifted.candidate, False)) is not None:
+            floor, error = (relative(difference(exact, one), scale) for one in (theirs, ours))
+            side = "candidate"
+        else:
+            error = relative(difference(ours, theirs), scale)
+            figures = Figures(relative(native, scale), native.max_abs)
+            text = f"not settled in float64: {lifted.why_not}; alone both sides are {error:.1e} apart"
+            small = error <= (bound if backward else _UNSEEN * eps) and not native.nan_mismatch
+            return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+        figures = Figures(relative(native, scale), native.max_abs, floor)
+        text = (
+            f"measured against the {side} alone in float64, where {lifted.why_not}: "
+            f"the {side} natively {floor:.1e} away, the other {error:.1e}"
+        )
+        small = error <= max(_FLOORS * floor, bound) and not native.nan_mismatch
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+
+    def _by_floor(self, native: Difference, eps: float, why: str) -> Ruling:
+        """Rule by what was seen in the whole model, where the call cannot run alone."""
         figures = Figures(native.rel_l2, native.max_abs)
         text = f"not settled in float64: {why}; judged by machine epsilon alone"
-        small = eps > 0 and native.rel_l2 <= 64 * eps and not native.nan_mismatch
-        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+        small = eps > 0 and native.rel_l2 <= _UNSEEN * eps and not native.nan_mismatch
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,), settled=False)
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
@@ -203,12 +261,14 @@ class Settler:
     def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
         runs = _Runs()
         try:
-            ours = runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
-            runs.candidate = self.bench.run_candidate(pair, ours.observed, dtype, own=own, backward=backward)
+            runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
-            side = "candidate" if runs.reference is not None else "reference"
-            said = next(iter(str(error).strip().splitlines()), "")[:120]
-            runs.why_not = f"the {side} cannot run there ({type(error).__name__}: {said})"
+            runs.why_not = _cannot("reference", error)
+        truth = None if runs.reference is None else runs.reference.observed
+        try:
+            runs.candidate = self.bench.run_candidate(pair, truth, dtype, own=own, backward=backward)
+        except Exception as error:  # as above
+            runs.why_not = runs.why_not or _cannot("candidate", error)
         return runs
 
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
@@ -261,6 +321,18 @@ class Settler:
             return False
         change = difference(ours, moved).rel_l2
         return not _JITTER * 1e-2 < change < _JITTER * 1e3
+
+
+def _cannot(side: str, error: Exception) -> str:
+    said = next(iter(str(error).strip().splitlines()), "")[:120]
+    return f"the {side} cannot run there ({type(error).__name__}: {said})"
+
+
+def _widths(eps: float) -> tuple[str | None, ...]:
+    """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
+    if eps == 0:
+        return (None,)
+    return ("float64", "float32") if eps > _EPS32 else ("float64",)
 
 
 def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:

@@ -143,7 +143,7 @@ def _pad_mode(axes: int, flat: Callable[[Any], Any], *, transposed: bool = False
         kernel, stride = _tuple(module.kernel_size, axes), _tuple(module.stride, axes)
         return same_padding(kernel, stride, dilation, None if sizes is None else sizes[-axes:])
 
-    return Setting("pad_mode", spelled="pad_mode", derive=pairs)
+    return Setting(lambda module: module.pad_mode.lower(), spelled="pad_mode", derive=pairs)
 
 
 def _named_padding(axes: int) -> Setting:
