@@ -121,3 +121,15 @@ def other_optimizer(model: nn.Module) -> Any:
 def weights(model: nn.Module, name: str) -> Any:
     """Return one parameter."""
     return dict(model.named_parameters())[name].detach()
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    """Return all that a diff must leave as it was: values, gradients, modes, hooks, the generator's state."""
+    values = {name: value.detach() for name, value in model.state_dict().items()}
+    gradients = {f"{name} gradient": int(p.grad is not None) for name, p in model.named_parameters()}
+    modes = {f"{name} mode": int(module.training) for name, module in model.named_modules()}
+    hooks = {
+        f"{name} hooks": len(module._forward_hooks) + len(module._forward_pre_hooks)
+        for name, module in model.named_modules()
+    }
+    return {**values, **gradients, **modes, **hooks, "generator": torch.get_rng_state()}

@@ -71,6 +71,16 @@ def build(way: str = "") -> torch.nn.Module:
     return net
 
 
+def hang(net: Net) -> None:
+    """Never end."""
+    time.sleep(60)
+
+
+def hold(net: Net) -> None:
+    """Never end, nor let another thread run."""
+    _hold(None)
+
+
 def turn(net: Net, way: str) -> None:
     """Make it go wrong in another way."""
     net.head.way = way

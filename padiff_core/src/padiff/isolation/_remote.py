@@ -143,7 +143,7 @@ class Remote:
         return session.rest() if session is not None and session.usable else {}
 
     @property
-    def failed(self) -> WorkerError | None:
+    def failed(self) -> str | None:
         """Return why the process can no longer be used, where that is not what was asked for."""
         session = None if self._running is None else self._running.session
         return None if session is None else session.failed
@@ -210,7 +210,7 @@ def served(*models: Any) -> Iterator[None]:
         yield
         for one in distant:
             if one.failed is not None:
-                raise one.failed
+                raise WorkerError(one.failed)
     finally:
         for one in distant:
             one.rest()

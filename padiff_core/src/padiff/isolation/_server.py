@@ -17,7 +17,7 @@ from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Te
 from padiff.errors import InputError
 from padiff.extent import Extent
 from padiff.isolation._channel import Channel
-from padiff.isolation._shown import Shown, plain
+from padiff.isolation._shown import Shown, plain, shown
 from padiff.isolation._sight import Sight
 from padiff.layers import Setting, Unit
 from padiff.origin import Stack
@@ -119,7 +119,7 @@ class Server:
         assert rule is not None
 
         def setting(one: Setting) -> tuple[Any, Any]:
-            return plain(one.value(native)), plain(one.native(native))
+            return plain(one.value(native)), shown(one.native(native))
 
         def units() -> dict[str, Unit]:
             return {name: Unit(unit.kind, dict(unit.roles)) for name, unit in rule.units_of(native).items()}

@@ -44,8 +44,8 @@ class Session:
         self.process = process
         self.name = name
         self.timeout: float | None = None
-        self.failed: WorkerError | None = None
-        """Why the worker can no longer be used."""
+        self.failed: str | None = None
+        """Why the worker can no longer be used, where that was not asked for."""
         self.closed = False
         self.generation = 0
         """Grows with every request that may change a parameter."""
@@ -75,7 +75,7 @@ class Session:
     def request(self, name: str, *arguments: Any) -> Any:
         """Ask the worker; raise what it raised, or `WorkerError` where it does not answer."""
         if self.failed is not None:
-            raise self.failed
+            raise WorkerError(self.failed)
         if self.closed:
             msg = f"the worker of {self.name} was closed, and with it what belonged to its model.\n"
             msg += f"Hint: {_AGAIN}"
@@ -127,13 +127,14 @@ class Session:
     def end(self) -> None:
         """End the worker at once."""
         self.closed = True
-        self.process.end()
+        self._ended()
 
     def close(self) -> None:
         """Let the worker go."""
         if not self.closed:
             self.closed = True
             self.process.dismiss()
+            self._ended()
 
     # Callbacks ----------------------------------------------------------------------------------------------
 
@@ -219,10 +220,18 @@ class Session:
         return raised_again(found, f"the worker of {self.name} ({self.process.python}, process {self.process.pid})")
 
     def _failure(self, why: Callable[[], str]) -> WorkerError:
+        """End the worker; return why as an error, a fresh one each time: errors hold on to what they went through."""
         if self.failed is None:
-            self.failed = WorkerError(why())
-            self.process.end()
-        return self.failed
+            self.failed = why()
+            self._ended()
+        return WorkerError(self.failed)
+
+    def _ended(self) -> None:
+        """Let go of the worker, and of all that is shared with it."""
+        self.process.end()
+        self._channel.wire.forget()
+        self._callbacks.clear()
+        self._identities.clear()
 
     def _where(self) -> str:
         doing = next((_DOING[name] for name in reversed(self._doing) if name in _DOING), "answered a request")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PLAIN", "Shown", "plain"]
+import numpy as np
+
+__all__ = ["PLAIN", "Shown", "plain", "shown"]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 """What travels by value."""
@@ -33,10 +35,18 @@ def plain(value: Any) -> Any:
     """Return a value as Python's own plain data, with a `Shown` for whatever is none."""
     if type(value) in PLAIN:
         return value
-    if isinstance(value, tuple | list | set | frozenset):
-        kind = next(kind for kind in (tuple, list, set, frozenset) if isinstance(value, kind))
-        return kind(plain(item) for item in value)
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    for kind in (tuple, list, set, frozenset):
+        if isinstance(value, kind):
+            return kind(plain(item) for item in value)
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
-    base = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
-    return Shown(repr(value)) if base is None or repr(base(value)) != repr(value) else base(value)
+    base = next((kind for kind in (int, float, complex, str, bytes) if isinstance(value, kind)), None)
+    return Shown(repr(value)) if base is None else base(value)
+
+
+def shown(value: Any) -> Any:
+    """Return plain data that reads exactly as a value does."""
+    found = plain(value)
+    return found if repr(found) == repr(value) else Shown(repr(value))

@@ -115,6 +115,13 @@ class Wire:
         self._told.difference_update(gone)
         return gone
 
+    def forget(self) -> None:
+        """Let go of all that is shared with the other end, which is no more."""
+        self._lent.clear()
+        self._theirs.clear()
+        self._told.clear()
+        self.arena = Arena()
+
     @property
     def lent(self) -> int:
         """Return how many arrays the other end holds."""

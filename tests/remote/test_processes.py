@@ -1,0 +1,222 @@
+"""No process outlives its use, no shared memory stays behind, and nothing grows from diff to diff."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+import padiff
+
+from .conftest import PORTS, Sides
+
+LARGE = {"ids": np.zeros((48, 6), np.int64), "x": np.ones((48, 6, 16), np.float32)}
+"""Inputs with which activations go through shared memory, and not in the messages."""
+
+
+def ended(pid: int, seconds: float = 5.0) -> bool:
+    """Return whether a process ends in time; a zombie has ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def mapped(process: psutil.Process | None = None) -> int:
+    """Return how many shared segments a process maps."""
+    maps = (process or psutil.Process()).memory_maps(grouped=False)
+    return sum("memfd:padiff" in found.path for found in maps)
+
+
+def named() -> set[str]:
+    """Return the names of padiff's files in the places for shared memory and temporary files."""
+    places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+    return {str(file) for place in places if place.is_dir() for file in place.glob("*padiff-*")}
+
+
+@pytest.fixture
+def worker() -> Any:
+    """Return a remote model of its own."""
+    with padiff.remote("torch_trouble:build") as found:
+        yield found
+
+
+def test_a_worker_starts_at_the_first_use_and_ends_when_closed(worker: padiff.Remote) -> None:
+    assert worker.pid is None
+    worker.start()
+    pid = worker.pid
+    assert pid in [child.pid for child in psutil.Process().children()]
+    worker.start()
+    assert worker.pid == pid
+    worker.close()
+    assert worker.pid is None
+    assert ended(pid)
+    worker.close()
+
+
+def test_leaving_the_block_ends_it_after_an_error_too() -> None:
+    pids: list[Any] = []
+    worker = padiff.remote("torch_trouble:build")
+    with pytest.raises(ZeroDivisionError), worker:
+        _ = worker.start(), pids.append(worker.pid), 1 / 0
+    assert ended(pids[0])
+
+
+def test_nothing_refers_to_it_any_more() -> None:
+    worker = padiff.remote("torch_trouble:build")
+    worker.start()
+    pid = worker.pid
+    del worker
+    gc.collect()
+    assert ended(pid)
+
+
+def test_a_build_that_fails_leaves_no_process() -> None:
+    before = len(psutil.Process().children())
+    with pytest.raises(padiff.WorkerError):
+        padiff.remote("trouble:raises").start()
+    assert len(psutil.Process().children()) == before
+
+
+SCRIPT = """
+import os, signal, sys, threading
+import padiff
+candidate = padiff.remote("torch_trouble:build", path=[{ports!r}])
+candidate.start()
+print(candidate.pid, flush=True)
+{end}
+"""
+KILL = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start(); "
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["", "os._exit(1)", KILL + "candidate.call('torch_trouble:hang')", KILL + "candidate.call('torch_trouble:hold')"],
+    ids=["end", "exit", "kill-while-it-hangs", "kill-while-it-holds-the-lock"],
+)
+def test_no_worker_outlives_its_parent(end: str) -> None:
+    before = named()
+    script = SCRIPT.format(ports=str(PORTS), end=end)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    process.wait(30)
+    process.stdout.close()
+    assert ended(pid)
+    assert named() == before
+
+
+def test_a_fork_of_the_parent_does_not_end_it(worker: padiff.Remote) -> None:
+    worker.start()
+    pid = worker.pid
+    child = os.fork()
+    if child == 0:
+        worker.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert worker.call("torch_trouble:turn", "") is None
+    assert worker.pid == pid
+
+
+def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
+    before, files = named(), psutil.Process().num_fds()
+    with padiff.remote("torch_port:build") as reference, padiff.remote("torch_port:build") as candidate:
+        assert padiff.diff(reference, candidate, LARGE).aligned
+        assert named() == before, "shared memory has no names"
+        assert mapped() == 0
+        for one in (reference, candidate):
+            held = one.rest()
+            assert (held["lent"], held["bytes"], held["segments"]) == (0, 0, 0)
+            assert mapped(psutil.Process(one.pid)) == 0
+    gc.collect()
+    assert psutil.Process().num_fds() == files
+
+
+def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    from padiff.isolation import _segment, _wire
+
+    copied, sent = [], []
+    hold, lend = _segment.Space.hold, _wire.Wire.lend
+    monkeypatch.setattr(_segment.Space, "hold", lambda space, array: (copied.append(array.nbytes), hold(space, array)))
+
+    def noted(wire: Any, array: Any, segments: Any) -> Any:
+        sent.append(array.nbytes if array.nbytes > _wire._INLINE else 0)
+        return lend(wire, array, segments)
+
+    monkeypatch.setattr(_wire.Wire, "lend", noted)
+    with padiff.remote("torch_port:build") as reference, padiff.remote("paddle_port:build") as candidate:
+        padiff.diff(reference, candidate, {"ids": LARGE["ids"].repeat(4, 0), "x": LARGE["x"].repeat(4, 0)})
+    assert sum(sent) > 2e6
+    assert sum(copied) < 0.5 * sum(sent), "this process copies what it made itself: the inputs, again for each run"
+
+
+def test_a_worker_that_is_killed_leaves_nothing(worker: padiff.Remote) -> None:
+    import torch_trouble
+
+    files = psutil.Process().num_fds()
+    worker.call("torch_trouble:turn", "kill")
+    wide = {"x": np.ones((4096, 4), np.float32)}
+    with pytest.raises(padiff.WorkerError):
+        padiff.diff(torch_trouble.build(), worker, wide)
+    gc.collect()
+    assert mapped() == 0
+    assert psutil.Process().num_fds() == files
+
+
+def test_killed_from_outside_between_two_diffs(worker: padiff.Remote) -> None:
+    worker.start()
+    pid = worker.pid
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid)
+    import torch_trouble
+
+    assert padiff.diff(torch_trouble.build(), worker, {"x": np.ones((2, 4), np.float32)}).aligned
+    assert worker.pid != pid
+
+
+def test_ten_diffs_hold_no_more_than_two(sides: Sides) -> None:
+    a, b = sides.there("torch"), sides.there("paddle", "epsilon scale")
+    held = []
+    for _ in range(10):
+        padiff.diff(a, b, LARGE)
+        gc.collect()
+        here = [len(one._running.session._identities) for one in (a, b) if one._running and one._running.session]
+        there = [(one.rest(), psutil.Process(one.pid).num_fds()) for one in (a, b)]
+        held.append((here, there, mapped(), psutil.Process().num_fds()))
+    assert held[1:] == [held[1]] * 9, held
+
+
+def test_the_state_of_a_model_lasts_from_diff_to_diff_and_no_longer(sides: Sides) -> None:
+    reference = sides.here("torch")
+    with padiff.remote("torch_port:build") as candidate:
+        padiff.diff(reference, candidate, LARGE)
+        weight = candidate.call("torch_port:weights", "head.weight")
+        assert (weight == reference.head.weight.detach().numpy()).all()
+        reference.head.weight.data.mul_(2)
+        assert not padiff.diff(reference, candidate, LARGE, transfer=False).aligned
+        assert (candidate.call("torch_port:weights", "head.weight") == weight).all()
+
+
+def test_a_model_comes_back_as_it_was(sides: Sides) -> None:
+    worker = sides.there("torch")
+    before = worker.call("torch_port:state")
+    padiff.diff(worker, sides.there("paddle", "epsilon scale"), LARGE, loss=("torch_port:loss", "paddle_port:loss"))
+    after = worker.call("torch_port:state")
+    assert before.keys() == after.keys()
+    for name, value in before.items():
+        assert np.array_equal(value, after[name]), name
