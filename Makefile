@@ -11,6 +11,9 @@ PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./padiff_mi
 PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
   padiff_mindspore/pyproject.toml
 
+# An environment of JAX and Flax, with the numpy that they need and MindSpore breaks on; padiff is tested with both.
+FLAX := .venv-flax
+
 # Frameworks whose tests must run: a missing one is an error, never a skip.
 export PADIFF_REQUIRE ?= torch,paddle,mindspore
 # Nothing here may load from a hub.
@@ -29,8 +32,9 @@ help:  ## list the targets
 demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing what that needs
 	$(BIN)/python examples/demo.py
 
-test: lint $(APART)/test.stamp  ## lint, then the whole test suite
+test: lint $(APART)/test.stamp $(FLAX)/test.stamp  ## lint, then the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	cd examples/padiff_flax && ../../$(FLAX)/bin/python -m pytest
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
@@ -73,4 +77,12 @@ $(APART)/test.stamp: padiff_core/pyproject.toml padiff_mindspore/pyproject.toml 
 	test -x $(APART)/bin/python || $(BIN)/python -m venv $(APART)
 	$(APART)/bin/python $(INSTALL) -r requirements/mindspore.txt -e ./padiff_core -e ./padiff_mindspore
 	$(APART)/bin/python $(INSTALL) --no-deps -r requirements/mindspore-nodeps.txt
+	@touch $@
+
+$(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
+  examples/padiff_flax/pyproject.toml constraints-flax.txt requirements/flax.txt | $(VENV)/bin/python
+	@echo "Installing JAX and Flax into an environment of its own, $(FLAX): a minute or more."
+	test -x $(FLAX)/bin/python || $(BIN)/python -m venv $(FLAX)
+	$(FLAX)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flax.txt \
+	  -r requirements/flax.txt -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
 	@touch $@
