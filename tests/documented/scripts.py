@@ -59,7 +59,20 @@ inp = {"src": paddle.rand((2, 5, 16)).numpy(), "tgt": paddle.rand((2, 3, 16)).nu
 inp = (inp, inp)
 """
 
+_LOOP = 'model = create_model(SimpleLayer(), name="Simple")\n'
+_OPTIMIZER = "optimizer = paddle.optimizer.SGD(0.1, parameters=model.model.parameters())\n"
+
 MENDED: dict[str, list[tuple[str, str]]] = {
+    "001_backward": [(_LOOP, _LOOP + _OPTIMIZER)],
+    "001_dumps": [(_LOOP, _LOOP + _OPTIMIZER)],
+    "001_try_dump": [
+        ("\t\tmodel.try_dump(per_step=10, dir_path)", "    model.try_dump(per_step=10, dir_path=dir_path)")
+    ],
+    "001_lists": [
+        ("component0， component1", "model.model.linear1, model.model.linear2"),
+        ("[component2]", "[model.model.linear2]"),
+    ],
+    "001_inner_model": [("model.model.XXX", "weight = model.model.linear1.weight")],
     "002_auto_diff": [
         (f"{_LAYER}# your definition\n", _LAYER + _PADDLE),
         (f"{_MODULE}# your definition\n", _MODULE + _TORCH),
@@ -70,7 +83,27 @@ MENDED: dict[str, list[tuple[str, str]]] = {
 }
 """Sample -> what is not as printed: a definition that was left to the reader, or an obvious typing error."""
 
+_SIMPLE = """\
+import paddle
+class SimpleLayer(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear1 = paddle.nn.Linear(8, 8)
+        self.linear2 = paddle.nn.Linear(8, 2)
+    def forward(self, x):
+        return self.linear2(self.linear1(x))
+class SimpleLayer0(SimpleLayer):
+    pass
+class SimpleLayer1(SimpleLayer):
+    pass
+inputs = paddle.rand((4, 8))
+loss_fn = paddle.mean
+dir_path = "dumped"
+def dataloader():
+    return [inputs] * 20
+"""
 BEFORE = {
+    **{f"001_{name}": _SIMPLE for name in ("backward", "try_dump", "dumps", "lists", "layer_map", "inner_model")},
     "002_assign_weight": _LAYER + _PADDLE + _MODULE + _TORCH,
     "003_layer_mapping": _TRANSFORMERS + _DATA,
 }

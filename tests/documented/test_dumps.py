@@ -23,6 +23,7 @@ from padiff import (
     check_weights,
     create_model,
 )
+from padiff.documented import _folders
 
 from .nets import array, linear, mlp, native, network, pair, residual
 
@@ -389,3 +390,13 @@ def test_a_wrong_call_says_what_to_do() -> None:
         create_model(mlp("torch"), dump_freq=0)
     with pytest.raises(padiff.UnknownModel):
         create_model(object())
+
+
+def test_the_root_of_dumps_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_folders._Root, "path", None)  # put back behind the test
+    assert padiff.get_dump_root_path() == str(tmp_path / "padiff_dump")
+    padiff.set_dump_root_path(tmp_path / "elsewhere")
+    model = create_model(mlp("torch"), "Simple")
+    assert model.dump_path == str(tmp_path / "elsewhere" / "Simple")
+    _train(model, array())
+    assert (tmp_path / "elsewhere" / "Simple" / "step_0" / "rank_0" / "report.json").is_file()

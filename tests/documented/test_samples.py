@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import padiff
 from padiff import LayerMap, auto_diff
 
 from .nets import linear, network, pair
@@ -26,11 +27,33 @@ _RESULTS = {
 }
 _FRAGMENTS = {"000_map", "000_ignore", "000_ignore_recursivly", "000_ignore_class"}
 """Samples that only fill a layer map."""
+_DUMPS = {
+    "001_create_model": [],
+    "001_backward": [],
+    "001_try_dump": ["dumped/params.json", "dumped/report.json"],
+    "001_dumps": [f"dumped/{name}.json" for name in ("grads", "params", "report", "weights")],
+    "001_lists": [],
+    "001_layer_map": [],
+    "001_inner_model": [],
+}
+"""Samples of wrapped models, with the files that they leave."""
 
 
 def test_every_sample_is_run() -> None:
     mine = {path.stem for path in SAMPLES.glob("*.txt")} - _FRAGMENTS
-    assert mine == set(_RESULTS)
+    assert mine == {*_RESULTS, *_DUMPS}
+
+
+@pytest.mark.parametrize("name", _DUMPS)
+def test_a_sample_dumps_what_it_says(name: str, tmp_path: Path) -> None:
+    ran = run(fitted(name), tmp_path)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")) == _DUMPS[name], ran.printed
+    for model in (value for value in ran.names.values() if isinstance(value, padiff.ProxyModel)):
+        assert len(model.report.items) == (6 if name == "001_backward" else 0)
+    if name == "001_lists":
+        assert ran.names["model"].listed.recorded() == {"", "linear2"}
+    if name == "001_layer_map":
+        assert [ran.names[one].listed.layer_map for one in ("model0", "model1")] == [["linear1", "linear2"]] * 2
 
 
 @pytest.mark.parametrize("name", _RESULTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,8 +149,7 @@ def _first_apart(
     alignment: Alignment, ours: StoredRun, theirs: StoredRun, traces: tuple[Any, Any], phase: str, rule: Rule
 ) -> list[str] | None:
     """Return the lines of the first matched call that differs, the innermost first; None where all agree."""
-    pairs = sorted(alignment.pairs, key=lambda pair: max(call.index for call in pair.candidate.subtree()))
-    for pair in pairs if phase == "forward" else pairs[::-1]:
+    for pair in sorted(alignment.pairs, key=_FIRST[phase]):
         told = list(_apart(pair, traces, phase, rule))
         if told:
             a, b = pair.reference, pair.candidate
@@ -164,6 +163,13 @@ def _first_apart(
                 *_stack(theirs, b.frames),
             ]
     return None
+
+
+_FIRST: Mapping[str, Callable[[Pair], tuple[int, int]]] = {
+    "forward": lambda pair: (max(call.index for call in pair.candidate.subtree()), -pair.candidate.index),
+    "backward": lambda pair: (-pair.candidate.index, 0),
+}
+"""Phase -> what sorts the calls as they end in it: what is inside before what holds it."""
 
 
 def _apart(pair: Pair, traces: tuple[Any, Any], phase: str, rule: Rule) -> Iterator[str]:
