@@ -77,7 +77,8 @@ def diff(
     ``optimizers`` is a pair; both then step ``steps`` times from the same gradients. ``phase`` is ``both``, ``forward``
     or ``backward``. With ``transfer`` the reference's parameters are copied to the candidate, which keeps them;
     without, they are compared. ``mapping`` is a `LayerMap` or a dict of modules. Without ``tolerance`` the models' own
-    rounding decides; with ``{"atol": ..., "rtol": ..., "compare_mode": "strict" | "mean"}`` exactly that rule does.
+    rounding decides; with ``{"atol": ..., "rtol": ..., "compare_mode": "strict" | "mean"}`` exactly that rule does,
+    or with ``{"metric": name or `Metric`, "min": ..., "max": ...}`` bounds on a metric.
 
     Both models come back as they were, but for an asked-for transfer and optimizer steps. Raises `PadiffError`s for
     what cannot be compared: see `padiff.errors`.
