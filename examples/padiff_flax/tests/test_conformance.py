@@ -19,10 +19,10 @@ class TestFlax(AdapterTests):
 
     name = "flax"
     dtypes = (
-        *"bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split(),
-        *"float16 float32 float64 complex64 complex128 bfloat16".split(),
-        *"float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz".split(),
-        *"float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split(),
+        *["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
+        *["float16", "float32", "float64", "complex64", "complex128", "bfloat16"],
+        *["float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"],
+        *["float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"],
     )
 
     def linear(self, n_in: int, n_out: int) -> Any:

@@ -77,7 +77,7 @@ _ATTENTION = {
     "out": _general("out.", 2, 1),
 }
 
-# Both gates of a cell are summed, so only one of its layers has a bias: which one, differs.
+# What comes in and what was is summed, so only one of a cell's layers has a bias: which one, differs.
 _CELLS = {
     "OptimizedLSTMCell": ("lstm", {"bias_hh": "dense_h.bias"}),
     "GRUCell": ("gru", {"bias_ih": "dense_i.bias"}),
@@ -85,14 +85,16 @@ _CELLS = {
 }
 
 
-def _cell(name: str, prefix: str = "") -> Unit:
+_LAYERS = {**{name: kind for name, (kind, _) in _CELLS.items()}, "LSTMCell": "lstm"}
+"""Cell -> the kind of a layer of such cells."""
+
+
+def _cell(name: str) -> Rule:
     kind, biases = _CELLS[name]
     weights = {"weight_ih": "dense_i.kernel", "weight_hh": "dense_h.kernel"}
-    parts = {role: Part(prefix + path, transpose=_SWAP) for role, path in weights.items()}
-    return Unit(f"{kind}_cell", parts | {role: Part(prefix + path) for role, path in biases.items()})
+    parts = {role: Part(path, transpose=_SWAP) for role, path in weights.items()}
+    return _simple(f"{kind}_cell", parts | {role: Part(path) for role, path in biases.items()})
 
-
-_ACTIVATION = {"activation": Setting(lambda module: module.activation_fn.__name__, spelled="activation_fn")}
 
 # Rules that depend on the module ----------------------------------------------------------------------------
 
@@ -194,34 +196,37 @@ def _conv_transpose(module: Any) -> Rule:
     )
 
 
-def _recurrent(directions: Mapping[str, tuple[str, Any]], top: Any) -> Rule | None:
-    """Return the rule of a layer that runs a cell over time; None for a cell that is no kind of the catalogue's."""
-    names = {type(rnn.cell).__name__ for _, rnn in directions.values() if hasattr(rnn, "cell")}
-    if len(names) != 1 or not names <= _CELLS.keys():
+def _recurrent(first: Any, *, both: bool) -> Rule | None:
+    """Return the rule of a layer that runs cells over time, which hold the parameters; None for other cells."""
+    kind = _LAYERS.get(type(getattr(first, "cell", None)).__name__)
+    if kind is None:
         return None
-    (name,) = names
-    units = {unit: _cell(name, f"{prefix}cell.") for unit, (prefix, _) in directions.items()}
-    first = next(iter(directions.values()))[1]
     settings = {
         "hidden_size": Setting(lambda module: first.cell.hidden_features, spelled="hidden_features"),
         "num_layers": _constant(1),
-        "bidirectional": _constant(len(directions) > 1),
+        "bidirectional": _constant(both),
         "batch_first": Setting("time_major", lambda value: not value, "time_major"),
         "dropout": _constant(0.0),
     }
-    return Rule(_CELLS[name][0], units, settings)
+    return Rule(kind, settings=settings)
 
 
 def _rnn(module: Any) -> Rule | None:
-    return None if module.reverse else _recurrent({"l0": ("", module)}, module)
+    return None if module.reverse else _recurrent(module, both=False)
 
 
 def _bidirectional(module: Any) -> Rule | None:
-    both = {"l0": ("forward_rnn.", module.forward_rnn), "l0_reverse": ("backward_rnn.", module.backward_rnn)}
-    return _recurrent(both, module)
+    return _recurrent(module.forward_rnn, both=True)
+
+
+def _attention(module: Any) -> Rule:
+    """Return the rule of attention, which is in a mode only where it drops something."""
+    settings = {**_own(num_heads="num_heads", dropout="dropout_rate"), "batch_first": _constant(True)}
+    return Rule("attention", _ATTENTION, {**settings, **_TRAINING} if module.dropout_rate else settings)
 
 
 _FAMILIES: Mapping[str, Callable[[Any], Rule | None]] = {
+    "flax.nnx.nn.attention.MultiHeadAttention": _attention,
     "flax.nnx.nn.linear.Conv": _conv,
     "flax.nnx.nn.linear.ConvTranspose": _conv_transpose,
     "flax.nnx.nn.recurrent.RNN": _rnn,
@@ -254,16 +259,9 @@ _NNX = {
     "normalization.RMSNorm": _simple("rms_norm", {"weight": Part("scale")}, **_EPS),
     "normalization.GroupNorm": _simple("group_norm", _AFFINE, **_EPS, **_own(groups="num_groups")),
     "normalization.InstanceNorm": _simple("instance_norm", _AFFINE, **_EPS),
-    "attention.MultiHeadAttention": Rule(
-        "attention",
-        _ATTENTION,
-        {**_own(num_heads="num_heads", dropout="dropout_rate"), **_TRAINING, "batch_first": _constant(True)},
-    ),
     "activations.PReLU": _simple("prelu", {"weight": Part("negative_slope", merge=(0,))}),
     "stochastic.Dropout": Rule("dropout", settings=_DROPOUT),
-    "recurrent.OptimizedLSTMCell": Rule("lstm_cell", {"": _cell("OptimizedLSTMCell")}),
-    "recurrent.GRUCell": Rule("gru_cell", {"": _cell("GRUCell")}),
-    "recurrent.SimpleCell": Rule("rnn_cell", {"": _cell("SimpleCell")}, _ACTIVATION),
+    **{f"recurrent.{name}": _cell(name) for name in _CELLS},
 }
 
 TABLE: Mapping[str, Rule] = {

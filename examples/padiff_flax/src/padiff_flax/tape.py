@@ -1,9 +1,10 @@
 """Keep a tape of what a model computes eagerly, so that gradients of every value can be seen and replaced.
 
-JAX differentiates functions, padiff watches values while they run. The tape is a trace of JAX's own (``jax.core.Trace``):
-while it is the current one, every primitive comes to it with concrete operands. It runs the primitive as eager JAX does,
-bit for bit, and remembers how it was computed where an operand is on the tape. `backward` then walks the tape from
-its end with ``jax.vjp`` of one primitive at a time, and calls hooks with each value's complete gradient.
+JAX differentiates functions, padiff watches values while they run. The tape is a trace of JAX's own
+(``jax.core.Trace``): while it is the current one, every primitive comes to it with concrete operands. It runs the
+primitive as eager JAX does, bit for bit, and remembers how it was computed where an operand is on the tape. `backward`
+then walks the tape from its end with ``jax.vjp`` of one primitive at a time, and calls hooks with each value's complete
+gradient.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def passed_through(value: Any, origin: Taped) -> Taped:
     return Taped(value, Node([origin], lambda cotangents: cotangents, [jax.typeof(value)]))
 
 
-class _Tape(Trace):  # type: ignore[type-arg]
+class _Tape(Trace):
     """Run each primitive eagerly, and remember it where an operand is on the tape."""
 
     def __init__(self) -> None:

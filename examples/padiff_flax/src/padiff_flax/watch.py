@@ -56,15 +56,15 @@ def _join(cls: type, audience: _Audience) -> None:
     _audiences[cls].append(audience)
 
 
-def _leave(cls: type, audience: _Audience) -> None:
+def _leave(cls: Any, audience: _Audience) -> None:
     _audiences[cls].remove(audience)
     if not _audiences[cls]:
         del _audiences[cls]
         own = cls.__dict__["__call__"].__wrapped__
         if own is _inherited(cls):
-            del cls.__call__  # type: ignore[operator]
+            del cls.__call__
         else:
-            cls.__call__ = own  # type: ignore[operator]
+            cls.__call__ = own
 
 
 def _inherited(cls: type) -> Any:
@@ -72,13 +72,13 @@ def _inherited(cls: type) -> Any:
     return next((base.__dict__["__call__"] for base in cls.__mro__[1:] if "__call__" in base.__dict__), None)
 
 
-def _replace(cls: type) -> None:
+def _replace(cls: Any) -> None:
     inherited = "__call__" not in cls.__dict__
     own = _inherited(cls) if inherited else cls.__dict__["__call__"]
 
     def stand_in(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        method = super(cls, self).__call__ if inherited else own.__get__(self, cls)  # type: ignore[misc]
-        # Under a transformation (scan, vmap, remat) values are symbols: what it is applied to is one step of its caller.
+        method = super(cls, self).__call__ if inherited else own.__get__(self, cls)
+        # Under a transformation (scan, vmap, remat) values are symbols: what runs there is a step of its caller.
         if type(self) is not cls or not at_eager_level():
             return method(*args, **kwargs)
         heard = [(one.listener, one.modules[id(self)]) for one in _audiences[cls] if id(self) in one.modules]
@@ -90,7 +90,7 @@ def _replace(cls: type) -> None:
             output = output if other is None else other
         return output
 
-    cls.__call__ = functools.wraps(own)(stand_in)  # type: ignore[operator]
+    cls.__call__ = functools.wraps(own)(stand_in)
 
 
 def require_watchable(native: Any) -> None:
