@@ -296,10 +296,18 @@ class RemoteModel(Model):
     ) -> Any:
         """Call the model there, and run backward from what ``differentiate(output)`` returns here."""
         session, number = self._session, None
+        shown: list[Any] = []
+
+        def starts(about: Any) -> list[tuple[Any, Any | None]]:
+            assert differentiate is not None
+            shown.append(session.value(about))
+            return differentiate(shown[0])
+
         if differentiate is not None:
-            number = session.callback(lambda about: differentiate(session.value(about)))
+            number = session.callback(starts)
         try:
-            return session.value(session.request("run", self._there, args, dict(kwargs), number))
+            about = session.request("run", self._there, args, dict(kwargs), number)
+            return shown[0] if about is None else session.value(about)
         finally:
             session.forget(*() if number is None else (number,))
 

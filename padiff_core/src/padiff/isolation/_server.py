@@ -196,15 +196,20 @@ class Server:
         self._hooks[enter] = model.attach(_Forwarder(self._channel, self._sight, enter, leave))
 
     def run(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], differentiate: int | None) -> Any:
-        """Run a model; backward from what the parent says, if it wants that."""
+        """Run a model; backward from what the parent says, if it wants that. Return what the parent has not seen yet.
+
+        Behind the backward pass nothing more is asked of the output: some frameworks have let go of its graph.
+        """
+        shown: list[Any] = []
 
         def starts(output: Any) -> list[tuple[Any, Any]]:
+            shown.append(output)
             found: list[tuple[Any, Any]]
             found = self._channel.request("callback", differentiate, self._sight.value(output))
             return found
 
         output = model.run(args, kwargs, None if differentiate is None else starts)
-        return self._sight.value(output, eager=False)
+        return None if shown else self._sight.value(output, eager=False)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Call a function of the user's, such as a loss, on what the model gave."""

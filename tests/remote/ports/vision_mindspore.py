@@ -1,0 +1,24 @@
+"""Build mindcv's twin of it, in MindSpore's process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindcv
+import mindspore
+
+
+def build() -> Any:
+    """Return a MobileNetV2 in evaluation mode."""
+    model = mindcv.models.mobilenetv2.MobileNetV2(alpha=0.5)
+    model.set_train(False)
+    return model
+
+
+def build_spoilt() -> Any:
+    """Return one with another epsilon in a norm of the middle."""
+    model = build()
+    layers = model.features[8].layers
+    layers[4] = mindspore.nn.BatchNorm2d(layers[4].num_features, eps=1e-2)
+    model.set_train(False)
+    return model
