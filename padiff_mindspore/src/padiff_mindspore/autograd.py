@@ -72,18 +72,35 @@ def _flags() -> Iterator[None]:
         executor.set_enable_grad(enabled)
 
 
+_gathering: list[list[Any]] = []
+"""Where the nodes of custom functions go, of each recording that goes on."""
+
+
 @contextmanager
-def recording() -> Iterator[None]:
-    """Record what runs within for a backward pass, and leave no trace of that also where it raises."""
-    with _flags():
+def recording() -> Iterator[list[Any]]:
+    """Record what runs within for a backward pass, and leave no trace of that also where it raises.
+
+    Gives the nodes of the custom functions, which autograd itself does not keep alive: hold them until it has run.
+    """
+    nodes: list[Any] = []
+    with _flags(), _gathered(nodes):
         executor.set_grad_flag(True)
         executor.set_enable_grad(True)
         executor.new_graph(recording)
         try:
-            yield
+            yield nodes
             finish()
         finally:
             executor.end_graph(recording, None)
+
+
+@contextmanager
+def _gathered(nodes: list[Any]) -> Iterator[None]:
+    _gathering.append(nodes)
+    try:
+        yield
+    finally:
+        _gathering.pop()
 
 
 class _Swap(_Function):
@@ -105,7 +122,10 @@ def passing(native: Any, make: Callable[[], Any]) -> Any:
     """Return what ``make`` makes as a tensor that passes gradients on to another, in or out of a recording."""
     with _flags():
         executor.set_grad_flag(True)
-        return _Swap.apply(native, make)
+        swapped = _Swap.apply(native, make)
+    if _gathering:
+        _gathering[-1].append(swapped._grad_node)
+    return swapped
 
 
 def source_of(native: Any) -> Any:
