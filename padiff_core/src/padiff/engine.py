@@ -34,11 +34,10 @@ from padiff.pairing import (
     defined_alike,
     named_alike,
     pair_parameters,
-    parameter_findings,
     put_back,
-    special_notes,
     values_of,
 )
+from padiff.parameters import parameter_findings, special_notes
 from padiff.progress import Progress, shown
 from padiff.record import Task, first_nonfinite, is_finite, nonfinite_inputs, record
 from padiff.report import Note, Report

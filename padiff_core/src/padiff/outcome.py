@@ -21,7 +21,8 @@ from padiff.judge import Judge, Suspicion
 from padiff.layers import CATALOGUE
 from padiff.mapping import Resolved
 from padiff.measure import Measures
-from padiff.pairing import Pairing, half_tied
+from padiff.pairing import Pairing
+from padiff.parameters import half_tied
 from padiff.record import Task
 from padiff.report import Figures, Finding, Note, Phase, Place, Transfer, Verdict
 from padiff.settle import epsilon

@@ -12,7 +12,7 @@ from padiff.adapter import Adapter, Model, Parameter
 from padiff.compare import difference
 from padiff.links import Link, canonical, copy_link, view
 from padiff.measure import Measures
-from padiff.pairing import is_ignored
+from padiff.parameters import is_ignored
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.settle import epsilon
 from padiff.trace import Trace

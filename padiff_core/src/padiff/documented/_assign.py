@@ -10,7 +10,8 @@ from padiff.documented._proxy import mapping_of, unwrapped
 from padiff.documented._say import say
 from padiff.isolation import wrapped
 from padiff.mapping import LayerMap, resolve
-from padiff.pairing import Pairing, copy_parameters, named_alike, parameter_findings
+from padiff.pairing import Pairing, copy_parameters, named_alike
+from padiff.parameters import parameter_findings
 from padiff.special import Specials
 from padiff.units import units_of
 from padiff.weights import match_units
