@@ -22,6 +22,8 @@ export TRANSFORMERS_OFFLINE := 1
 export HF_DATASETS_OFFLINE := 1
 
 PYTEST_ARGS ?=
+# Test files go to as many processes as there are cores, up to four: each imports three frameworks.
+SPREAD := -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench clean
@@ -33,7 +35,7 @@ demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing 
 	$(BIN)/python examples/demo.py
 
 test: lint $(APART)/test.stamp $(FLAX)/test.stamp  ## lint, then the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
 	cd examples/padiff_flax && ../../$(FLAX)/bin/python -m pytest
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
