@@ -133,3 +133,10 @@ def state(model: nn.Module) -> dict[str, Any]:
         for name, module in model.named_modules()
     }
     return {**values, **gradients, **modes, **hooks, "generator": torch.get_rng_state()}
+
+
+def inputs() -> dict[str, Any]:
+    """Return inputs, made by torch."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 20, (4, 6), generator=generator)
+    return {"ids": ids, "x": torch.randn(4, 6, 16, generator=generator)}

@@ -50,4 +50,5 @@ def lacks() -> Any:
 
 def inputs() -> dict[str, Any]:
     """Return inputs."""
-    return {"ids": np.zeros((2, 3), np.int64), "x": np.ones((2, 3, 16), np.float32)}
+    rng = np.random.default_rng(0)
+    return {"ids": rng.integers(0, 20, (4, 6)), "x": rng.standard_normal((4, 6, 16), dtype="float32")}
