@@ -206,24 +206,38 @@ class Forcer(Watcher):
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
         cut: dict[int, Spot] = {}
-        missing: set[int] = set()
+        missing: list[Spot] = []
         for spot in self._awaited.values():
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
-                missing.add(spot.candidate.token)
+                missing.append(spot)
                 if spot.what == "input":
                     self.starved.add(id(spot.owner))
-                # Of what one code made, the last is where the gradient was cut off; the rest follows.
-                cut[id(spot.owner if spot.what == "input" else self._around.get(id(spot.pair)))] = spot
         self._awaited.clear()
+        tokens = {spot.candidate.token for spot in missing}
+        handed: dict[int, set[int]] = {}
         for call in self.calls:
             pair = self._open.get(id(call))
-            if pair is not None and any(self._stands_for.get(x.token, x.token) in missing for x in call.outputs):
-                self.unreached.add(id(pair))
+            if pair is not None:
+                handed[id(pair)] = {self._stands_for.get(leaf.token, leaf.token) for leaf in call.outputs}
+                if not handed[id(pair)].isdisjoint(tokens):
+                    self.unreached.add(id(pair))
+        for spot in missing:
+            # Of what one code made, the last is where the gradient was cut off; the rest follows.
+            cut[id(self._user(spot, handed))] = spot
         for owner, spot in cut.items():
             expected = self._force.gradient(spot.reference)
             if expected is not None and owner not in self.unreached and not self._starves(spot):
                 self._check_gradient(spot, np.zeros_like(expected))
+
+    def _user(self, spot: Spot, handed: Mapping[int, set[int]]) -> Pair | None:
+        """Return the call whose own code takes a tensor: around its maker, and around whoever hands it on outwards."""
+        if spot.what == "input":
+            return spot.owner
+        user = self._around.get(id(spot.pair))
+        while user is not None and spot.candidate.token in handed.get(id(user), ()):
+            user = self._around.get(id(user))
+        return user
 
     def _starves(self, spot: Spot) -> bool:
         """Return whether an input of the root got no gradient because what was made of it got none."""

@@ -193,7 +193,7 @@ class Judge:
             taken.append(spot.pair)
         inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
         suspects = list(dict.fromkeys((*inner_first, *self._sharing(spot))))
-        if any(id(pair) in excused for pair in suspects):
+        if any(id(pair) in excused for pair in suspects) or any(id(pair) in self.forced.unreached for pair in taken):
             return None
         read = _gradient(spot.reference.token)
         for pair in suspects:

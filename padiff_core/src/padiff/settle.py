@@ -214,7 +214,9 @@ class Settler:
         lifted, own = (self.runs(pair, dtype, backward=backward) for dtype in ("float64", None))
         if own.reference is None or own.candidate is None:
             return self._by_floor(native, eps, lifted.why_not)
-        ours, theirs = read(own.reference, True) if truth is None else truth, read(own.candidate, False)
+        # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
+        ours = read(own.reference, True) if truth is None or backward else truth
+        theirs = read(own.candidate, False)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return self._by_floor(native, eps, "the value does not arise when the call runs alone")
