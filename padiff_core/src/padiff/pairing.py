@@ -200,7 +200,7 @@ def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
 def _local_error(bench: Bench, pair: Pair) -> float | None:
     """Return the largest relative error of a call alone, fed from the reference; None where it cannot run."""
     try:
-        alone = bench.run_candidate(pair, bench.trace)
+        alone = bench.run_candidate(pair, bench.trace, backward=False)
     except Exception:  # the wrong layout may not even run; then it is not the one
         return None
     return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)
