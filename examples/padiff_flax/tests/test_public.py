@@ -7,8 +7,9 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
-import padiff_flax
 import pytest
+
+import padiff_flax
 
 PUBLIC = {"padiff", "padiff.adapter", "padiff.errors", "padiff.layers", "padiff.tree"}
 FILES = sorted(Path(padiff_flax.__file__).parent.glob("*.py"))
