@@ -15,7 +15,7 @@ CONV2 = at("layer1.1.conv2", "blocks.1.conv1.conv", "layers.1.conv2")
 BN2 = at("layer1.1.bn2", "blocks.1.conv1.norm", "layers.1.bn2")
 RESIDUAL = at("layer1.1", "blocks.1", "layers.1")
 STEM = at("conv1", "stem", "stem")
-STEM_CONV = at("conv1", "stem.conv", "stem.0.pad|stem.0")
+STEM_CONV = at("conv1", "stem.conv", "stem.0")
 POOL = at("maxpool", "max_pool", "pool")
 UP = at("upsample", "neck.up", "upsample")
 FLAT = at("dropout", "drop", "dropout")
@@ -67,8 +67,8 @@ ROWS = (
     Row("convnet-missing_bias", LATERAL, PARAMETER, cause=("bias",)),
     Row("convnet-channels_reversed", ROOT, before=STEM),
     Row("convnet-not_normalised", ROOT, before=STEM),
-    Row("convnet-pool_max", at("", "", "gap"), before=at("dropout", "drop", None)),
-    Row("convnet-flatten_order", ROOT, before=at("dropout", "drop", "flatten|dropout")),
+    Row("convnet-pool_max", ROOT, before=FLAT),
+    Row("convnet-flatten_order", ROOT, before=FLAT),
     Row("convnet-dropout_p", FLAT, cause=("p", "0.6"), options={"dropout": 0.1}),
     Row(
         "convnet-dropout_left_on",

@@ -35,6 +35,7 @@ ROWS = (
     Row("llama-rope_sign", ROTARY, before=O_PROJ),
     Row("llama-rope_interleaved", ROTARY, before=O_PROJ),
     Row("llama-rope_key_missing", ROTARY, before=O_PROJ),
+    Row("llama-swapped_kv", ROTARY, before=O_PROJ),
     Row("llama-kv_tiled", ROTARY, before=O_PROJ),
     Row("llama-causal_missing", ROTARY, before=O_PROJ),
     Row("llama-glu_swapped", MLP, before=DOWN),

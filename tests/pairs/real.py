@@ -1,4 +1,4 @@
-"""Build the same third-party model in both frameworks, as its authors wrote it."""
+"""Build the same third-party model in each framework, as its authors wrote it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BERT", "built", "image", "language", "sentences"]
+from .zoo import native
+
+__all__ = ["BERT", "built", "image", "language", "sentences", "vision"]
 
 BERT = {
     "vocab_size": 60,
@@ -22,44 +24,68 @@ BERT = {
 """A tiny configuration that both libraries spell alike."""
 
 
-def _vision(framework: str, name: str) -> Any:
-    if framework == "torch":
-        import torch
-        import torchvision
+_MINDCV = {
+    "mobilenet_v2": "mobilenet_v2_100",
+    "mnasnet1_0": "mnasnet_100",
+    "mobilenet_v3_small": "mobilenet_v3_small_100",
+    "mobilenet_v3_large": "mobilenet_v3_large_100",
+    "vgg11_bn": "vgg11",
+    "vit_b_16": "vit_b_16_224",
+    "swin_t": "swin_tiny",
+}
+"""What MindCV calls the models of torchvision, where the names differ."""
 
-        torch.manual_seed(0)
-        return getattr(torchvision.models, name)()
+
+def _torchvision(name: str, settings: dict[str, Any]) -> Any:
+    import torchvision
+
+    return getattr(torchvision.models, name)(**settings)
+
+
+def _paddle_vision(name: str, settings: dict[str, Any]) -> Any:
     import paddle
 
-    paddle.seed(0)
     if name.endswith("_bn"):
-        return getattr(paddle.vision.models, name.removesuffix("_bn"))(batch_norm=True)
-    return getattr(paddle.vision.models, name)()
+        name, settings = name.removesuffix("_bn"), {"batch_norm": True, **settings}
+    return getattr(paddle.vision.models, name)(**settings)
+
+
+def _mindcv(name: str, settings: dict[str, Any]) -> Any:
+    import mindcv
+
+    if name.endswith("_bn"):
+        settings = {"batch_norm": True, **settings}
+    return getattr(mindcv.models, _MINDCV.get(name, name))(**settings)
+
+
+_VISION = {"torch": _torchvision, "paddle": _paddle_vision, "mindspore": _mindcv}
+
+
+def vision(framework: str, name: str, **settings: Any) -> Any:
+    """Return a model of torchvision, paddle.vision or MindCV by its name in torchvision."""
+    native.seed(framework, 0)
+    return _VISION[framework](name, settings)
 
 
 def language(framework: str, family: str, head: str = "Model", **settings: Any) -> Any:
     """Return a model of Hugging Face (torch) or PaddleNLP: family Bert or Roberta, by its head."""
     settings = {**BERT, "pad_token_id": 1 if family == "Roberta" else 0, **settings}
+    native.seed(framework, 0)
     if framework == "torch":
-        import torch
         import transformers
 
-        torch.manual_seed(0)
         config = getattr(transformers, f"{family}Config")(**settings, attn_implementation="eager")
         return getattr(transformers, family + head)(config)
-    import paddle
     from paddlenlp import transformers
 
-    paddle.seed(0)
     return getattr(transformers, family + head)(getattr(transformers, f"{family}Config")(**settings))
 
 
 def built(framework: str, name: str, *, train: bool) -> Any:
     """Return a vision model, or ``Family.Head`` of a language model, in this mode."""
     family, _, head = name.partition(".")
-    model = language(framework, family, head) if head else _vision(framework, name)
-    (model.train if train else model.eval)()
-    return model
+    model = language(framework, family, head) if head else vision(framework, name)
+    return native.set_mode(framework, model, train=train)
 
 
 def image(size: int = 64, batch: int = 2) -> np.ndarray:

@@ -281,7 +281,7 @@ class _Anchors:
         scores = self.likeness(ours, theirs) + 0.1
         # The innermost calls hold the parameters themselves; they belong together whatever their names.
         if not ours[-1].children and not theirs[-1].children:
-            scores[-1, -1] += _INNERMOST
+            scores[_innermost(ours, theirs)] += _INNERMOST
         for i, j in align_sequences(scores.astype(np.float32)):
             yield ours[i], theirs[j]
 
@@ -314,6 +314,17 @@ class _Anchors:
             if not float(np.linalg.norm(x - y)) <= _SAME * float(np.linalg.norm(x)):
                 return False
         return bool(a.outputs)
+
+
+def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
+    """Return which calls of two nests do the same: the innermost, or one and what pads the other's input around it."""
+    a, b = _borders(ours[-1]), _borders(theirs[-1])
+    if a != b:
+        around = [(len(ours) - 1, j) for j, call in enumerate(theirs) if _borders(call) == a]
+        around += [(i, len(theirs) - 1) for i, call in enumerate(ours) if _borders(call) == b]
+        if around:
+            return around[-1]
+    return len(ours) - 1, len(theirs) - 1
 
 
 def _cover(call: Call, number: int, covers: dict[int, set[int]]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
 from padiff.adapter import Module
 from padiff.layers import CATALOGUE, FUSED, Setting
+from padiff.trace import Call
 
-__all__ = ["Contrast", "contrasts", "in_words", "settings_of"]
+__all__ = ["Contrast", "contrasts", "contrasts_inside", "in_words", "settings_of"]
 
 
 _NOT_FUSED = Setting(lambda module: None)
@@ -36,6 +37,60 @@ def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
     if reference.kind != candidate.kind:
         return [Contrast("kind", _class(reference), _class(candidate))]
     return list(_settings(reference, candidate))
+
+
+def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
+    """Return the hyper-parameters in which a module differs from the one of its kind inside a wrapper that pads.
+
+    A convolution or pooling that pads by itself is one module, where padding is a module of its own it is two. What
+    the wrapper's padding does counts as the padding of the module inside.
+    """
+    ours, theirs = _Padded.of(reference, candidate.module.kind), _Padded.of(candidate, reference.module.kind)
+    if ours is None or theirs is None or not (ours.pad or theirs.pad):
+        return []
+    found = [c for c in _settings(ours.module, theirs.module) if c.setting not in _Padded.NAMES]
+    for name in _Padded.NAMES:
+        a, b = ours.value(name), theirs.value(name)
+        if a is not None and b is not None and not _same(a, b):
+            found.append(Contrast(name, ours.spelled(a), theirs.spelled(b)))
+    return found
+
+
+@attrs.frozen
+class _Padded:
+    """Hold a module that pads, or one that does not and the padding module before it."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("padding", "padding_mode")
+
+    module: Module
+    pad: Module | None
+
+    @classmethod
+    def of(cls, call: Call, kind: str | None) -> _Padded | None:
+        """Return the call's own module, or in a wrapper of no kind the only one of this kind and the only padding."""
+        if call.module.kind is not None:
+            return cls(call.module, None)
+        inside = [below.module for below in call.subtree()]
+        found = [[module for module in inside if module.kind == name] for name in (kind, "pad")]
+        return cls(found[0][0], found[1][0]) if kind is not None and [len(x) for x in found] == [1, 1] else None
+
+    def value(self, name: str) -> Any:
+        """Return the padding that both make together, or its mode; None where it is not known."""
+        own = settings_of(self.module).get(name)
+        if self.pad is None:
+            return own
+        before = settings_of(self.pad)
+        if name == "padding_mode":
+            mode = before.get("mode")
+            return "zeros" if mode == "constant" and before.get("value", 0.0) == 0.0 else mode
+        pairs = before.get("padding")
+        if not isinstance(own, tuple) or not isinstance(pairs, tuple):
+            return None
+        return tuple((a + c, b + d) for (a, b), (c, d) in zip(own, pairs[-len(own) :], strict=True))
+
+    def spelled(self, value: Any) -> str:
+        """Return a value, followed by the class of the padding module."""
+        return f"{value!r}" if self.pad is None else f"{value!r} (by {self.pad.class_name.rpartition('.')[2]})"
 
 
 def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:

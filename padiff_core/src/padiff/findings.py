@@ -8,7 +8,7 @@ import attrs
 
 from padiff.adapter import Model
 from padiff.align import MAPPED, Alignment, Pair
-from padiff.explain import contrasts, in_words
+from padiff.explain import contrasts, contrasts_inside, in_words
 from padiff.judge import Suspicion
 from padiff.measure import with_measured
 from padiff.report import Finding, Phase, Place, Verdict
@@ -69,7 +69,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         if spot.pair is pair:
             marks = _last_children(pair)
     owner = None if held is None else held.parameter.path.rpartition(".")[0]
-    found = contrasts(pair.reference.module, pair.candidate.module)
+    found = contrasts(pair.reference.module, pair.candidate.module) or contrasts_inside(pair.reference, pair.candidate)
     return Finding(
         verdict=verdict or suspicion.verdict,
         phase=suspicion.phase,

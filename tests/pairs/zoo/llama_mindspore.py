@@ -98,6 +98,8 @@ class LLamaAttention(nn.Cell):
         query = self.wq(x).reshape(b, t, self.n_head, self.head_dim).transpose(0, 2, 1, 3)
         key = self.wk(x).reshape(b, t, self.n_kv_head, self.head_dim).transpose(0, 2, 1, 3)
         value = self.wv(x).reshape(b, t, self.n_kv_head, self.head_dim).transpose(0, 2, 1, 3)
+        if "swapped_kv" in self.plan:
+            key, value = value, key
         cos, sin = freqs_cis
         query = self.rotate(query, cos, sin)
         if "rope_key_missing" not in self.plan:

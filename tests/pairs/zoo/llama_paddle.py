@@ -81,6 +81,8 @@ class LlamaAttention(nn.Layer):
         value = self.v_proj(hidden_states).reshape([b, t, self.num_key_value_heads, self.head_dim])
         key = self.k_proj(hidden_states).reshape([b, t, self.num_key_value_heads, self.head_dim])
         query = self.q_proj(hidden_states).reshape([b, t, self.num_heads, self.head_dim])
+        if "swapped_kv" in self.plan:
+            key, value = value, key
         cos, sin = cos[None, :, None, :], sin[None, :, None, :]
         query = rotate(query, cos, sin, self.plan)
         if "rope_key_missing" not in self.plan:

@@ -61,6 +61,8 @@ class Attention(nn.Module):
         q = self.q_proj(x).view(b, t, self.heads, self.width).transpose(1, 2)
         k = self.k_proj(x).view(b, t, self.kv_heads, self.width).transpose(1, 2)
         v = self.v_proj(x).view(b, t, self.kv_heads, self.width).transpose(1, 2)
+        if "swapped_kv" in self.plan:
+            k, v = v, k
         if "rope_sign" in self.plan:
             sin = -sin
         turn = rotate_pairs if "rope_interleaved" in self.plan else rotate_half
