@@ -166,6 +166,13 @@ def test_parameters_lie_wherever_variables_do() -> None:
     assert [path for path, parameter in found.items() if parameter.buffer] == ["pair.1"]
 
 
+def test_containers_are_modules_that_nobody_calls() -> None:
+    modules = adapter_for(native := Family()).wrap(native).modules()
+    assert list(modules)[:3] == ["", "all", "all.0"]
+    with pytest.raises(TypeError, match=r"flax\.nnx\.helpers\.List has no __call__"):
+        modules["all"].forward(X)
+
+
 def test_gradients_are_those_of_nnx_grad() -> None:
     native = Family()
     model = adapter_for(native).wrap(native)

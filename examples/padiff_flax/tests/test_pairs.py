@@ -137,3 +137,12 @@ def test_a_square_weight_that_was_copied_transposed_is_named(reference: str, can
     assert [(s.candidate.path, s.phase) for s in report.sources] == [
         ("blocks.0.attention.out", padiff.Phase.PARAMETER)
     ], report
+
+
+def test_a_model_in_a_process_of_its_own_is_compared_all_the_same() -> None:
+    given = {"candidate_inputs": inputs("convnet", "flax")}
+    reference = twins_torch.build("convnet", (), 0, False)
+    for faults, sources in (((), []), (("same",), ["stem"])):
+        there = padiff.remote(f"{twins_flax.__file__}:build", args=("convnet", faults, 1, False), timeout=300)
+        report = padiff.diff(reference, there, inputs("convnet", "torch"), **given)
+        assert [source.candidate.path for source in report.sources] == sources, report

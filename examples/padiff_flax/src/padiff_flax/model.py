@@ -44,9 +44,13 @@ class FlaxModule(Module):
 
     @property
     def forward(self) -> Callable[..., Any]:
-        """Return the bound ``__call__``."""
-        forward: Callable[..., Any] = self.native.__call__
+        """Return the bound ``__call__``; of a container, which has none, a function that says so."""
+        forward: Callable[..., Any] = getattr(self.native, "__call__", self._uncallable)  # noqa: B004
         return forward
+
+    def _uncallable(self, *args: Any, **kwargs: Any) -> Any:
+        msg = f"{self.class_name} has no __call__"
+        raise TypeError(msg)
 
 
 class FlaxParameter(Parameter):
