@@ -1,0 +1,38 @@
+"""Find what is wrong behind an active dropout, whose masks are others in each framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import torch
+
+import padiff
+
+X = np.random.default_rng(0).standard_normal((5, 3), dtype=np.float32)
+
+
+class Torch(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.drop(self.first(x)))
+
+
+class Paddle(paddle.nn.Layer):
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = paddle.nn.Linear(3, 8), paddle.nn.Dropout(0.5), paddle.nn.Linear(8, 2)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.drop(self.first(x)) * self.factor)
+
+
+def test_a_factor_behind_a_dropout_is_named_between_it_and_what_follows() -> None:
+    assert padiff.diff(Torch(), Paddle(), (X,)).aligned
+    report = padiff.diff(Torch(), Paddle(1.01), (X,))
+    assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("drop", "last"))], report
