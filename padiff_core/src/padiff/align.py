@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -69,6 +69,8 @@ class Alignment:
     pairs: list[Pair]
     left_reference: list[Call]
     left_candidate: list[Call]
+    loose: frozenset[int] = frozenset()
+    """Tokens of the reference whose gradients are no measure: one side's own code uses the tensor elsewhere as well."""
     _of_candidate: dict[int, Pair] = attrs.field(init=False)
     _of_reference: dict[int, Pair] = attrs.field(init=False)
 
@@ -107,7 +109,12 @@ class Alignment:
             [pair for pair in self.pairs if id(pair) not in gone],
             sorted(self.left_reference + [p.reference for p in dropped], key=lambda c: c.index),
             sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
+            self.loose,
         )
+
+    def loosened(self, tokens: Iterable[int]) -> Alignment:
+        """Return the alignment under which the gradients of some of the reference's tensors are no measure."""
+        return Alignment(self.pairs, self.left_reference, self.left_candidate, self.loose.union(tokens))
 
 
 def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:

@@ -114,6 +114,7 @@ class Bench:
             fed,
             truth=truth,
             observed=observed,
+            loose=self.alignment.loose,
             protected=[parameter.extent() for parameter in model.parameters().values()],
             gradients=backward,
         )

@@ -27,6 +27,8 @@ from padiff.trace import Call, Leaf, Trace
 __all__ = ["Judged", "judge_with_doubts"]
 
 _SAME = 1e-3
+_SHARED = 1e-4
+"""An error of a gradient that a use of the tensor elsewhere may explain."""
 _NEAR = 3
 
 
@@ -41,8 +43,34 @@ class Judged:
 def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
     """Judge a forced run; where matches are in doubt, take them apart and judge again.
 
-    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most four times.
+    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most five times.
     """
+    return _with_uses(judge, _with_matches(judge, trace, free, alignment))
+
+
+def _with_uses(judge: Callable[[Alignment], Judged], judged: Judged) -> Judged:
+    """Judge again where a gradient is another one, but of a tensor that one side may use elsewhere as well.
+
+    Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
+    own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
+    comparison, what follows in the backward pass is right all the same; behind a fault it is not.
+    """
+    found = (c for c in judged.forced.checks if c.backward and c.spot.what == "input")
+    tokens = {c.spot.reference.token for c in found if c.difference.rel_l2 > _SHARED}
+    apart = _apart_backward(judged) if tokens else 0
+    if not apart:
+        return judged
+    again = judge(judged.judge.alignment.loosened(tokens))
+    return again if _apart_backward(again) < apart else judged
+
+
+def _apart_backward(judged: Judged) -> int:
+    """Return how many gradients are more than rounding apart."""
+    return len(judged.judge.backward(judged.judge.forward()))
+
+
+def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
+    """Judge a forced run, and again without the matches that it does not bear out."""
     # A module that applies an activation as well ends where another module, or a function, ends on the other side.
     alignment = alignment.without([pair for pair in alignment.pairs if _is_fused(pair)])
     first = judge(alignment)

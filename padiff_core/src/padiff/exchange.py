@@ -89,7 +89,7 @@ def _turned(alignment: Alignment, cycle: tuple[UnitMatch, ...]) -> Alignment:
     ]
     kept = [pair for pair in alignment.pairs if id(pair) not in gone]
     pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
-    return Alignment(pairs, alignment.left_reference, alignment.left_candidate)
+    return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
 
 
 def _error(bench: Bench, owner: Pair) -> float:

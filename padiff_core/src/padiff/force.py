@@ -7,7 +7,7 @@ run, at its own place: what differs on entry was made by the code of the enclosi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import attrs
@@ -104,7 +104,8 @@ class Forcer(Watcher):
 
     ``force`` (the reference's trace) is what is put in; ``truth`` is what is compared with: the same in the
     model's own precision, and in float64 what the reference computes there. Without ``truth`` nothing is compared;
-    with ``observed`` what the run computed itself is kept.
+    with ``observed`` what the run computed itself is kept. Gradients of the reference's tokens in ``loose`` are neither
+    compared nor put in.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Forcer(Watcher):
         *,
         truth: Values | None = None,
         observed: Observed | None = None,
+        loose: Collection[int] = (),
         protected: list[Extent | None],
         gradients: bool,
         rule: Callable[[Array, Array], bool] | None = None,
@@ -149,7 +151,7 @@ class Forcer(Watcher):
         self._stands_for: dict[int, int] = {}
         """Token of a tensor that was put in -> token of the one whose place it takes."""
         self._awaited: dict[int, Spot] = {}
-        self._graded: set[int] = set()
+        self._graded = set(loose)
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the inputs."""

@@ -95,6 +95,7 @@ def force(
         plan,
         trace,
         truth=trace,
+        loose=alignment.loose,
         protected=[parameter.extent() for parameter in parameters.values()],
         gradients=task.backward,
         rule=rule,

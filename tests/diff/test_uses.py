@@ -1,0 +1,73 @@
+"""A tensor that one side's own code uses elsewhere as well has another gradient, and that is no fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import padiff
+from padiff.report import Phase
+
+X = (np.random.default_rng(0).standard_normal((6, 8), dtype=np.float32),)
+
+
+class Dense(nn.Module):
+    """Give new features from all that came before."""
+
+    def __init__(self, width: int, growth: int) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, growth)
+
+    def forward(self, features: Any) -> Any:
+        joined = torch.cat(features, 1) if isinstance(features, list) else features
+        return self.linear(torch.tanh(self.norm(joined)))
+
+
+class Listed(nn.Module):
+    """Keep the features in a list, which every layer joins for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Dense(8 + 4 * index, 4) for index in range(4)])
+        self.head = nn.Linear(24, 3)
+
+    def forward(self, x: Any) -> Any:
+        features = [x]
+        for layer in self.layers:
+            features.append(layer(features))
+        return self.head(torch.cat(features, 1))
+
+
+class Chained(Listed):
+    """Join the features once for all, layer by layer; ``fault`` spoils the third time."""
+
+    def __init__(self, fault: str | None = None) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        for index, layer in enumerate(self.layers):
+            new = layer(x)
+            if index == 2 and self.fault == "detached":
+                x = x.detach()
+            if index == 2 and self.fault == "scaled":
+                new = new * 0.9 + new.detach() * 0.1
+            x = torch.cat([x, new], 1)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("models", [(Listed, Chained), (Chained, Listed)], ids=["to chained", "to listed"])
+def test_features_may_be_joined_at_once_or_later(models: Any) -> None:
+    report = padiff.diff(*(model() for model in models), X)
+    assert report.aligned, report
+
+
+@pytest.mark.parametrize(("fault", "between"), [("detached", "layers.1"), ("scaled", "layers.2")])
+def test_a_fault_of_the_backward_pass_is_named_all_the_same(fault: str, between: str) -> None:
+    report = padiff.diff(Listed(), Chained(fault), X)
+    assert {(found.phase, found.candidate.path) for found in report.sources} == {(Phase.BACKWARD, "")}
+    assert any(found.between is not None and found.between[0] == between for found in report.sources)
