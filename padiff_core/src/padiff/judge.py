@@ -23,7 +23,7 @@ from padiff.force import Check, Measure, Spot
 from padiff.forced import Forced, StateCheck
 from padiff.measure import Measures
 from padiff.report import Figures, Measurement, Phase, Verdict
-from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Ruling, Settler, is_suspect, relative
+from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Reader, Ruling, Settler, is_suspect, relative
 from padiff.trace import Trace
 from padiff.units import Held
 from padiff.weights import canonical
@@ -100,8 +100,9 @@ class Judge:
             elif rough and check.difference.rel_l2 > _GROSS:
                 ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
             elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
+                read = self._read(spot, owner)
                 ruling = self.settler.settle(
-                    owner, _value(spot), check.difference, truth, backward=False, what=_within(owner, spot)
+                    owner, read, check.difference, truth, backward=False, what=_within(owner, spot)
                 )
             else:
                 continue
@@ -114,9 +115,19 @@ class Judge:
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
         if check.close:
             return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
-        if self.settler.by_chance(owner, _value(check.spot), backward=False):
+        if self.settler.by_chance(owner, self._read(check.spot, owner), backward=False):
             return Ruling(Verdict.STOCHASTIC, figures, ("the reference disagrees with itself under another seed",))
         return Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
+
+    def _read(self, spot: Spot, owner: Pair) -> Reader:
+        """Return what takes a value of a call's own code from what the call did alone.
+
+        Where the reference's code only hands on what a child gave, it was fed with that: it adds nothing, no chance.
+        """
+        inside = (call for call in owner.reference.subtree() if call is not owner.reference)
+        matched = (call for call in inside if self.alignment.of_reference(call) is not None)
+        handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
+        return _value(spot, self.trace.value(spot.reference) if handed_on else None)
 
     def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
@@ -390,12 +401,17 @@ def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
     return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
 
 
-def _value(spot: Spot) -> Callable[[Alone, bool], Array | None]:
-    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's."""
+def _value(spot: Spot, given: Array | None = None) -> Reader:
+    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's.
+
+    ``given`` is the reference's where its code was fed with it.
+    """
 
     def read(alone: Alone, ours: bool) -> Array | None:
         whole = alone.observed.values.get(spot.reference.token)
-        return whole if ours else alone.observed.spots.get(spot.key, whole)
+        if ours:
+            return whole if given is None else given
+        return alone.observed.spots.get(spot.key, whole)
 
     return read
 

@@ -21,7 +21,17 @@ from padiff.compare import Difference, difference
 from padiff.explain import contrasts, settings_of
 from padiff.report import Figures, Verdict
 
-__all__ = ["QUIET", "QUIET_BACKWARD", "QUIET_LIBRARY", "Ruling", "Settler", "epsilon", "is_suspect", "relative"]
+__all__ = [
+    "QUIET",
+    "QUIET_BACKWARD",
+    "QUIET_LIBRARY",
+    "Reader",
+    "Ruling",
+    "Settler",
+    "epsilon",
+    "is_suspect",
+    "relative",
+]
 
 Array = NDArray[Any]
 Reader = Callable[[Alone, bool], Array | None]
