@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from padiff.align import BY_PLACE, GUESSED, Alignment, Pair
 from padiff.compare import difference
 from padiff.explain import contrasts
-from padiff.force import Spot
+from padiff.force import Check, Spot
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
 from padiff.layers import CATALOGUE, FUSED
@@ -55,18 +55,31 @@ def _with_uses(judge: Callable[[Alignment], Judged], judged: Judged) -> Judged:
     own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
     comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
-    found = (c for c in judged.forced.checks if c.backward and c.spot.what == "input")
-    tokens = {c.spot.reference.token for c in found if c.difference.rel_l2 > _SHARED}
-    apart = _apart_backward(judged) if tokens else 0
-    if not apart:
+    tokens = {check.spot.reference.token for check in _gross(judged) if check.spot.what == "input"}
+    forward = judged.judge.forward() if tokens else []
+    # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
+    if not tokens or (_is_apart(forward) and not judged.judge.backward(forward)):
         return judged
     again = judge(judged.judge.alignment.loosened(tokens))
-    return again if _apart_backward(again) < apart else judged
+    if not any(_gross(again)):
+        return again
+    return again if len(_backward(again)) < len(_backward(judged)) else judged
 
 
-def _apart_backward(judged: Judged) -> int:
-    """Return how many gradients are more than rounding apart."""
-    return len(judged.judge.backward(judged.judge.forward()))
+def _gross(judged: Judged) -> Iterator[Check]:
+    """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
+    for check in judged.forced.checks:
+        kind = check.spot.pair.reference.module.kind
+        if check.backward and check.difference.rel_l2 > _SHARED and not (kind and CATALOGUE[kind].stochastic):
+            yield check
+
+
+def _is_apart(suspicions: Sequence[Suspicion]) -> bool:
+    return any(suspicion.verdict is Verdict.DIFFERS for suspicion in suspicions)
+
+
+def _backward(judged: Judged) -> Sequence[Suspicion]:
+    return judged.judge.backward(judged.judge.forward())
 
 
 def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
