@@ -55,13 +55,14 @@ def _with_uses(judge: Callable[[Alignment], Judged], judged: Judged) -> Judged:
     own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
     comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
-    tokens = {check.spot.reference.token for check in _gross(judged) if check.spot.what == "input"}
+    gross = list(_gross(judged))
+    tokens = {check.spot.reference.token for check in gross if check.spot.what == "input"}
     forward = judged.judge.forward() if tokens else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
     if not tokens or (_is_apart(forward) and not judged.judge.backward(forward)):
         return judged
     again = judge(judged.judge.alignment.loosened(tokens))
-    if not any(_gross(again)):
+    if 2 * len(list(_gross(again))) < len(gross):
         return again
     return again if len(_backward(again)) < len(_backward(judged)) else judged
 
