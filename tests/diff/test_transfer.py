@@ -44,3 +44,51 @@ def test_another_extent_is_not_bent_to_fit(kits: Kits) -> None:
     report = padiff.diff(build(kits[0], (8,)), build(kits[1], (2, 4)), X)
     assert report.transfer.unmatched_reference == ("gamma",)
     assert report.transfer.unmatched_candidate == ("gamma",)
+
+
+def _branches(kit: Kit, *, gate_first: bool) -> Any:
+    """Return value(x) * sigmoid(gate(x)): two layers of one shape, in names that tell nothing, called in an order."""
+
+    def forward(self: Any, x: Any) -> Any:
+        if gate_first:
+            gate = kit.functional.sigmoid(self.dense1(x))
+            return self.head(self.dense2(x) * gate)
+        value = self.alpha(x)
+        return self.head(value * kit.functional.sigmoid(self.beta(x)))
+
+    names = ("dense1", "dense2") if gate_first else ("alpha", "beta")
+    return network(kit, forward, **{name: kit.linear(8, 8) for name in names}, head=kit.linear(8, 3))
+
+
+def test_values_tell_which_of_two_like_layers_is_which(kits: Kits) -> None:
+    reference, port = _branches(kits[0], gate_first=False), _branches(kits[1], gate_first=True)
+    x = (array(4, 8),)
+    assert_clean(padiff.diff(reference, port, x))
+    assert np.array_equal(kits[0].linear_weight(reference.beta), kits[1].linear_weight(port.dense1))
+    assert padiff.diff(reference, port, x, transfer=False).aligned
+    kits[1].assign(port.dense1.bias, np.ones(8, np.float32))
+    report = padiff.diff(reference, port, x, transfer=False)
+    found = source(report, "parameter", "dense1")
+    assert found.reference.path == "beta"
+    assert found.what == "parameter bias"
+
+
+def test_a_table_that_is_shared_is_not_turned_to_make_a_fault_right(kits: Kits) -> None:
+    """Score by the table transposed: it is square, and the head that holds it too is never called."""
+
+    def build(kit: Kit, transposed: bool) -> Any:
+        head = network(kit, lambda self, x: x @ self.weight.t(), name="Head", weight=kit.parameter(array(8, 8)))
+
+        def forward(self: Any, ids: Any) -> Any:
+            hidden = self.words(ids)
+            return hidden @ kit.table(self.words) if transposed else self.head(hidden)
+
+        model = network(kit, forward, words=kit.nn.Embedding(8, 8), head=head)
+        kit.tie(model.head, model.words)
+        return model
+
+    ids = {"ids": np.random.default_rng(0).integers(0, 8, (2, 5))}
+    report = padiff.diff(build(kits[0], False), build(kits[1], True), ids)
+    assert not report.aligned
+    assert {found.phase for found in report.sources} == {"forward"}, report.sources
+    assert "" in {found.candidate.path for found in report.sources}

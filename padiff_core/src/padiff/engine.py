@@ -18,7 +18,7 @@ from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
 from padiff.doubts import Judged, judge_with_doubts
 from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference, WorkerError
-from padiff.exchange import exchanged
+from padiff.exchange import exchanged, exchanged_by_value
 from padiff.facing import turns
 from padiff.findings import place_of
 from padiff.forced import force
@@ -295,6 +295,8 @@ class _Engine:
                 copy_parameters(guess)
             free = self._run_candidate(store)
             pairing = pair_parameters(self.reference, self.candidate, trace, free, fixed, self.specials)
+            if not transfer:
+                pairing.matches = exchanged_by_value(pairing.matches, trace, free)
             right = not transfer or (guess is not None and guess.ties() == pairing.ties())
         except BaseException:
             put_back(before)

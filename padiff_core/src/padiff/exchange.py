@@ -15,12 +15,16 @@ import attrs
 
 from padiff.align import Alignment, Pair
 from padiff.alone import Bench
+from padiff.compare import difference
 from padiff.judge import Judge, Suspicion
+from padiff.links import canonical, view
 from padiff.names import agreement
 from padiff.report import Verdict
+from padiff.settle import is_suspect
+from padiff.trace import Trace
 from padiff.weights import UnitMatch, link_roles
 
-__all__ = ["exchanged"]
+__all__ = ["exchanged", "exchanged_by_value"]
 
 _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
@@ -50,6 +54,61 @@ def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], jud
             result = [_partner(match, partners.get(id(match))) for match in result]
             changed = True
     return result if changed else None
+
+
+def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) -> list[UnitMatch]:
+    """Return the matches with partners exchanged where the values that both sides hold already tell which is which.
+
+    Among modules that take the same tensor, and whose names do not tell: their order is the port's own business.
+    """
+    result = list(matches)
+    fed = _first_inputs(trace), _first_inputs(free)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index, match in enumerate(matches):
+        key = fed[0].get(id(match.reference.module.native)), fed[1].get(id(match.candidate.module.native))
+        if key[0] is not None and key[1] is not None:
+            groups.setdefault((key[0], key[1]), []).append(index)
+    for group in groups.values():
+        apart = [i for i in _untold(result, group) if not _holds_alike(result[i])]
+        free_partners = list(apart)
+        following = {}
+        for i in apart:
+            fit = next((j for j in free_partners if _holds_alike(_partner(result[i], result[j]))), None)
+            if fit is not None:
+                following[i] = fit
+                free_partners.remove(fit)
+        rest = [i for i in apart if i not in following]
+        following.update(zip(rest, free_partners, strict=True))
+        turned = {i: _partner(result[i], result[j]) for i, j in following.items()}
+        if all(match.links for match in turned.values()):
+            for i, match in turned.items():
+                result[i] = match
+    return result
+
+
+def _first_inputs(trace: Trace) -> dict[int, int]:
+    """Return the token of the tensor that each module takes first, by the id of the native module."""
+    found: dict[int, int] = {}
+    for call in trace.calls:
+        if call.inputs:
+            found.setdefault(id(call.module.native), call.inputs[0].token)
+    return found
+
+
+def _untold(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
+    sure = agreement([matches[i].reference.path for i in group], [matches[i].candidate.path for i in group])
+    return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
+
+
+def _holds_alike(match: UnitMatch) -> bool:
+    """Return whether both sides hold the same values, but for rounding."""
+    if not match.links:
+        return False
+    for link in match.links:
+        ours, theirs = link.expected(view), canonical(link.candidate, view(link.candidate.parameter))
+        if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
+            return False
+    return True
 
 
 def _cycles(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Model, Parameter
 from padiff.align import Pair
 from padiff.alone import Bench
-from padiff.links import Link, copy_link
+from padiff.links import Link, canonical, copy_link
 from padiff.packed import Arrangement, Packing, find_packings
 from padiff.special import Specials
 from padiff.trace import Trace
@@ -147,8 +147,11 @@ def choose_layouts(pairing: Pairing, bench: Bench) -> None:
     """
     for packing in pairing.packings:
         _choose_arrangement(pairing, packing, bench)
+    told = {id(link.candidate.parameter): link for _, link in pairing.links if link.single and not link.open}
     for match in pairing.open:
-        links = [link for link in match.links if link.open]
+        links = [x for x in match.links if x.open and not _as_tied(x, told.get(id(x.candidate.parameter)))]
+        if not links:
+            continue
         users = bench.alignment.using(match.candidate.module)
         choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
         errors = {}
@@ -189,6 +192,26 @@ def _choose_arrangement(pairing: Pairing, packing: Packing, bench: Bench) -> Non
         pairing.undecided.extend({link.candidate.parameter.path for m in packing.matches for link in m.links})
     else:
         pairing.settled[packing.packed.path] = packing.named(chosen)
+
+
+def _as_tied(link: Link, other: Link | None) -> bool:
+    """Give an open link the layout under which it agrees with another link of the same two parameters, if one does."""
+    if other is None or other.reference.parameter is not link.reference.parameter:
+        return False
+    numbers = np.arange(np.prod(link.reference.parameter.shape)).reshape(link.reference.parameter.shape)
+    expected = _placed(other, numbers)
+    for link.transposed in (False, True):
+        if np.array_equal(_placed(link, numbers), expected):
+            link.open = False
+            return True
+    return False
+
+
+def _placed(link: Link, values: Array) -> Array:
+    """Return what the candidate's parameter holds where the reference's holds these values."""
+    native = np.full(link.candidate.parameter.shape, -1)
+    link.candidate.part.write(native, link.to_candidate(canonical(link.reference, values)))
+    return native
 
 
 def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
