@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import zoo
 from .rows import BACKWARD, END, PARAMETER, ROOT, Row, at, leaf
 from .tampering import change, train_mode
 
@@ -20,7 +21,6 @@ POOL = at("maxpool", "max_pool", "pool")
 UP = at("upsample", "neck.up", "upsample")
 FLAT = at("dropout", "drop", "dropout")
 LATERAL = at("lateral", "neck.lateral", "project")
-MINDSPORE = (("torch", "mindspore"), ("paddle", "mindspore"))
 
 ROWS = (
     Row("convnet-padding_mode", STEM_CONV, cause=("mode", "reflect", "zeros")),
@@ -32,8 +32,8 @@ ROWS = (
     Row("convnet-dilation", CONV2, cause=("dilation",)),
     # With Paddle as the reference the changed weight has the shape of its neighbour's, and the block is named instead.
     Row("convnet-groups", CONV2, PARAMETER, cause=("groups",), directions=(("torch", "paddle"),)),
-    Row("convnet-pad_same", CONV1, cause=("padding",), directions=MINDSPORE),
-    Row("convnet-pool_same", POOL, cause=("padding",), directions=MINDSPORE),
+    Row("convnet-pad_same", CONV1, cause=("padding",), directions=zoo.INTO_MINDSPORE),
+    Row("convnet-pool_same", POOL, cause=("padding",), directions=zoo.INTO_MINDSPORE),
     Row("convnet-bn_eps", BN1, cause=("eps", "0.001", "1e-05")),
     Row("convnet-bn_eps@eval", BN1, cause=("eps", "0.001", "1e-05"), train=False),
     Row("convnet-bn_momentum", BN1, ("buffer",), cause=("momentum",)),

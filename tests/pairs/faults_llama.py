@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from . import zoo
 from .arguments import optimizers
 from .rows import END, EVERYWHERE, PARAMETER, ROOT, UPDATE, Row, at, leaf
 from .tampering import change
@@ -38,7 +39,8 @@ ROWS = (
     Row("llama-swapped_kv", ROTARY, before=O_PROJ),
     Row("llama-kv_tiled", ROTARY, before=O_PROJ),
     Row("llama-causal_missing", ROTARY, before=O_PROJ),
-    Row("llama-glu_swapped", MLP, before=DOWN),
+    # MindSpore's w1 and w3 do not say which is which: swapped, each gets the other's weight, and all is right.
+    Row("llama-glu_swapped", MLP, before=DOWN, directions=zoo.WITHOUT_MINDSPORE),
     Row("llama-wrong_activation", MLP, before=DOWN),
     Row("llama-missing_residual", LAYER, before=END),
     Row("llama-residual_scaled", LAYER, before=END),

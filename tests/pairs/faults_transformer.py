@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import zoo
 from .arguments import losses, optimizers
 from .rows import BACKWARD, END, EVERYWHERE, PARAMETER, ROOT, UPDATE, Row, at, leaf
 from .tampering import change, swap, train_mode, transpose
@@ -26,13 +27,12 @@ NORMS = (
     *(f"blocks.{i}.layernorm{n}" for i in (0, 1) for n in (1, 2)),
     "layernorm",
 )
-MINDSPORE = (("torch", "mindspore"), ("paddle", "mindspore"))
 
 ROWS = (
     Row("transformer-attention_scale", ATTN, before=OUT),
     Row("transformer-scale_slightly_off", ATTN, before=OUT),
     # MindSpore's dense2 and dense3 do not say which is which: swapped, each gets the other's weight, and all is right.
-    Row("transformer-swapped_kv", ATTN, before=OUT, directions=(("torch", "paddle"), ("paddle", "torch"))),
+    Row("transformer-swapped_kv", ATTN, before=OUT, directions=zoo.WITHOUT_MINDSPORE),
     Row("transformer-causal_off_by_one", ATTN, before=OUT),
     Row("transformer-causal_inverted", ATTN, before=OUT, train=False),
     Row("transformer-causal_missing", ATTN, before=OUT),
@@ -130,7 +130,7 @@ ROWS = (
         at((), (), NORMS),
         UPDATE,
         extra=optimizers(right={"weight_decay": 0.1}, wrong={"weight_decay": 0.1, "ungrouped": True}),
-        directions=MINDSPORE,
+        directions=zoo.INTO_MINDSPORE,
     ),
     Row("transformer-learning_rate", ALL, UPDATE, extra=optimizers(wrong={"lr": 0.11})),
     Row(

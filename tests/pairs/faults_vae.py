@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from . import zoo
 from .rows import BACKWARD, END, ROOT, Row, at
 
 __all__ = ["ROWS"]
 
 DECODER = at("decoder", "expand", "decoder")
 DECONV = at("decoder.deconv1", "decode.2", "decoder.deconv1")
-MINDSPORE = (("torch", "mindspore"), ("paddle", "mindspore"))
 
 ROWS = (
     Row("vae-group_count", at("encoder.norm1", "encode.1", "encoder.gn_in"), cause=("groups",)),
@@ -25,8 +25,8 @@ ROWS = (
     Row("vae-reshape_order", at("decoder", "", "decoder"), before=at("norm", "decode", "norm")),
     Row("vae-sigmoid_missing", at("decoder|", "|decode", "decoder|"), before=END),
     # MindSpore appends zeros for output_padding; the others compute there.
-    Row("vae-output_padding", DECONV, directions=MINDSPORE),
-    Row("vae-pad_same", DECONV, cause=("padding",), directions=MINDSPORE),
+    Row("vae-output_padding", DECONV, directions=zoo.INTO_MINDSPORE),
+    Row("vae-pad_same", DECONV, cause=("padding",), directions=zoo.INTO_MINDSPORE),
     Row("vae-encoder_detached", ROOT, BACKWARD),
     Row("vae-logvar_not_halved", ROOT, before=DECODER),
     Row("vae-noise_forgotten", ROOT, before=DECODER),

@@ -17,8 +17,10 @@ __all__ = [
     "DIRECTIONS",
     "FAULTY",
     "FRAMEWORKS",
+    "INTO_MINDSPORE",
     "LIMITS",
     "PAIRS",
+    "WITHOUT_MINDSPORE",
     "Limit",
     "build",
     "forward_only",
@@ -32,6 +34,9 @@ PAIRS = ("transformer", "convnet", "recurrent", "llama", "vae")
 
 DIRECTIONS = tuple(itertools.permutations(FRAMEWORKS, 2))
 """All pairs of frameworks, reference first."""
+
+WITHOUT_MINDSPORE = tuple(pair for pair in DIRECTIONS if "mindspore" not in pair)
+INTO_MINDSPORE = tuple(pair for pair in DIRECTIONS if pair[1] == "mindspore")
 
 
 def spread(index: int) -> tuple[tuple[str, str], ...]:
