@@ -72,7 +72,7 @@ def test_inputs_that_fit_the_reference_only(kits: Kits) -> None:
     assert_clean(padiff.diff(*models, given, candidate_inputs={"x": X[0], "attention_mask": X[0]}))
 
 
-@pytest.mark.parametrize("inputs", [None, 3, "x", {1, 2}, object(), np.float32], ids=str)
+@pytest.mark.parametrize("inputs", [None, 3, "x", {1, 2}, object(), np.float32], ids=lambda value: type(value).__name__)
 def test_inputs_of_another_type(kits: Kits, inputs: Any) -> None:
     said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1]), inputs)
     assert f"inputs is {type(inputs).__qualname__}" in said
