@@ -184,15 +184,16 @@ class MindSporeModel(Model):
         for native in parameters:
             native._grad = None
         cells = [cell for _, cell in self._cells()]
-        with state.reseeded(cells), state.tidied(cells), autograd.recording() as nodes:
-            output = self.native(*args, **kwargs)
-            pairs = [] if differentiate is None else list(_starts(differentiate(output)))
-        trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
-        inputs = _unique([*trained, *self._hidden(), *_sources((args, kwargs))])
-        if pairs and inputs:
-            found = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
-            for native in trained:
-                native._grad = found[id(native)]
+        with autograd.in_turn():
+            with state.reseeded(cells), state.tidied(cells), autograd.recording() as nodes:
+                output = self.native(*args, **kwargs)
+                pairs = [] if differentiate is None else list(_starts(differentiate(output)))
+            trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
+            inputs = _unique([*trained, *self._hidden(), *_sources((args, kwargs))])
+            if pairs and inputs:
+                found = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
+                for native in trained:
+                    native._grad = found[id(native)]
         del nodes  # the backward pass has run
         return output
 
