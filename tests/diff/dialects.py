@@ -262,6 +262,9 @@ class MindSporeKit(Kit):
         forward = self.native.value_and_grad(lambda x: loss(model(x)), None, list(parameters.values()))
         return dict(zip(parameters, map(self.numpy, forward(x)[1]), strict=True))
 
+    def gradient(self, parameter: Any) -> np.ndarray:
+        return self.numpy(parameter._grad)
+
     def no_grad(self) -> AbstractContextManager[Any]:
         return self.native._no_grad()
 

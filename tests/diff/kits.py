@@ -174,6 +174,10 @@ class Kit(ABC):
         loss(model(x)).backward()
         return {name: self.numpy(p.grad) for name, p in self.parameters(model).items() if p.grad is not None}
 
+    def gradient(self, parameter: Any) -> np.ndarray:
+        """Return the gradient that a step reads at a parameter."""
+        return self.numpy(parameter.grad)
+
     @abstractmethod
     def no_grad(self) -> AbstractContextManager[Any]:
         """Switch gradients off."""

@@ -177,6 +177,7 @@ def gradients(pairs: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> list[A
     """
     with _flags():
         executor.set_grad_flag(True)
+        executor.set_enable_grad(True)
         start = _Start.apply([gradient for _, gradient in pairs], *[native for native, _ in pairs])
         executor.set_grad_flag(False)
         one = mindspore.Tensor(np.ones((), np.float32))
