@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from padiff.layers import Habit, Part, Rule, Setting, Unit
 from padiff_mindspore import spelling
 
@@ -278,6 +280,11 @@ HABITS = (
         r"DropPath$",
         ("drop_prob",),
         Rule("dropout", settings=spelling.dropout("sample", Setting("drop_prob", float, "drop_prob"))),
+    ),
+    Habit(
+        r"DropPath$",
+        ("keep_prob", "scale_by_keep"),
+        Rule("dropout", settings=spelling.dropout("sample", attrs.evolve(spelling.KEPT, spelled="drop_prob"))),
     ),
 )
 """Rules for classes that have no one qualified name."""
