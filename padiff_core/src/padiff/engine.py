@@ -153,10 +153,15 @@ def _check_side(name: str, model: Model) -> None:
         raise InputError(msg)
 
 
+def _is_loss(value: Any) -> bool:
+    """Return whether a value is a function, or names one as ``module:function``."""
+    return value is None or callable(value) or (isinstance(value, str) and ":" in value)
+
+
 def _tasks(sides: tuple[Model, Model], given: Any, asked: Asked) -> tuple[tuple[Task, Task], list[Note]]:
     notes = []
     losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
-    if len(losses) != 2 or not all(one is None or isinstance(one, str) or callable(one) for one in losses):
+    if len(losses) != 2 or not all(map(_is_loss, losses)):
         msg = "loss is neither a function nor a pair of functions.\nHint: loss=(for_the_reference, for_the_candidate)."
         raise InputError(msg)
     tasks = []
