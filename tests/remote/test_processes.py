@@ -155,7 +155,7 @@ def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytes
     monkeypatch.setattr(_segment.Space, "hold", lambda space, array: (copied.append(array.nbytes), hold(space, array)))
 
     def noted(wire: Any, array: Any, segments: Any) -> Any:
-        sent.append(array.nbytes if array.nbytes > _wire._INLINE else 0)
+        sent.append(array.nbytes if array.nbytes > _wire.INLINE else 0)
         return lend(wire, array, segments)
 
     monkeypatch.setattr(_wire.Wire, "lend", noted)

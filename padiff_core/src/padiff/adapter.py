@@ -159,6 +159,10 @@ class Tensor(ABC):
         """Return the values without a copy where possible; read at once, never write or keep."""
         return self.numpy()
 
+    def read(self, function: Callable[..., Any], *arrays: Array) -> Any:
+        """Return ``function(*arrays, values)``, computed in the tensor's own process: a function of padiff or numpy."""
+        return function(*arrays, self.view())
+
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory: writing to it changes the tensor, unseen by autograd.
 
@@ -195,6 +199,8 @@ class Tensor(ABC):
 class Listener(ABC):
     """Hear about every call of every module, in execution order."""
 
+    wants: Callable[..., Any] | None = np.asarray
+    """What will be read of most tensors, as by `Tensor.read`: of another process it then comes along with each call."""
     frames: tuple[Any, ...] | None = None
     """The calling frames of the call that begins, where the model runs in another process; set before `enter`."""
 
@@ -396,6 +402,18 @@ class Adapter(ABC):
     machinery: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Return path prefixes of the adapter's own files, whose frames are nobody's line.
+
+        Here the folder of its class's package; of an adapter in a lone module, that file.
+        """
+        module = type(self).__module__
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if not file:
+            return ()
+        return (os.path.join(os.path.dirname(file), ""),) if "." in module else (file,)
+
     @abstractmethod
     def wrap(self, model: Any) -> Model:
         """Wrap a native model.
@@ -414,18 +432,6 @@ class Adapter(ABC):
     @abstractmethod
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Return path prefixes of the adapter's own files, whose frames are nobody's line.
-
-        Here the folder of its class's package; of an adapter in a lone module, that file.
-        """
-        module = type(self).__module__
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if not file:
-            return ()
-        return (os.path.join(os.path.dirname(file), ""),) if "." in module else (file,)
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
@@ -464,7 +470,7 @@ class Adapter(ABC):
         return {}
 
     def rule(self, module: Any) -> Rule | None:
-        """Return the first rule along the MRO of a native module's class."""
+        """Return the first rule along the MRO of a native module's class, else that of the first habit it shows."""
         for cls in type(module).__mro__:
             rule = self.table.get(f"{cls.__module__}.{cls.__qualname__}")
             if rule is not None:

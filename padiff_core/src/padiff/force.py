@@ -136,6 +136,7 @@ class Forcer(Watcher):
         self._plan = plan
         self._force = force
         self._truth = truth
+        self.wants = None if observed is None else np.asarray
         self._observed = observed
         self._memory = Memory(protected)
         self._gradients = gradients
@@ -230,7 +231,7 @@ class Forcer(Watcher):
         for owner, spot in cut.items():
             expected = self._force.gradient(spot.reference)
             if expected is not None and owner not in self.unreached and not self._starves(spot):
-                self._check_gradient(spot, np.zeros_like(expected))
+                self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
 
     def _user(self, spot: Spot, handed: Mapping[int, set[int]]) -> Pair | None:
         """Return the call whose own code takes a tensor: around its maker, and around whoever hands it on outwards."""
@@ -286,13 +287,13 @@ class Forcer(Watcher):
         truth = None if self._truth is None else self._truth.value(spot.reference)
         apart = None
         if truth is not None:
-            apart = difference(truth, tensor.view())
+            apart = tensor.read(difference, truth)
             if apart.equal and truth is value:
                 self._hold(tensor, token, spot)
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not apart.equal:
-                self._note(spot, False, apart, truth, tensor.view(), kept=kept, tainted=tainted)
+                self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[id(spot.pair.candidate), index] = tensor.numpy()
@@ -325,11 +326,10 @@ class Forcer(Watcher):
 
         def arrived(gradient: Tensor) -> Any | None:
             self._awaited.pop(token, None)
-            values = gradient.view()
-            same = self._check_gradient(spot, values)
+            same = self._check_gradient(spot, gradient.read, gradient.view)
             if expected is None or same:
                 return None
-            return self.adapter.from_numpy(np.asarray(expected, dtype=values.dtype), device=device)
+            return self.adapter.from_numpy(np.asarray(expected, dtype=np.dtype(gradient.dtype)), device=device)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
@@ -339,31 +339,39 @@ class Forcer(Watcher):
         backward: bool,
         apart: Difference,
         truth: Array,
-        values: Array,
+        values: Callable[[], Array],
         *,
         kept: bool = False,
         tainted: bool = False,
     ) -> None:
         """Record a value that is not the reference's, and what can only be told while both are at hand."""
-        close = None if self._rule is None else self._rule(truth, values)
-        measured = () if self._measure is None else self._measure(spot.owner, apart, close, truth, values)
+        close = None if self._rule is None else self._rule(truth, values())
+        measured = () if self._measure is None else self._measure(spot.owner, apart, close, truth, values())
         self.checks.append(Check(spot, backward, apart, kept, tainted, close, measured))
 
-    def _check_gradient(self, spot: Spot, values: Array) -> bool:
-        """Compare one gradient; return whether it is what will be put in, to the bit."""
+    def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:
+        """Compare one gradient; return whether it is what will be put in, to the bit.
+
+        ``read`` is as `Tensor.read`; ``values`` returns the gradient itself.
+        """
         if self._observed is not None:
-            self._observed.gradients.setdefault(spot.reference.token, np.array(values))
+            self._observed.gradients.setdefault(spot.reference.token, np.array(values()))
         if self._truth is None:
             return False
         truth = self._truth.gradient(spot.reference)
         if truth is None:
-            if spot.reference.differentiable or not values.any():
+            if spot.reference.differentiable or not read(np.any):
                 return False
-            truth = np.zeros_like(values)
-        apart = difference(truth, values)
+            truth = np.zeros_like(values())
+        apart = read(difference, truth)
         if not apart.equal:
             self._note(spot, True, apart, truth, values)
         return apart.equal and truth is self._force.gradient(spot.reference)
+
+
+def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
+    """Return an array as `Forcer` reads a gradient."""
+    return lambda function, *arrays: function(*arrays, array), lambda: array
 
 
 _UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)

@@ -54,6 +54,7 @@ class Recorder(Watcher):
         super().__init__(adapter)
         self.calls = trace.calls
         self.trace = trace
+        self.wants = np.asarray if values else sample
         self._values = values
         self._gradients = gradients
 
@@ -62,7 +63,7 @@ class Recorder(Watcher):
         trace, token = self.trace, leaf.token
         if self._values:
             trace.values[token] = trace.store.put(tensor.numpy())
-        trace.samples[token] = sample(tensor.view())
+        trace.samples[token] = tensor.read(sample)
         if self._gradients and leaf.differentiable:
 
             def keep(gradient: Tensor) -> None:

@@ -43,6 +43,7 @@ def _formats() -> tuple[_Format, ...]:
 
 _BY_TORCH = {entry.torch: entry for entry in _formats()}
 _BY_NAME = {entry.numpy.name: entry for entry in _formats()}
+_NAMES = {entry.torch: entry.numpy.name for entry in _formats()}  # numpy puts a dtype's name together each time
 
 # What has no counterpart in numpy, and the dtype that holds its values exactly.
 _WIDENED = {torch.complex32: torch.complex64}
@@ -58,7 +59,7 @@ def _format(dtype: Any) -> _Format:
 
 def dtype_name(native: Any) -> str:
     """Return the numpy or ml_dtypes name of a native tensor's dtype; quantized tensors read as float32."""
-    return "float32" if native.is_quantized else _format(native.dtype).numpy.name
+    return "float32" if native.is_quantized else _NAMES.get(native.dtype) or _format(native.dtype).numpy.name
 
 
 def dtype_of(name: str) -> Any:

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from padiff.isolation._segment import Segment
@@ -21,7 +21,7 @@ PROTOCOL = 1
 _HEADER = struct.Struct("!BQI")  # what it is, length of what follows, number of segments
 _SEGMENT = struct.Struct("!QQ")  # name, size
 _CHUNK = 1 << 16
-_MOST_DESCRIPTORS = 64
+_RIGHTS = socket.CMSG_LEN(64 * array.array("i").itemsize)
 
 _ASK, _ANSWER, _FAIL = range(3)
 
@@ -133,26 +133,24 @@ class Channel:
         parts = [_HEADER.pack(kind, len(data), len(segments)), names, data]
         descriptors = array.array("i", [segment.descriptor for segment in segments])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else []
-        with _breaking():
+        try:
             sent = self.connection.sendmsg(parts, rights)
             if sent < sum(map(len, parts)):
                 self.connection.sendall(b"".join(parts)[sent:])
+        except OSError as error:
+            raise _meaning(error) from error
 
     def _receive(self) -> tuple[int, Any]:
         """Return the next message; an argument that cannot be read here is an error for the next answer."""
-        with _breaking():
-            first, descriptors, _, _ = socket.recv_fds(self.connection, _CHUNK, _MOST_DESCRIPTORS)
-            data = bytearray(first)
-            self._fill(data, _HEADER.size)
+        try:
+            first, rights, _, _ = self.connection.recvmsg(_CHUNK, _RIGHTS)
+            data = first if len(first) >= _HEADER.size else self._filled(first, _HEADER.size)
             kind, length, count = _HEADER.unpack_from(data)
             start = _HEADER.size + count * _SEGMENT.size
-            self._fill(data, start + length)
-        names = _SEGMENT.iter_unpack(data[_HEADER.size : start])
-        segments = [
-            Segment(name, size, descriptor, writable=False)
-            for (name, size), descriptor in zip(names, descriptors, strict=True)
-        ]
-        messages = self.wire.unpack(memoryview(data)[start:], segments)
+            data = data if len(data) == start + length else self._filled(data, start + length)
+        except OSError as error:
+            raise _meaning(error) from error
+        messages = self.wire.unpack(memoryview(data)[start:], _segments(data[_HEADER.size : start], rights))
         for name, arguments in next(messages):
             try:
                 (self._own_notes.get(name) or self._notes[name])(*arguments)
@@ -167,12 +165,14 @@ class Channel:
             body = ()
         return kind, list(body) if kind == _ASK else body
 
-    def _fill(self, data: bytearray, size: int) -> None:
+    def _filled(self, first: bytes, size: int) -> bytes:
+        data = bytearray(first)
         while len(data) < size:
             more = self.connection.recv(max(_CHUNK, size - len(data)))
             if not more:
                 raise Gone
             data += more
+        return bytes(data)
 
     def _return_loans(self) -> None:
         returned = []
@@ -182,12 +182,17 @@ class Channel:
             self.note("settle", returned)
 
 
-@contextlib.contextmanager
-def _breaking() -> Iterator[None]:
-    """Turn a socket's errors into `Gone` and `Silent`."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Silent from error
-    except OSError as error:
-        raise Gone from error
+def _segments(names: bytes, rights: list[tuple[int, int, bytes]]) -> list[Segment]:
+    """Return the segments that came with a message."""
+    descriptors = array.array("i")
+    for _, _, data in rights:
+        descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return [
+        Segment(name, size, descriptor, writable=False)
+        for (name, size), descriptor in zip(_SEGMENT.iter_unpack(names), descriptors, strict=True)
+    ]
+
+
+def _meaning(error: OSError) -> Exception:
+    """Return what a socket's error means."""
+    return Silent() if isinstance(error, TimeoutError) else Gone()

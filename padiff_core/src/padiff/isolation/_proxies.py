@@ -67,8 +67,24 @@ class RemoteTensor(Tensor):
 
     def numpy(self) -> Array:
         """Return a snapshot, in memory that both processes share."""
-        values = self.native.values
-        return self.native._session.request("numpy", self.native) if values is None else values
+        told = self.native.told
+        if told is not None and told[0] == "values":
+            values: Array = told[1]
+        else:
+            values = self.native._session.request("numpy", self.native)
+        return values
+
+    def read(self, function: Callable[..., Any], *arrays: Array) -> Any:
+        """Return what a function makes of the values: there, so that they need not come here."""
+        native, session = self.native, self.native._session
+        if native.told is not None and native.told[0] == "values":
+            return function(*arrays, native.told[1])
+        name = referred(function, "function")
+        if native.told is not None and name == session.wants and not arrays:
+            return native.told[1]
+        found = session.request("read", native, name, arrays)
+        session.read = arrays[-1] if arrays else None
+        return found
 
     def extent(self) -> Extent | None:
         """Return the addresses of its memory there."""
@@ -76,8 +92,8 @@ class RemoteTensor(Tensor):
 
     def overwrite(self, array: Array) -> bool:
         """Write an array into its memory there."""
-        self.native.values = None
-        done: bool = self.native._session.request("overwrite", self.native, array)
+        self.native.told = None
+        done: bool = self.native._session.request("overwrite", self.native, self.native._session.unless_read(array))
         return done
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
@@ -90,7 +106,7 @@ class RemoteTensor(Tensor):
     def swapped(self, array: Array) -> TensorStandIn:
         """Return the stand-in of a tensor with the array's bits."""
         session = self.native._session
-        return session.tensor(session.request("swapped", self.native, array))
+        return session.tensor(session.request("swapped", self.native, session.unless_read(array)))
 
 
 def _hook(session: Session, *callbacks: int) -> Hook:
@@ -285,7 +301,8 @@ class RemoteModel(Model):
             return listener.leave(modules[number], (), {}, session.value(about))
 
         numbers = session.callback(enter), session.callback(leave)
-        session.request("attach", self._there, *numbers)
+        session.wants = None if listener.wants is None else referred(listener.wants, "function")
+        session.request("attach", self._there, *numbers, session.wants)
         return _hook(session, *numbers)
 
     def run(
@@ -367,7 +384,8 @@ class RemoteAdapter(Adapter):
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return the stand-in of a tensor with a copy of the array."""
-        return self.session.tensor(self.session.request("from_numpy", array, device, differentiable))
+        given = self.session.unless_read(array)
+        return self.session.tensor(self.session.request("from_numpy", given, device, differentiable))
 
     def seeded(self, seed: int) -> Any:
         """Seed every generator there."""

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.extent import extent_of
-
 __all__ = ["Arena", "Block", "Segment", "Space"]
 
 Array = NDArray[Any]
@@ -47,14 +45,6 @@ class Segment:
         descriptor = _anonymous_file()
         os.ftruncate(descriptor, size)
         return cls(os.getpid() << 32 | next(_numbers), size, descriptor, writable=True)
-
-    def find(self, array: Array) -> int | None:
-        """Return where in the segment a contiguous array lies, or None."""
-        extent = extent_of(array)
-        if extent is None or not array.flags.c_contiguous:
-            return None
-        start, end = extent
-        return start - self.address if self.address <= start and end <= self.address + self.size else None
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):

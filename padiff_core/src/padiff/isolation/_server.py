@@ -21,6 +21,7 @@ from padiff.isolation._shown import Shown, plain, shown
 from padiff.isolation._sight import Sight
 from padiff.layers import Setting, Unit
 from padiff.origin import Stack
+from padiff.spec import load
 from padiff.tree import map_leaves
 
 __all__ = ["Server"]
@@ -59,9 +60,9 @@ class Server:
         """Wrap a module as a model."""
         return self._sight.object(self._adapter.wrap(native))
 
-    def from_numpy(self, array: Array, device: str, differentiable: bool) -> tuple[Any, ...]:
+    def from_numpy(self, array: Array | None, device: str, differentiable: bool) -> tuple[Any, ...]:
         """Make a tensor."""
-        native = self._adapter.from_numpy(array, device=device, differentiable=differentiable)
+        native = self._adapter.from_numpy(self._given(array), device=device, differentiable=differentiable)
         return self._sight.tensor(native, eager=False)
 
     def environment(self) -> dict[str, str]:
@@ -180,19 +181,31 @@ class Server:
         """Return a tensor's values: a view is enough, for sending copies it."""
         return self._adapter.tensor(native).view()
 
-    def overwrite(self, native: Any, array: Array) -> bool:
-        """Write to a tensor's memory."""
-        return self._adapter.tensor(native).overwrite(array)
+    def read(self, native: Any, target: str, arrays: tuple[Array, ...]) -> Any:
+        """Return what a function of padiff or numpy makes of a tensor's values."""
+        self._sight.read = arrays[-1] if arrays else None
+        return self._adapter.tensor(native).read(load(target), *arrays)
 
-    def swapped(self, native: Any, array: Array) -> tuple[Any, ...]:
+    def overwrite(self, native: Any, array: Array | None) -> bool:
+        """Write to a tensor's memory."""
+        return self._adapter.tensor(native).overwrite(self._given(array))
+
+    def swapped(self, native: Any, array: Array | None) -> tuple[Any, ...]:
         """Return a tensor with other values in another's place."""
-        return self._sight.tensor(self._adapter.tensor(native).swapped(array), eager=False)
+        return self._sight.tensor(self._adapter.tensor(native).swapped(self._given(array)), eager=False)
+
+    def _given(self, array: Array | None) -> Array:
+        """Return an array that was sent, or the one that was sent before, to compare with."""
+        found = self._sight.read if array is None else array
+        assert found is not None
+        return found
 
     # Running ------------------------------------------------------------------------------------------------
 
-    def attach(self, model: Model, enter: int, leave: int) -> None:
-        """Tell the parent of every call, by two callbacks."""
+    def attach(self, model: Model, enter: int, leave: int, wants: str | None) -> None:
+        """Tell the parent of every call, by two callbacks, with what it wants to read of every new tensor."""
         self._sight.forget()
+        self._sight.wants = None if wants is None else load(wants)
         self._hooks[enter] = model.attach(_Forwarder(self._channel, self._sight, enter, leave))
 
     def run(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], differentiate: int | None) -> Any:
@@ -205,7 +218,8 @@ class Server:
         def starts(output: Any) -> list[tuple[Any, Any]]:
             shown.append(output)
             found: list[tuple[Any, Any]]
-            found = self._channel.request("callback", differentiate, self._sight.value(output))
+            assert differentiate is not None
+            found = self._sight.told(self._channel, differentiate, self._sight.value(output))
             return found
 
         output = model.run(args, kwargs, None if differentiate is None else starts)
@@ -238,7 +252,7 @@ class Server:
         """Call the parent back with a tensor's gradient."""
 
         def arrived(gradient: Tensor) -> Any:
-            return self._channel.request("callback", callback, self._sight.tensor(gradient.native))
+            return self._sight.told(self._channel, callback, self._sight.tensor(gradient.native))
 
         self._hooks[callback] = self._adapter.tensor(native).on_gradient(arrived)
 
@@ -275,13 +289,13 @@ class _Forwarder(Listener):
         named = {name: self._sight.value(value, lasting=True) for name, value in kwargs.items()}
         number = self._sight.pins.number(module.native)
         found: tuple[Any, Any] | None
-        found = self._channel.request("callback", self._callbacks[0], number, module.training, frames, given, named)
+        found = self._sight.told(self._channel, self._callbacks[0], number, module.training, frames, given, named)
         return found
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Tell of a call that ended."""
         number = self._sight.pins.number(module.native)
-        return self._channel.request("callback", self._callbacks[1], number, self._sight.value(output))
+        return self._sight.told(self._channel, self._callbacks[1], number, self._sight.value(output))
 
 
 def _described(module: Module) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from numpy.typing import NDArray
+
 from padiff.errors import InputError, WorkerError
 from padiff.isolation._channel import Channel, Gone, Silent, Unsendable
 from padiff.isolation._errors import raised_again
@@ -31,7 +33,7 @@ _HINTS = {
 }
 _READING = frozenset(
     {"device", "described", "environment", "extent", "gradient", "is_optimizer", "modules", "numpy", "parameters"}
-    | {"readings", "view"}
+    | {"read", "readings", "view"}
 )
 """Requests that change nothing."""
 _AGAIN = "the next use of this remote model starts a new one."
@@ -49,6 +51,10 @@ class Session:
         self.closed = False
         self.generation = 0
         """Grows with every request that may change a parameter."""
+        self.read: NDArray[Any] | None = None
+        """The array that the worker was given last to compare with, until it goes on: it need not be sent again."""
+        self.wants: str | None = None
+        """What the listener of the run wants to read of every new tensor, by name."""
         self.dropped: list[tuple[int, int]] = []
         """Numbers of objects whose stand-ins are gone, with how often each was received."""
         self.running: list[str] = []
@@ -149,12 +155,17 @@ class Session:
         for number in numbers:
             self._callbacks.pop(number, None)
 
+    def unless_read(self, array: NDArray[Any]) -> NDArray[Any] | None:
+        """Return an array to send, or None for the one that the worker has."""
+        return None if array is self.read else array
+
     def _called_back(self, number: int, *arguments: Any) -> Any:
         try:
             return self._callbacks[number](*arguments)
         finally:
+            self.read = None
             while self._fresh:  # the worker goes on, and may change them
-                self._fresh.pop().values = None
+                self._fresh.pop().told = None
 
     # What the worker names ----------------------------------------------------------------------------------
 
@@ -167,7 +178,7 @@ class Session:
         found._count += 1
         found.heard(*about[1:])
         found.identity = self._identities.setdefault(about[0], Identity())
-        if found.values is not None:
+        if found.told is not None:
             self._fresh.append(found)
         return found
 

@@ -11,7 +11,7 @@ from padiff.layers import Unit
 
 __all__ = ["Readings", "Shelf"]
 
-_AHEAD = 1 << 20
+_AHEAD = 4 << 20
 """Bytes of parameters that come with the one that is asked for."""
 _MOST = 64
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from padiff.adapter import Adapter
+from padiff.isolation._channel import Channel
 from padiff.isolation._pins import Pins
 from padiff.isolation._shown import PLAIN
+from padiff.isolation._wire import INLINE
 from padiff.trace import Slot
 from padiff.tree import leaves, map_leaves
 
@@ -20,10 +26,16 @@ class Sight:
     def __init__(self, adapter: Adapter, pins: Pins) -> None:
         self.adapter = adapter
         self.pins = pins
+        self.wants: Callable[..., Any] | None = np.asarray
+        """What goes along of large tensors; of small ones it is the values."""
+        self.read: NDArray[Any] | None = None
+        """The array that the parent last had compared with a tensor, until it is told of something else."""
         self._seen: dict[int, int] = {}
 
     def forget(self) -> None:
         """Take every tensor for one that the parent has not seen: a run begins or ends."""
+        self.wants = np.asarray
+        self.read = None
         self._seen.clear()
         self.pins.forget_kept()
 
@@ -33,9 +45,21 @@ class Sight:
         number, version = self.pins.send(native, keep=True), tensor.version
         new = self._seen.get(number) != version
         self._seen[number] = version
-        values = tensor.view() if eager and new else None
         about = tensor.dtype, tensor.shape, tensor.device, version, tensor.differentiable, tensor.extent()
-        return number, *about, values
+        small = math.prod(about[1]) * np.dtype(about[0]).itemsize <= INLINE
+        told = None
+        if eager and new and (small or self.wants is np.asarray):
+            told = "values", tensor.view()
+        elif eager and new and self.wants is not None:
+            told = "wanted", tensor.read(self.wants)
+        return number, *about, told
+
+    def told(self, channel: Channel, callback: int, *arguments: Any) -> Any:
+        """Call the parent back."""
+        try:
+            return channel.request("callback", callback, *arguments)
+        finally:
+            self.read = None
 
     def value(self, value: Any, *, lasting: bool = False, eager: bool = True) -> tuple[Any, ...]:
         """Describe any value; ``lasting`` keeps of a container only its shape, for the parent to fill again."""

@@ -6,8 +6,6 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from padiff.extent import Extent
 from padiff.isolation._wire import marker
 from padiff.tree import Nested
@@ -51,7 +49,7 @@ class Identity:
 class TensorStandIn(StandIn):
     """Stand for a tensor, as it was when it was last heard of."""
 
-    __slots__ = ("device", "differentiable", "dtype", "extent", "identity", "shape", "values", "version")
+    __slots__ = ("device", "differentiable", "dtype", "extent", "identity", "shape", "told", "version")
 
     dtype: str
     shape: tuple[int, ...]
@@ -60,8 +58,8 @@ class TensorStandIn(StandIn):
     differentiable: bool
     extent: Extent | None
     identity: Identity
-    values: NDArray[Any] | None
-    """The values, while the worker waits and nothing changes them."""
+    told: tuple[str, Any] | None
+    """``values`` or what else was ``wanted``, and it, while the worker waits and nothing changes the tensor."""
 
     def heard(
         self,
@@ -71,12 +69,12 @@ class TensorStandIn(StandIn):
         version: int,
         differentiable: bool,
         extent: Extent | None,
-        values: NDArray[Any] | None,
+        told: tuple[str, Any] | None,
     ) -> None:
         """Take what the worker tells of the tensor."""
         self.dtype, self.shape, self.device = dtype, shape, device
         self.version, self.differentiable = version, differentiable
-        self.extent, self.values = extent, values
+        self.extent, self.told = extent, told
 
 
 @functools.cache

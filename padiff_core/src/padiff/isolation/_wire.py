@@ -14,15 +14,16 @@ import ml_dtypes  # noqa: F401  registers bfloat16 and float8 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.extent import extent_of
 from padiff.isolation._segment import Arena, Block, Segment, Space
 
-__all__ = ["Wire", "marker"]
+__all__ = ["INLINE", "Wire", "marker"]
 
 Array = NDArray[Any]
 
-_INLINE = 16 << 10
+INLINE = 16 << 10
 """Bytes up to which an array travels in the message itself."""
-_PLAIN = frozenset({"builtins", "collections", "_codecs", "copyreg", "padiff.layers", "padiff.isolation._shown"})
+_PLAIN = frozenset({"builtins", "collections", "_codecs", "copyreg"})
 
 _mapped: weakref.WeakSet[Segment] = weakref.WeakSet()
 """The segments of other processes that this one reads: what lies there can be handed on as it is."""
@@ -76,9 +77,10 @@ class Wire:
         """Return the bytes of messages, and the segments that must come with them."""
         file, lent = io.BytesIO(), len(self._lent)
         segments: dict[int, Segment] = {}
+        packer = _Packer(file, self, segments)
         try:
             for message in messages:
-                _Packer(file, self, segments).dump(message)
+                packer.dump(message)
         except BaseException:
             self.settle(list(self._lent)[lent:])
             raise
@@ -92,8 +94,9 @@ class Wire:
             self._theirs[segment.name] = segment
             _mapped.add(segment)
         file = io.BytesIO(data)
+        unpacker = _Unpacker(file, self)
         while file.tell() < len(data):
-            yield _Unpacker(file, self).load()
+            yield unpacker.load()
 
     def settle(self, loans: list[int]) -> None:
         """Take back what the other end needs no more."""
@@ -130,12 +133,9 @@ class Wire:
     def lend(self, array: Array, segments: dict[int, Segment]) -> tuple[Any, tuple[Any, ...]]:
         """Return what stands for an array in a message, and note the segment that it lies in."""
         name, shape = _name_of(array.dtype), array.shape
-        if array.nbytes <= _INLINE:
+        if array.nbytes <= INLINE:
             return _inline, (name, shape, array.tobytes())
-        segment, offset = next(
-            ((s, at) for s in _mapped if (at := s.find(array)) is not None),
-            (None, 0),
-        )
+        segment, offset = _home_of(array)
         loan = next(self._loans)
         if segment is None:
             space = self.arena.take(array.nbytes)
@@ -156,7 +156,7 @@ class Wire:
         """Return what a name in a message means here."""
         if module == __name__:
             return self._revive[name]
-        if not self._trusted and module not in _PLAIN:
+        if not self._trusted and module not in _PLAIN and not module.startswith("padiff."):
             msg = f"a worker sent a {module}.{name}, which is no plain data"
             raise pickle.UnpicklingError(msg)
         return None
@@ -166,6 +166,16 @@ class Wire:
         assert segment is not None, "a segment comes before what lies in it"
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return Block(segment, offset, size, loan, self.returned).array(dtype, shape)
+
+
+def _home_of(array: Array) -> tuple[Segment | None, int]:
+    """Return the other process's segment that an array lies in as it is, and where."""
+    extent = extent_of(array) if _mapped and array.flags.c_contiguous else None
+    if extent is not None:
+        for segment in _mapped:
+            if segment.address <= extent[0] and extent[1] <= segment.address + segment.size:
+                return segment, extent[0] - segment.address
+    return None, 0
 
 
 @functools.cache
