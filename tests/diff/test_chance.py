@@ -36,3 +36,22 @@ def test_a_factor_behind_a_dropout_is_named_between_it_and_what_follows() -> Non
     assert padiff.diff(Torch(), Paddle(), (X,)).aligned
     report = padiff.diff(Torch(), Paddle(1.01), (X,))
     assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("drop", "last"))], report
+
+
+class Seldom(torch.nn.Dropout):
+    """Zero the whole first sample: what `p` allows, and any two runs of the other side hardly ever do."""
+
+    def forward(self, x: Any) -> Any:
+        return x * (torch.arange(len(x)) > 0)[:, None]
+
+
+def test_what_draws_seldom_is_left_to_chance_too() -> None:
+    reference, candidate = Torch(), Torch()
+    reference.drop, candidate.drop = torch.nn.Dropout(1e-9), Seldom(1e-9)
+    report = padiff.diff(reference, candidate, (X,))
+    assert report.aligned, report
+    assert report.counts["stochastic"] == 1, report
+    reference.eval()
+    candidate.eval()
+    report = padiff.diff(reference, candidate, (X,))
+    assert [found.candidate.path for found in report.sources] == ["drop"], report

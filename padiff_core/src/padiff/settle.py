@@ -19,7 +19,9 @@ from padiff.align import Pair
 from padiff.alone import Alone, Bench
 from padiff.compare import Difference, difference
 from padiff.explain import contrasts, settings_of
+from padiff.layers import CATALOGUE
 from padiff.report import Figures, Verdict
+from padiff.trace import Call
 
 __all__ = [
     "QUIET",
@@ -294,7 +296,12 @@ class Settler:
         return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
 
     def by_chance(self, pair: Pair, read: Reader, *, backward: bool = True) -> bool:
-        """Return whether the reference, run twice with other seeds, disagrees with itself here."""
+        """Return whether the reference, run twice with other seeds, disagrees with itself here; or draws, at least.
+
+        What drops whole samples of a small batch, and seldom, may draw the same twice.
+        """
+        if _draws(pair.reference):
+            return True
         key = id(pair), backward
         if key not in self._chance:
             try:
@@ -357,6 +364,14 @@ def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:
         for call in (pair.reference, pair.candidate)
     )
     return (what, backward, *sides)
+
+
+def _draws(call: Call) -> bool:
+    """Return whether a call is of a module that draws numbers, and is at work."""
+    module = call.module
+    return bool(
+        module.kind and CATALOGUE[module.kind].stochastic and call.training and settings_of(module).get("p", 0.0)
+    )
 
 
 def _disagree(a: Array | None, b: Array | None) -> bool:

@@ -268,7 +268,8 @@ _FILES: Mapping[str, Mapping[str, Rule]] = {
 }
 
 TABLE: Mapping[str, Rule] = {
-    f"mindspore.{file}.{name}": rule for file, rules in _FILES.items() for name, rule in rules.items()
+    **{f"mindspore.{file}.{name}": rule for file, rules in _FILES.items() for name, rule in rules.items()},
+    "mindcv.models.layers.identity.Identity": Rule("identity"),
 }
 """The rule of each class, by qualified name."""
 
