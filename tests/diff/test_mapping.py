@@ -337,9 +337,17 @@ def test_a_class_that_is_not_there_is_an_error(kits: Kits) -> None:
 
 def test_a_class_that_is_no_class_is_an_error(kits: Kits) -> None:
     models = mlp(kits[0]), mlp(kits[1])
+    for wrong, said in ((3, "builtins.int, which is no class"), ("Lineer", "ignores the class Lineer, and no module")):
+        layer_map = padiff.LayerMap()
+        layer_map.ignore_class(models[0], wrong)
+        assert said in _said(kits, layer_map, models)
+
+
+def test_a_class_may_be_given_by_its_name(kits: Kits) -> None:
+    models = blocks(kits[0]), blocks(kits[1], norm={1: kits[1].layer_norm(8, 1e-3)})
     layer_map = padiff.LayerMap()
-    layer_map.ignore_class(models[0], "Linear")
-    assert "'Linear'" in _said(kits, layer_map, models)
+    layer_map.ignore_class(models[0], "LayerNorm")
+    assert padiff.diff(*models, X, mapping=layer_map).aligned
 
 
 def test_a_map_that_is_no_dict_is_an_error(kits: Kits) -> None:
