@@ -75,8 +75,10 @@ class TorchKit(Kit):
         chosen = self._chosen(model, without)
         return self.native.optim.SGD(chosen, lr=lr, weight_decay=weight_decay, momentum=momentum)
 
-    def adam(self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0) -> Any:
-        return self.native.optim.Adam(model.parameters(), lr=lr, betas=betas, weight_decay=weight_decay)
+    def adam(
+        self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0, eps: float = 1e-16
+    ) -> Any:
+        return self.native.optim.Adam(model.parameters(), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def adamw(self, model: Any, lr: float = 1e-3, *, weight_decay: float = 0.01) -> Any:
         return self.native.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
@@ -150,8 +152,11 @@ class PaddleKit(Kit):
             return self.native.optimizer.Momentum(lr, momentum, **settings)
         return self.native.optimizer.SGD(lr, **settings)
 
-    def adam(self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0) -> Any:
-        return self.native.optimizer.Adam(lr, *betas, parameters=model.parameters(), weight_decay=weight_decay or None)
+    def adam(
+        self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0, eps: float = 1e-16
+    ) -> Any:
+        settings = {"parameters": model.parameters(), "weight_decay": weight_decay or None}
+        return self.native.optimizer.Adam(lr, *betas, eps, **settings)
 
     def adamw(self, model: Any, lr: float = 1e-3, *, weight_decay: float = 0.01) -> Any:
         return self.native.optimizer.AdamW(lr, parameters=model.parameters(), weight_decay=weight_decay)
@@ -275,9 +280,11 @@ class MindSporeKit(Kit):
         groups = [{"params": self._chosen(model, without), "weight_decay": weight_decay}]
         return self.nn.SGD(groups, learning_rate=lr, momentum=momentum)
 
-    def adam(self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0) -> Any:
+    def adam(
+        self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0, eps: float = 1e-16
+    ) -> Any:
         optim = import_module("mindspore.experimental.optim")
-        return optim.Adam(self._chosen(model, ""), lr=lr, betas=betas, weight_decay=weight_decay)
+        return optim.Adam(self._chosen(model, ""), lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def adamw(self, model: Any, lr: float = 1e-3, *, weight_decay: float = 0.01) -> Any:
         optim = import_module("mindspore.experimental.optim")
@@ -287,7 +294,7 @@ class MindSporeKit(Kit):
         optimizer.learning_rate.set_data(self.tensor(np.float32(lr)))
 
     def step(self, optimizer: Any, gradients: Any = None) -> None:
-        optimizer(gradients)
+        optimizer(gradients or tuple(parameter._grad for parameter in optimizer.parameters))
 
 
 _KITS: dict[str, Kit] = {}

@@ -13,6 +13,11 @@ import numpy as np
 __all__ = ["Kit"]
 
 
+_BETAS = (0.9, 0.999)
+_EPS = 1e-16
+"""So small that it does not matter: frameworks add it in other places."""
+
+
 class Kit(ABC):
     """Name what a tiny model needs of one framework; ``nn`` and ``native`` are the framework's own."""
 
@@ -191,7 +196,9 @@ class Kit(ABC):
         """Return stochastic gradient descent of all parameters but one."""
 
     @abstractmethod
-    def adam(self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0) -> Any:
+    def adam(
+        self, model: Any, lr: float = 1e-3, *, betas: Any = _BETAS, weight_decay: float = 0.0, eps: float = _EPS
+    ) -> Any:
         """Return Adam; the weight decay is coupled."""
 
     @abstractmethod
