@@ -47,6 +47,7 @@ lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 bench: $(VENV)/test.stamp  ## the figures that the README quotes
 	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/isolation.py
 
 clean:  ## remove caches and build outputs, keep .venv
 	rm -rf build dist padiff_*/build padiff_*/dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
