@@ -243,10 +243,10 @@ def _unique(natives: Iterable[Any]) -> list[Any]:
 
 
 def _walk(cell: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every cell under every path, parents first."""
+    """Yield every cell under every path, parents first; not what ``cell.recompute()`` puts beside the children."""
     yield path, cell
     for name, child in cell._cells.items():
-        if child is not None and id(child) not in above:
+        if child is not None and id(child) not in above and name != "_recompute_cell":
             yield from _walk(child, f"{path}.{name}" if path else name, (*above, id(cell)))
 
 
