@@ -276,9 +276,8 @@ class MindSporeKit(Kit):
     def sgd(
         self, model: Any, lr: float = 0.1, *, weight_decay: float = 0.0, momentum: float = 0.0, without: str = ""
     ) -> Any:
-        # In a group of their own beta and gamma decay too.
-        groups = [{"params": self._chosen(model, without), "weight_decay": weight_decay}]
-        return self.nn.SGD(groups, learning_rate=lr, momentum=momentum)
+        optim = import_module("mindspore.experimental.optim")
+        return optim.SGD(self._chosen(model, without), lr=lr, momentum=momentum, weight_decay=weight_decay)
 
     def adam(
         self, model: Any, lr: float = 1e-3, *, betas: Any = (0.9, 0.999), weight_decay: float = 0.0, eps: float = 1e-16
@@ -291,7 +290,7 @@ class MindSporeKit(Kit):
         return optim.AdamW(self._chosen(model, ""), lr=lr, weight_decay=weight_decay)
 
     def set_lr(self, optimizer: Any, lr: float) -> None:
-        optimizer.learning_rate.set_data(self.tensor(np.float32(lr)))
+        self.native.ops.assign(optimizer.param_groups[0]["lr"], self.tensor(np.float32(lr)))
 
     def step(self, optimizer: Any, gradients: Any = None) -> None:
         optimizer(gradients or tuple(parameter._grad for parameter in optimizer.parameters))
