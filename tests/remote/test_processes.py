@@ -104,10 +104,19 @@ print(candidate.pid, flush=True)
 KILL = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start(); "
 
 
+FORK = "import time; (os.fork() or (time.sleep(8), os._exit(0))); os.kill(os.getpid(), signal.SIGKILL)"
+
+
 @pytest.mark.parametrize(
     "end",
-    ["", "os._exit(1)", KILL + "candidate.call('torch_trouble:hang')", KILL + "candidate.call('torch_trouble:hold')"],
-    ids=["end", "exit", "kill-while-it-hangs", "kill-while-it-holds-the-lock"],
+    [
+        "",
+        "os._exit(1)",
+        KILL + "candidate.call('torch_trouble:hang')",
+        KILL + "candidate.call('torch_trouble:hold')",
+        FORK,
+    ],
+    ids=["end", "exit", "kill-while-it-hangs", "kill-while-it-holds-the-lock", "kill-with-a-fork-left"],
 )
 def test_no_worker_outlives_its_parent(end: str) -> None:
     before = named()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,20 @@ def interpreter(python: str | os.PathLike[str] | None) -> str:
     return str(path)
 
 
+_running: weakref.WeakSet[Process] = weakref.WeakSet()
+
+
+@functools.cache
+def _children_let_go() -> None:
+    """Have forks of this process close what they inherit of workers, which would else outlive it with them."""
+
+    def let_go() -> None:
+        for process in list(_running):
+            process._close()
+
+    os.register_at_fork(after_in_child=let_go)
+
+
 class Process:
     """Hold a running worker: its socket, its life line, what it printed last."""
 
@@ -99,6 +115,8 @@ class Process:
         finally:
             theirs.close()
             os.close(reading)
+        _children_let_go()
+        _running.add(self)
         self.pid = self._popen.pid
         self._owner = os.getpid()
         self._printed: collections.deque[str] = collections.deque(maxlen=_LAST_WORDS)

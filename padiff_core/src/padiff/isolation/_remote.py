@@ -7,7 +7,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import attrs
@@ -213,7 +213,8 @@ def served(*models: Any) -> Iterator[None]:
                 raise WorkerError(one.failed)
     finally:
         for one in distant:
-            one.rest()
+            with suppress(WorkerError):  # what was asked for is done, or its own error tells more
+                one.rest()
 
 
 def wrapped(model: Any) -> Model:
