@@ -138,3 +138,35 @@ def test_packed_values_are_compared_without_a_transfer(first: str) -> None:
     places = {(f.reference.path, f.candidate.path) for f in report.sources if f.phase == "parameter"}
     expected = ("blocks.1.qkv", "layers.1.key")
     assert places == {expected if first == "torch" else expected[::-1]}, describe(report)
+
+
+@FIRST
+def test_gpt_of_two_libraries_is_aligned(first: str) -> None:
+    # Hugging Face packs query, key and value into one Conv1D, PaddleNLP holds them apart.
+    import paddlenlp.transformers
+    import transformers
+
+    sizes = {"vocab_size": 60, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
+    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    config = transformers.GPT2Config(**sizes, **dropouts, attn_implementation="eager")
+    theirs = paddlenlp.transformers.GPTConfig(
+        vocab_size=60,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    sides = [transformers.GPT2LMHeadModel(config), paddlenlp.transformers.GPTLMHeadModel(theirs)]
+    for model in sides:
+        model.eval()
+    inputs = {"input_ids": np.random.default_rng(0).integers(5, 60, (2, 9)), "use_cache": False}
+    report = padiff.diff(*(sides if first == "torch" else sides[::-1]), inputs)
+    assert report.aligned, describe(report)
+    transfer = report.transfer
+    assert transfer is not None
+    assert not transfer.unmatched_reference, transfer
+    assert not transfer.unmatched_candidate, transfer
+    assert not transfer.unverified, transfer
