@@ -143,11 +143,11 @@ def test_a_fork_of_the_parent_does_not_end_it(worker: padiff.Remote) -> None:
 
 
 def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
-    before, files = named(), psutil.Process().num_fds()
+    before, files, segments = named(), psutil.Process().num_fds(), mapped()
     with padiff.remote("torch_port:build") as reference, padiff.remote("torch_port:build") as candidate:
         assert padiff.diff(reference, candidate, LARGE).aligned
         assert named() == before, "shared memory has no names"
-        assert mapped() == 0
+        assert mapped() == segments
         for one in (reference, candidate):
             held = one.rest()
             assert (held["lent"], held["bytes"], held["segments"]) == (0, 0, 0)
@@ -177,25 +177,28 @@ def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytes
 def test_a_worker_that_is_killed_leaves_nothing(worker: padiff.Remote) -> None:
     import torch_trouble
 
-    files = psutil.Process().num_fds()
+    gc.collect()
+    files, segments = psutil.Process().num_fds(), mapped()
     worker.call("torch_trouble:turn", "kill")
     wide = {"x": np.ones((4096, 4), np.float32)}
     with pytest.raises(padiff.WorkerError):
         padiff.diff(torch_trouble.build(), worker, wide)
     gc.collect()
-    assert mapped() == 0
+    assert mapped() == segments
     assert psutil.Process().num_fds() == files
 
 
 def test_killed_from_outside_between_two_diffs(worker: padiff.Remote) -> None:
+    import torch_trouble
+
     worker.start()
     pid = worker.pid
     os.kill(pid, signal.SIGKILL)
-    assert ended(pid)
-    import torch_trouble
-
+    until = time.monotonic() + 5
+    while worker.pid is not None and time.monotonic() < until:
+        time.sleep(0.02)  # a process of many threads takes its time to end
     assert padiff.diff(torch_trouble.build(), worker, {"x": np.ones((2, 4), np.float32)}).aligned
-    assert worker.pid != pid
+    assert worker.pid not in (None, pid)
 
 
 def test_ten_diffs_hold_no_more_than_two(sides: Sides) -> None:
