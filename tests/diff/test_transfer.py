@@ -92,3 +92,41 @@ def test_a_table_that_is_shared_is_not_turned_to_make_a_fault_right(kits: Kits) 
     assert not report.aligned
     assert {found.phase for found in report.sources} == {"forward"}, report.sources
     assert "" in {found.candidate.path for found in report.sources}
+
+
+def _packed(kit: Kit, factor: float = 1.0) -> Any:
+    """Return self-attention with one layer for query, key and value, as its users write it."""
+
+    def attend(self: Any, x: Any) -> Any:
+        batch, time, _ = x.shape
+        parts = self.qkv(x).reshape([batch, time, 3, 2, 4])
+        q, k, v = (kit.permute(parts[:, :, i], 0, 2, 1, 3) for i in range(3))
+        weights = kit.softmax(q @ kit.permute(k, 0, 1, 3, 2) * (0.5 * factor))
+        return self.proj(kit.permute(weights @ v, 0, 2, 1, 3).reshape([batch, time, 8]))
+
+    attention = network(kit, attend, name="Attention", qkv=kit.linear(8, 24), proj=kit.linear(8, 8))
+    return network(
+        kit, lambda self, x: self.fc(x + self.attn(self.norm(x))),
+        name="Block", norm=kit.layer_norm(8), attn=attention, fc=kit.linear(8, 3),
+    )  # fmt: skip
+
+
+def _provided(kit: Kit) -> Any:
+    """Return the same with the framework's own attention."""
+
+    def forward(self: Any, x: Any) -> Any:
+        return self.fc(x + kit.attend(self.attention, self.norm(x)))
+
+    layers = {"norm": kit.layer_norm(8), "attention": kit.attention(8, 2), "fc": kit.linear(8, 3)}
+    return network(kit, forward, name="Block", **layers)
+
+
+@pytest.mark.parametrize("packed", [0, 1], ids=["reference", "candidate"])
+def test_the_frameworks_own_attention_is_told_from_a_packed_one(kits: Kits, packed: int) -> None:
+    x = (array(2, 5, 8),)
+    builders = (_packed, _provided)[:: 1 if packed == 0 else -1]
+    assert_clean(padiff.diff(builders[0](kits[0]), builders[1](kits[1]), x))
+    if packed:
+        report = padiff.diff(_provided(kits[0]), _packed(kits[1], 1.01), x)
+        assert {found.reference.path for found in report.sources} == {"attention"}, report.sources
+        assert {found.candidate.path for found in report.sources} <= {"attn", "attn.proj"}, report.sources

@@ -20,6 +20,8 @@ from padiff.weights import UnitMatch, link_roles
 __all__ = ["Arrangement", "Packing", "find_packings"]
 
 _LINEAR = "linear"
+_OUT = "out"
+"""The unit of an attention that takes what the others gave, and not what the module was given."""
 
 
 @attrs.frozen
@@ -119,11 +121,13 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 
 
 def _side_by_side(units: Sequence[HeldUnit], trace: Trace) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the linear units of one parent that take the same tensor, in execution order."""
+    """Yield the linear units of one parent, or of one attention, that take the same tensor, in execution order."""
     first = {id(call.module.native): call for call in reversed(trace.calls)}
     groups: dict[tuple[str, int], list[HeldUnit]] = {}
     for unit in units:
         call = first.get(id(unit.module.native))
-        if unit.kind == _LINEAR and "weight" in unit.roles and call is not None and call.inputs:
-            groups.setdefault((unit.module.path.rpartition(".")[0], call.inputs[0].token), []).append(unit)
+        takes = call is not None and call.inputs and unit.name != _OUT
+        if unit.kind == _LINEAR and "weight" in unit.roles and takes and call is not None:
+            parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+            groups.setdefault((parent, call.inputs[0].token), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)
