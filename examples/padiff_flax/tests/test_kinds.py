@@ -162,7 +162,7 @@ def test_a_layer_does_what_its_namesake_does(name: str, reference: str) -> None:
     sides = [(TorchModel(ours, TAKES.get(name, same)), x), (FlaxModel(theirs), channels_last(x))]
     (a, mine), (b, yours) = sides if reference == "torch" else sides[::-1]
     report = padiff.diff(a, b, {"x": mine}, candidate_inputs={"x": yours})
-    assert report.aligned, report
+    assert report.aligned, str(report)
     assert report.transfer is not None
     assert report.transfer.verified == report.transfer.copied > 0 or not list(ours.parameters())
     assert not report.transfer.unmatched_reference

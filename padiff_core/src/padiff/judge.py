@@ -23,7 +23,7 @@ from padiff.force import Check, Measure, Spot
 from padiff.forced import Forced, StateCheck
 from padiff.measure import Measures
 from padiff.report import Figures, Measurement, Phase, Verdict
-from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Reader, Ruling, Settler, is_suspect, relative
+from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Reader, Ruling, Settler, epsilon, is_suspect, relative
 from padiff.trace import Trace
 from padiff.units import Held
 from padiff.weights import canonical
@@ -180,11 +180,20 @@ class Judge:
             apart = check.difference
             if relative(apart) <= _HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
                 continue
+            # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
+            if apart.max_abs <= QUIET * 2 * epsilon(check.reference.dtype) * self._sent(check.users):
+                continue
             text = "the model's own code changes the gradient of its input (a hook on it?)"
             ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
             what = f"gradient of input {root.reference.inputs[check.index].path!r}"
             measured = self.measures(check.reference, check.candidate)
             yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index, measured=measured)
+
+    def _sent(self, users: Sequence[Pair]) -> float:
+        """Return the largest root mean square of the gradients that come to the outputs of some calls."""
+        found = (self.trace.gradient(leaf) for pair in users for leaf in pair.reference.outputs)
+        arrays = [np.asarray(one, dtype=np.float64) for one in found if one is not None and one.size]
+        return max((float(np.sqrt(np.mean(one * one))) for one in arrays), default=0.0)
 
     def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
         """Return the calls whose later differences follow from what is known of them already."""
