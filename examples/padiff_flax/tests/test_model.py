@@ -238,7 +238,7 @@ class Policy(nnx.Module):
 
 def test_a_policy_of_narrower_types_is_precision() -> None:
     report = padiff.diff(Policy(jnp.float32), narrow := Policy(jnp.bfloat16), {"x": X})
-    assert report.aligned, report
+    assert report.aligned, str(report)
     assert report.counts["precision"] >= 1
     assert narrow.first.dtype == jnp.bfloat16
 
