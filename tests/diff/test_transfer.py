@@ -130,3 +130,39 @@ def test_the_frameworks_own_attention_is_told_from_a_packed_one(kits: Kits, pack
         report = padiff.diff(_provided(kits[0]), _packed(kits[1], 1.01), x)
         assert {found.reference.path for found in report.sources} == {"attention"}, report.sources
         assert {found.candidate.path for found in report.sources} <= {"attn", "attn.proj"}, report.sources
+
+
+def _embedded(kit: Kit, *, deep: bool, name: str, factor: float = 1.0) -> Any:
+    """Return a model that adds a token and a table of positions, which hangs at an encoder if ``deep``."""
+
+    def encode(self: Any, x: Any) -> Any:
+        return self.fc(x + getattr(self, name) * factor)
+
+    def forward(self: Any, x: Any) -> Any:
+        x = x + self.token
+        return self.encoder(x) if deep else encode(self, x)
+
+    held = {name: kit.parameter(array(1, 3, 8, seed=4)), "fc": kit.linear(8, 4)}
+    if deep:
+        held = {"encoder": network(kit, encode, name="Encoder", **held)}
+    return network(kit, forward, name="Embedded", token=kit.parameter(array(1, 1, 8, seed=3)), **held)
+
+
+@pytest.mark.parametrize("deep", [True, False], ids=["deep", "flat"])
+def test_a_table_kept_at_another_depth_is_found(kits: Kits, deep: bool) -> None:
+    x = (array(2, 3, 8),)
+    reference = _embedded(kits[0], deep=deep, name="pos_embedding")
+    port = _embedded(kits[1], deep=not deep, name="position_embeddings")
+    report = padiff.diff(reference, port, x)
+    assert_clean(report)
+    assert report.transfer is not None
+    assert report.transfer.copied == 4
+    wrong = _embedded(kits[1], deep=not deep, name="position_embeddings", factor=1.1)
+    assert [found.phase for found in padiff.diff(reference, wrong, x).sources] == ["forward"]
+
+
+def test_a_parameter_of_another_name_is_no_counterpart(kits: Kits) -> None:
+    reference = _embedded(kits[0], deep=True, name="pos_embedding")
+    port = _embedded(kits[1], deep=False, name="types")
+    missing = padiff.diff(reference, port, (array(2, 3, 8),)).sources
+    assert {found.phase for found in missing} >= {"parameter"}

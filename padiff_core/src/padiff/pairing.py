@@ -21,6 +21,7 @@ from padiff.units import HeldUnit, units_of
 from padiff.weights import (
     UnitMatch,
     execution_order,
+    match_strays,
     match_units,
     same_names,
     same_order,
@@ -112,7 +113,7 @@ def pair_parameters(
         gone = {id(unit) for packing in packings for unit in (packing.packed, *packing.members)}
         mine, yours = ([unit for unit in units if id(unit) not in gone] for units in (ours, theirs))
         matches = match_units(mine, yours, fixed) + [match for packing in packings for match in packing.matches]
-    return Pairing(ours, theirs, matches, packings)
+    return Pairing(ours, theirs, matches + match_strays(ours, theirs, matches), packings)
 
 
 def _homeless(ours: Sequence[HeldUnit], theirs: Sequence[HeldUnit], matches: Sequence[UnitMatch]) -> set[int]:

@@ -22,6 +22,7 @@ __all__ = [
     "canonical",
     "copy_link",
     "execution_order",
+    "match_strays",
     "match_units",
     "same_names",
     "same_order",
@@ -35,6 +36,7 @@ _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
 _SURE_WEIGHT = 0.1
 _SETTINGS_WEIGHT = 0.3
+_SURE = 3
 _NEVER = -99
 
 
@@ -310,6 +312,34 @@ def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> lis
         free[i, :] = 0
         free[:, j] = 0
     return found
+
+
+def match_strays(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], matches: Sequence[UnitMatch]
+) -> list[UnitMatch]:
+    """Match parameters that no rule speaks of one by one, where no unit is the counterpart of theirs.
+
+    A table of positions hangs at the encoder here, beside a class token there. Only names that say the same beyond
+    doubt are believed.
+    """
+    linked = {id(held) for match in matches for link in match.links for held in (*link.references, link.candidate)}
+    ours, theirs = ([unit for one in units for unit in _strays(one, linked)] for units in (reference, candidate))
+    sure = agreement(
+        *([f"{unit.module.path}.{name}" for unit in units for name in unit.roles] for units in (ours, theirs))
+    )
+    found = []
+    for i, one in enumerate(ours):
+        fits = [j for j in np.flatnonzero(sure[i] >= _SURE) if link_roles(one, theirs[j])[0] == _FULL]
+        if fits:
+            sure[:, fits[0]] = 0
+            found.append(UnitMatch(one, theirs[fits[0]], link_roles(one, theirs[fits[0]])[1]))
+    return found
+
+
+def _strays(unit: HeldUnit, linked: set[int]) -> Iterator[HeldUnit]:
+    for role, held in unit.roles.items():
+        if unit.kind is None and unit.special is None and id(held) not in linked:
+            yield HeldUnit(unit.module, "", None, {role: held})
 
 
 def transfer(matches: Sequence[UnitMatch]) -> int:
