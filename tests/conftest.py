@@ -8,6 +8,8 @@ import os
 
 import pytest
 
+from padiff.plugins import _registered
+
 
 def pytest_configure() -> None:
     """Check ``PADIFF_REQUIRE`` (``torch,paddle,mindspore``): a missing framework is a failure, never a skip."""
@@ -20,3 +22,9 @@ def pytest_configure() -> None:
     # Both ship a libdnnl.so.3, the first one loaded stays, and MindSpore cannot use Paddle's.
     if importlib.util.find_spec("mindspore") is not None:
         importlib.import_module("mindspore")
+
+
+@pytest.fixture(autouse=True)
+def _own_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the special transfers that a test registers, or a page that it runs, end with it."""
+    monkeypatch.setattr(_registered, "_REGISTERED", {})

@@ -12,15 +12,8 @@ import torch
 
 import padiff
 from padiff import LayerMap, add_special_init, assign_weight, auto_diff
-from padiff.plugins import _registered
 
 from .nets import array, linear, network, pair
-
-
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what a test registers end with it."""
-    monkeypatch.setattr(_registered, "_REGISTERED", {})
 
 
 class TorchGate(torch.nn.Module):

@@ -51,9 +51,9 @@ _QUIET_ELEMENT = 64.0
 _TOGETHER = 6e-8
 """Relative L2 in float64 below which two sides are together: aligned calls show 1e-13, and half an epsilon of float32
 where a kernel rounds one constant to it."""
-_CONSTANT = 1e-6
+_CONSTANT = 7e-7
 """The same where no hyper-parameter differs: kernels hold constants (an epsilon, a momentum, hardsigmoid's slope) in
-float32, whose machine epsilon is 1.2e-7, whatever they compute in."""
+float32, whose machine epsilon is 1.2e-7, whatever they compute in; MindSpore's softplus shows 6e-7."""
 _FLOORS = 3.0
 _WORST = 16.0
 """Machine epsilons of local error that rounding can explain where the floor was lucky."""
