@@ -81,10 +81,10 @@ def language(framework: str, family: str, head: str = "Model", **settings: Any) 
     return getattr(transformers, family + head)(getattr(transformers, f"{family}Config")(**settings))
 
 
-def built(framework: str, name: str, *, train: bool) -> Any:
+def built(framework: str, name: str, *, train: bool, **settings: Any) -> Any:
     """Return a vision model, or ``Family.Head`` of a language model, in this mode."""
     family, _, head = name.partition(".")
-    model = language(framework, family, head) if head else vision(framework, name)
+    model = language(framework, family, head, **settings) if head else vision(framework, name, **settings)
     return native.set_mode(framework, model, train=train)
 
 
