@@ -29,6 +29,7 @@ __all__ = [
     "CAPABILITIES",
     "Adapter",
     "AdapterInfo",
+    "Hear",
     "Hook",
     "Listener",
     "Model",
@@ -52,6 +53,7 @@ CAPABILITIES: Mapping[str, str] = {
     "recomputation": "calls that the framework repeats in the backward pass, heard once",
     "compilation": "compiled models, on which hooks would be ignored, refused",
     "devices": "tensors and models on accelerators",
+    "operations": "functions, operators and tensor methods that a model's own code calls, heard one by one",
 }
 """What an adapter may offer beyond the rest of the interface; `Adapter.capabilities` says which it does."""
 
@@ -82,6 +84,10 @@ class AdapterInfo:
     factory: str
     load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     api: int = 1
+
+
+Hear = Callable[[Callable[..., Any], str, tuple[Any, ...], dict[str, Any]], Any]
+"""Takes a function, its full name, and the arguments of a call of it; returns what the caller gets."""
 
 
 class Hook:
@@ -266,6 +272,11 @@ class Parameter(ABC):
 class Module(ABC):
     """Wrap one node of a model's tree."""
 
+    operation: ClassVar[bool] = False
+    """Whether it is no module of the model, but a function that a module's own code calls."""
+    memory: str = "own"
+    """Where what it gives lies: in memory of its ``own``, or in that of its input, as a ``view`` or the ``same``."""
+
     def __init__(self, path: str, native: Any, rule: Rule | None) -> None:
         self.path = path
         self.native = native
@@ -332,6 +343,16 @@ class Model(ABC):
 
         Calls that the framework repeats on its own in the backward pass (recomputation) are not reported.
         """
+
+    def hear_operations(self, hear: Hear) -> Hook:
+        """Let ``hear`` be called in place of the framework's functions on tensors, until the hook is closed.
+
+        That is: its functions, the operators and the methods of its tensors, under names such as
+        ``torch.nn.functional.relu`` and ``torch.Tensor.mul``. Functions that these call themselves may be reported as
+        well, and so may those called outside of the model: the core tells them apart. ``hear`` returns what the caller
+        gets, and has called the function unless that raised.
+        """
+        raise NotOffered(_offered_not("operations were to be compared", "operations"))
 
     @abstractmethod
     def run(
@@ -476,6 +497,10 @@ class Adapter(ABC):
             if rule is not None:
                 return rule
         return next((habit.rule for habit in self.habits if habit.shown_by(module)), None)
+
+    def as_module(self, function: Callable[..., Any]) -> Any:
+        """Return a native module, without parameters, that calls a function: an operation that is run alone."""
+        raise NotOffered(_offered_not("an operation was to run alone", "operations"))
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as this framework's tensor where it is array-like, else as it is."""

@@ -50,7 +50,7 @@ class Pair:
     @property
     def misfed(self) -> bool:
         """Return whether an input cannot be fed: the two sides give it other shapes."""
-        if self.reference.children or self.candidate.children:
+        if not (self.reference.leaf and self.candidate.leaf):
             return False
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
@@ -271,13 +271,13 @@ class _Anchors:
         free = {key: cover for key, cover in self._candidate.items() if key not in taken}
         for key, cover in sorted(self._reference.items(), key=lambda item: -len(item[1])):
             ours = self._calls[key]
-            if key in pairs or not ours.children:
+            if key in pairs or ours.leaf:
                 continue
             overlap = {k: len(cover & other) / len(cover | other) for k, other in free.items() if k not in taken}
             best = max(overlap, key=lambda k: overlap[k], default=None)
             if best is not None and overlap[best] > _MOSTLY:
                 theirs = self._calls[best]
-                if theirs.children and _borders(ours) == _borders(theirs):
+                if not theirs.leaf and _borders(ours) == _borders(theirs):
                     yield ours, theirs
 
     def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
@@ -287,7 +287,7 @@ class _Anchors:
             return
         scores = self.likeness(ours, theirs) + 0.1
         # The innermost calls hold the parameters themselves; they belong together whatever their names.
-        if not ours[-1].children and not theirs[-1].children:
+        if ours[-1].leaf and theirs[-1].leaf:
             scores[_innermost(ours, theirs)] += _INNERMOST
         for i, j in align_sequences(scores.astype(np.float32)):
             yield ours[i], theirs[j]
@@ -295,7 +295,7 @@ class _Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters of which only some belong together: a packed layer, one of it."""
         a, b = self._reference.get(id(ours), set()), self._candidate.get(id(theirs), set())
-        return not ours.children and not theirs.children and a != b and not a.isdisjoint(b)
+        return ours.leaf and theirs.leaf and a != b and not a.isdisjoint(b)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""

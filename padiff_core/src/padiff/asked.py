@@ -48,6 +48,7 @@ class Asked:
     transfer: bool
     tolerance: Mapping[str, Any] | None = attrs.field()
     seed: int = attrs.field(converter=_plain)
+    operations: bool = False
 
     @phase.validator
     def _known(self, _: Any, value: str) -> None:

@@ -26,6 +26,7 @@ from padiff.inputs import arguments, narrowed
 from padiff.isolation import served, wrapped
 from padiff.judge import Judge, measuring
 from padiff.mapping import LayerMap, Resolved, resolve
+from padiff.operations import operating
 from padiff.outcome import Outcome
 from padiff.pairing import (
     Pairing,
@@ -67,6 +68,7 @@ def diff(
     mapping: LayerMap | Mapping[Any, Any] | None = None,
     tolerance: Mapping[str, Any] | None = None,
     seed: int = 0,
+    operations: bool = False,
 ) -> Report:
     """Tell whether two models compute the same, and if not, every place where they part and probably why.
 
@@ -77,19 +79,22 @@ def diff(
     or ``backward``. With ``transfer`` the reference's parameters are copied to the candidate, which keeps them;
     without, they are compared. ``mapping`` is a `LayerMap` or a dict of modules. Without ``tolerance`` the models' own
     rounding decides; with ``{"atol": ..., "rtol": ..., "compare_mode": "strict" | "mean"}`` exactly that rule does,
-    or with ``{"metric": name or `Metric`, "min": ..., "max": ...}`` bounds on a metric.
+    or with ``{"metric": name or `Metric`, "min": ..., "max": ...}`` bounds on a metric. With ``operations`` the
+    functions, operators and tensor methods that the models' own code calls are compared one by one, as modules are.
 
     Both models come back as they were, but for an asked-for transfer and optimizer steps. Raises `PadiffError`s for
     what cannot be compared: see `padiff.errors`.
     """
     started = time.perf_counter()
-    asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed)
+    asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed, operations)
     with served(reference, candidate):
         sides = _wrapped("reference", reference), _wrapped("candidate", candidate)
         for name, model in zip(("reference", "candidate"), sides, strict=True):
             _check_side(name, model)
         asked = _with_optimizers(asked, sides)
         asked, notes = _within_reach(asked, sides)
+        if asked.operations:
+            sides = operating(sides[0]), operating(sides[1])
         resolved = resolve(mapping, *sides)
         given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
         tasks, cast = _tasks(sides, given, asked)

@@ -36,7 +36,7 @@ _SURE = 1e-6
 
 def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> list[UnitMatch] | None:
     """Return the matches with partners exchanged where that makes differing code right, or None."""
-    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict is Verdict.DIFFERS and s.pair.candidate.children)
+    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict is Verdict.DIFFERS and not s.pair.candidate.leaf)
     bench = judge.settler.bench
     result = list(matches)
     changed = False

@@ -9,12 +9,15 @@ import attrs
 
 from padiff.adapter import Module
 from padiff.layers import CATALOGUE, FUSED, Setting
-from padiff.trace import Call
+from padiff.trace import Call, Slot
+from padiff.tree import leaves
 
-__all__ = ["Contrast", "contrasts", "contrasts_inside", "in_words", "settings_of"]
+__all__ = ["Contrast", "called_otherwise", "contrasts", "contrasts_inside", "in_words", "settings_of"]
 
 
 _NOT_FUSED = Setting(lambda module: None)
+_LONGEST = 40
+"""Characters of one argument that are shown."""
 
 
 @attrs.frozen
@@ -142,6 +145,43 @@ def _spelled(value: Any, native: Any, name: str | None) -> str:
 
 def _class(module: Module) -> str:
     return f"{module.kind} ({module.class_name.rpartition('.')[2]})"
+
+
+def called_otherwise(reference: Call, candidate: Call) -> str | None:
+    """Return how both sides call an operation, where that differs in more than names: numbers, words and ranges."""
+    if not (reference.module.operation and candidate.module.operation):
+        return None
+    if _plain_values(reference) == _plain_values(candidate):
+        return None
+    return f"called as {_as_called(reference)} in the reference, as {_as_called(candidate)} in the candidate"
+
+
+def _plain_values(call: Call) -> list[str]:
+    kwargs = {name: value for name, value in call.kwargs.items() if not name.startswith("_")}
+    values = (value for _, value in leaves((call.args, kwargs), _is_plain))
+    return [f"{value:.9g}" if isinstance(value, float | int) else repr(value) for value in values]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, float | int | str | slice)
+
+
+def _as_called(call: Call) -> str:
+    """Return an operation's call with its plain arguments, and ``_`` for each tensor: ``div(_, 2.0)``."""
+    given = [_shown(value) for value in call.args]
+    told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
+    given += [f"{name}={_shown(value)}" for name, value in told.items()]
+    return f"{call.path.rpartition('.')[2]}({', '.join(given)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Slot):
+        return "_"
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(_shown, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def in_words(found: list[Contrast]) -> str | None:

@@ -65,7 +65,7 @@ class _Flow:
                 for index, axes in self._turned(leaves, others):
                     yield (id(call.module.native), what, index), axes
             self._pass_on(call.inputs, call.outputs)
-            if not call.children:
+            if call.leaf and not call.module.operation:
                 self._pass_on(call.outputs, call.inputs[:1])
 
     def _pass_on(self, given: Sequence[Leaf], made: Sequence[Leaf]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import attrs
 
 from padiff.adapter import Model
 from padiff.align import MAPPED, Alignment, Pair
-from padiff.explain import contrasts, contrasts_inside, in_words
+from padiff.explain import called_otherwise, contrasts, contrasts_inside, in_words
 from padiff.judge import Suspicion
 from padiff.measure import with_measured
 from padiff.report import Finding, Phase, Place, Verdict
@@ -23,6 +24,8 @@ def place_of(call: Call | None, *, at: Call | None = None, path: str | None = No
         return Place(path)
     module = call.module
     marks = (at or call).frames
+    if (at or call).module.operation:
+        marks = tuple(itertools.dropwhile(lambda frame: frame.library, marks))
     return Place(
         module.path if path is None else path,
         module.class_name,
@@ -78,7 +81,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         what=suspicion.what,
         figures=with_measured(suspicion.ruling.figures, suspicion.measured),
         evidence=suspicion.ruling.evidence,
-        cause=in_words(found) or suspicion.ruling.hint,
+        cause=in_words(found) or called_otherwise(pair.reference, pair.candidate) or suspicion.ruling.hint,
         between=_between(suspicion),
         source=source,
         step=step,
@@ -90,7 +93,7 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
     mapped = suspicion.pair.why == MAPPED
     if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD and not mapped:
         return place_of(spot.maker)
-    return place_of(call, at=mark, path=owner if owner and not call.children else None)
+    return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
 
 def _between(suspicion: Suspicion) -> tuple[str, str] | None:

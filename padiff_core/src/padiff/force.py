@@ -149,6 +149,8 @@ class Forcer(Watcher):
         self._last_call: dict[int, Call] = {}
         self._tainted: set[int] = set()
         self._made: dict[int, Call] = {}
+        self._seen: dict[int, int] = {}
+        """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
         self._stands_for: dict[int, int] = {}
         """Token of a tensor that was put in -> token of the one whose place it takes."""
         self._awaited: dict[int, Spot] = {}
@@ -284,6 +286,7 @@ class Forcer(Watcher):
         value = self._force.value(spot.reference)
         if value is None:
             return
+        known = self._seen.get(token) == spot.reference.token
         truth = None if self._truth is None else self._truth.value(spot.reference)
         apart = None
         if truth is not None:
@@ -292,7 +295,7 @@ class Forcer(Watcher):
                 self._hold(tensor, token, spot)
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
-            if not apart.equal:
+            if not (apart.equal or known):
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
                 self._holds[token] = spot.reference.token
@@ -301,9 +304,17 @@ class Forcer(Watcher):
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
         # a tensor stands for two of the reference's.
-        gross = apart is not None and apart.rel_l2 > _ALIKE
+        gross, module = apart is not None and apart.rel_l2 > _ALIKE, spot.pair.candidate.module
+        if spot.what == "output" and module.memory == "same":
+            self._memory.take_back(tensor)
         if gross and new and self._memory.overwrite(tensor, value):
             self._hold(tensor, token, spot)
+            return
+        if module.memory != "own":
+            # Another tensor in its place would not share the memory. Whoever takes this one next is fed.
+            self._seen[token] = spot.reference.token
+            if gross and spot.what == "input":
+                self._tainted.add(id(self._stack[-1]))
             return
         changed[index] = tensor.swapped(value)
         swapped = self.adapter.tensor(changed[index])

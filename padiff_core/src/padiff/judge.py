@@ -199,7 +199,10 @@ class Judge:
 
     def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
         """Return the calls whose later differences follow from what is known of them already."""
-        known = {id(s.pair) for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)}
+        parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
+        # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
+        written = [self.around(pair) for pair in parting if pair.candidate.module.memory == "same"]
+        known = {id(pair) for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that cannot be fed works on other shapes than the reference's, too.

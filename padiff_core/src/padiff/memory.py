@@ -50,6 +50,13 @@ class Memory:
             return
         self._given[id(identity)] = (alive, *extent)
 
+    def take_back(self, tensor: Tensor) -> None:
+        """Forget what was in a tensor's memory before: the model itself has written over it."""
+        extent = tensor.extent()
+        if extent is not None:
+            start, end = extent
+            self._given = {key: row for key, row in self._given.items() if row[2] <= start or row[1] >= end}
+
     def _is_protected(self, start: int, end: int) -> bool:
         index = bisect_right(self._starts, end - 1) - 1
         return index >= 0 and self._ends[index] > start

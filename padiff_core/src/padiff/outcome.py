@@ -238,7 +238,7 @@ class Outcome:
                 plain = Verdict.ROUNDING if id(pair) in apart else Verdict.EQUAL
                 self.counts[worst.get(id(pair), plain).value] += 1
         calls = judge.alignment.left_reference + judge.alignment.left_candidate
-        left = sum(not judge.alignment.is_inside(call) for call in calls)
+        left = sum(not (call.module.operation or judge.alignment.is_inside(call)) for call in calls)
         if left:
             self.counts[Verdict.UNMATCHED.value] += left
 
@@ -301,7 +301,7 @@ def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool
     if call.path in whole:
         below = f"{call.path}." if call.path else ""
         return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
-    return call.path in changed and not call.children
+    return call.path in changed and call.leaf
 
 
 def _victims(alignment: Alignment, trace: Trace, free: Trace, found: Sequence[Finding], step: int) -> Iterator[Finding]:
@@ -355,7 +355,7 @@ def _setting_notes(alignment: Alignment, found: Sequence[Finding]) -> Iterator[N
 def _unmatched_notes(alignment: Alignment) -> Iterator[Note]:
     """Yield the calls without counterpart; the calls around them agree, or are findings."""
     for side, calls in (("reference", alignment.left_reference), ("candidate", alignment.left_candidate)):
-        for call in (call for call in calls if not alignment.is_inside(call)):
+        for call in (call for call in calls if not (call.module.operation or alignment.is_inside(call))):
             place = place_of(call)
             text = f"only the {side} calls it; judged with the code around it"
             yield Note(text, place, None) if side == "reference" else Note(text, None, place)

@@ -76,6 +76,11 @@ class Call:
         """Return the module's path."""
         return self.module.path
 
+    @property
+    def leaf(self) -> bool:
+        """Return whether no other module is called inside; operations may be."""
+        return all(child.module.operation for child in self.children)
+
     def subtree(self) -> Iterator[Call]:
         """Yield this call and all below it, in execution order."""
         yield self

@@ -8,17 +8,17 @@ in the other's order; so nothing else in padiff needs to know of layouts.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Hook, Listener, Model, Module, Tensor
+from padiff.delegate import DelegatingAdapter, DelegatingModel
 from padiff.extent import Extent
-from padiff.layers import LAYOUT, Rule
+from padiff.layers import LAYOUT
 from padiff.tree import leaves
 
 __all__ = ["Axes", "Turns", "at_input", "natively", "turned", "turned_input"]
@@ -56,61 +56,22 @@ def turned(model: Model, turns: Turns) -> Model:
     return _TurnedModel(model, _TurnedAdapter(model.adapter, turns))
 
 
-class _TurnedModel(Model):
+class _TurnedModel(DelegatingModel):
     """Be a model whose tensors are read turned."""
 
     adapter: _TurnedAdapter
 
     def __init__(self, inner: Model, adapter: _TurnedAdapter) -> None:
-        super().__init__(inner.native, adapter)
-        self._inner = inner
+        super().__init__(inner, adapter)
         for module in inner.modules().values():
             # What is turned is no difference any more.
             if module.rule is not None and LAYOUT in module.rule.settings:
                 rest = {name: setting for name, setting in module.rule.settings.items() if name != LAYOUT}
                 module.rule = attrs.evolve(module.rule, settings=rest)
 
-    def modules(self) -> Mapping[str, Module]:
-        """Return the model's modules."""
-        return self._inner.modules()
-
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Return the model's parameters, which are not turned."""
-        return self._inner.parameters()
-
-    @property
-    def device(self) -> str:
-        """Return where the parameters lie."""
-        return self._inner.device
-
     def attach(self, listener: Listener) -> Hook:
         """Report calls, each tensor turned as it is at that place."""
-        return self._inner.attach(_Turner(listener, self.adapter))
-
-    def run(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
-    ) -> Any:
-        """Run the model: arguments, output and gradients are native."""
-        return self._inner.run(args, kwargs, differentiate)
-
-    def preserved(self) -> AbstractContextManager[None]:
-        """Put back what a run changes."""
-        return self._inner.preserved()
-
-    def lifted(self, dtype: str) -> AbstractContextManager[None]:
-        """Hold the model in a wider type."""
-        return self._inner.lifted(dtype)
-
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step."""
-        self._inner.step(optimizer)
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the model itself in all else."""
-        return getattr(self._inner, name)
+        return self.inner.attach(_Turner(listener, self.adapter))
 
 
 class _Turner(Listener):
@@ -137,17 +98,12 @@ class _Turner(Listener):
         return changed
 
 
-class _TurnedAdapter(Adapter):
+class _TurnedAdapter(DelegatingAdapter):
     """Be an adapter that wraps tensors turned where they are marked so."""
 
     def __init__(self, inner: Adapter, turns: Turns) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.turns = turns
-        self.name = inner.name  # type: ignore[misc]
-        self.capabilities = inner.capabilities
-        self.table = inner.table
-        self.machinery = inner.machinery
-        self.library = inner.library
         self._marks: dict[int, tuple[Callable[[], Any], Axes]] = {}
 
     def mark(self, module: Module, what: str, value: Any) -> None:
@@ -169,44 +125,6 @@ class _TurnedAdapter(Adapter):
 
     def wrap(self, model: Any) -> Model:
         return _TurnedModel(self.inner.wrap(model), self)
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        return self.inner.own
-
-    def is_tensor(self, value: Any) -> bool:
-        return self.inner.is_tensor(value)
-
-    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
-        return self.inner.from_numpy(array, device=device, differentiable=differentiable)
-
-    def environment(self) -> Mapping[str, str]:
-        return self.inner.environment()
-
-    @contextmanager
-    def seeded(self, seed: int) -> Iterator[None]:
-        with self.inner.seeded(seed):
-            yield
-
-    def is_optimizer(self, value: Any) -> bool:
-        return self.inner.is_optimizer(value)
-
-    def step(self, optimizer: Any) -> None:
-        self.inner.step(optimizer)
-
-    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
-        return self.inner.optimizer_settings(optimizer)
-
-    def rule(self, module: Any) -> Rule | None:
-        return self.inner.rule(module)
-
-    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
-        return self.inner.convert(value, device=device, differentiable=differentiable)
-
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        with self.inner.quiet():
-            yield
 
 
 def _weak(identity: Any) -> Callable[[], Any]:

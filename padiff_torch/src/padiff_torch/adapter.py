@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from padiff.layers import Rule
 from padiff_torch import optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
+from padiff_torch.operations import Calling
 from padiff_torch.tensor import TorchTensor, from_array
 
 __all__ = ["TorchAdapter"]
@@ -63,6 +64,10 @@ class TorchAdapter(Adapter):
         """Return a tensor with a copy of the array; integers are never differentiable."""
         with torch.inference_mode(False):
             return _leaf(from_array(np.asarray(array)).to(device), differentiable)
+
+    def as_module(self, function: Callable[..., Any]) -> Any:
+        """Return a module that calls a function."""
+        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter
+from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
 from padiff.errors import InputError, UnwatchableModel
 from padiff_torch import state
+from padiff_torch.operations import hear_functions
 from padiff_torch.tensor import device_name, dtype_name, filled, numpy_view
 
 __all__ = ["TorchModel", "TorchModule", "TorchParameter"]
@@ -138,6 +139,10 @@ class TorchModel(Model):
             hook.close()
             raise
         return hook
+
+    def hear_operations(self, hear: Hear) -> Hook:
+        """Let ``hear`` be called in place of torch's functions until the hook is closed."""
+        return hear_functions(hear)
 
     def run(
         self,

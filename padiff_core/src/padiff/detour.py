@@ -1,0 +1,90 @@
+"""Stand in for a framework's functions while someone listens: for frameworks that cannot be asked for what they run.
+
+A function is reached by many names: in its namespace, as a method of the tensor class, imported into the user's module,
+kept as an attribute of a module. All of them lead through a detour until the hook is closed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from padiff.adapter import Hear, Hook
+
+__all__ = ["Detour"]
+
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
+Set = Callable[[Any, str, Any], None]
+
+
+class Detour:
+    """Know a framework's functions, and lead calls of them to whoever listens.
+
+    ``namespaces`` maps a prefix of full names (``paddle.nn.functional``) to a module or a class; a function that
+    several of them hold goes by the first. ``wanted`` says of a bare name whether it is one to hear.
+    """
+
+    def __init__(self, namespaces: Mapping[str, Any], wanted: Callable[[str], bool]) -> None:
+        self._hears: list[Hear] = []
+        self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
+        for prefix, namespace in namespaces.items():
+            for name in filter(wanted, dir(namespace)):
+                function = inspect.getattr_static(namespace, name, None)
+                if isinstance(function, _FUNCTIONS):
+                    self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))
+
+    def open(self, hear: Hear, holders: Iterable[MutableMapping[str, Any]] = ()) -> Hook:
+        """Lead calls to ``hear`` until the hook is closed; ``holders`` are further dicts that may hold functions."""
+        hook = Hook()
+        first = not self._hears
+        self._hears.append(hear)
+        hook.add(self._hears.pop)
+        try:
+            if first:
+                for namespace, name, function, wrapper in self._places:
+                    own = name in vars(namespace)
+                    setattr(namespace, name, wrapper)
+                    hook.add(functools.partial(_put_back, namespace, name, function, own))
+            for holder in holders:
+                for name, function in list(self._held(holder)):
+                    holder[name] = self._by_function[id(function)][1]
+                    hook.add(functools.partial(holder.__setitem__, name, function))
+        except BaseException:
+            hook.close()
+            raise
+        return hook
+
+    def _held(self, holder: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in holder.items():
+            known = self._by_function.get(id(value))
+            if known is not None and known[0] is value:
+                yield name, value
+
+    def _wrapper(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        known = self._by_function.get(id(function))
+        if known is not None:
+            return known[1]
+        hears = self._hears
+
+        @functools.wraps(function)
+        def led(*args: Any, **kwargs: Any) -> Any:
+            return hears[-1](function, name, args, kwargs) if hears else function(*args, **kwargs)
+
+        self._by_function[id(function)] = function, led
+        return led
+
+
+def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:
+    if own:
+        setattr(namespace, name, function)
+    else:
+        delattr(namespace, name)
