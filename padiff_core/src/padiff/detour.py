@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from padiff.adapter import Hear, Hook
+from padiff.operators import computes
 
 __all__ = ["Detour"]
 
@@ -29,15 +30,15 @@ class Detour:
     """Know a framework's functions, and lead calls of them to whoever listens.
 
     ``namespaces`` maps a prefix of full names (``paddle.nn.functional``) to a module or a class; a function that
-    several of them hold goes by the first. ``wanted`` says of a bare name whether it is one to hear.
+    several of them hold goes by the first.
     """
 
-    def __init__(self, namespaces: Mapping[str, Any], wanted: Callable[[str], bool]) -> None:
+    def __init__(self, namespaces: Mapping[str, Any]) -> None:
         self._hears: list[Hear] = []
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
         self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
         for prefix, namespace in namespaces.items():
-            for name in filter(wanted, dir(namespace)):
+            for name in filter(computes, dir(namespace)):
                 function = inspect.getattr_static(namespace, name, None)
                 if isinstance(function, _FUNCTIONS):
                     self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))

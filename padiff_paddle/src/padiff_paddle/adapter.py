@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from paddle.base import core
 from padiff.adapter import CAPABILITIES, Adapter
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
+from padiff_paddle.operations import Calling
 from padiff_paddle.optim import inner, settings_of, step
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
 
@@ -75,6 +76,10 @@ class PaddleAdapter(Adapter):
         native = from_array(array, device)
         native.stop_gradient = not (differentiable and is_inexact(native))
         return native
+
+    def as_module(self, function: Callable[..., Any]) -> Any:
+        """Return a layer that calls a function."""
+        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return an input's leaf as a tensor where it is array-like: a Paddle tensor as a detached copy."""

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from paddle.base import core
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter
+from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_paddle.kinds import STATISTICS
+from padiff_paddle.operations import hear_functions
 from padiff_paddle.tensor import array_of, device_of, dtype_of, from_array, is_inexact, numpy_dtype, relayed
 
 __all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
@@ -151,6 +152,10 @@ class PaddleModel(Model):
             hook.add(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
             hook.add(layer.register_forward_post_hook(after, with_kwargs=True).remove)
         return hook
+
+    def hear_operations(self, hear: Hear) -> Hook:
+        """Let ``hear`` be called in place of Paddle's functions until the hook is closed."""
+        return hear_functions(self.native, hear)
 
     def run(
         self,
