@@ -30,10 +30,11 @@ class Detour:
     """Know a framework's functions, and lead calls of them to whoever listens.
 
     ``namespaces`` maps a prefix of full names (``paddle.nn.functional``) to a module or a class; a function that
-    several of them hold goes by the first.
+    several of them hold goes by the first. ``called`` maps classes whose objects are called like functions, and define
+    that themselves, to the prefix of their full names, which end as the class does.
     """
 
-    def __init__(self, namespaces: Mapping[str, Any]) -> None:
+    def __init__(self, namespaces: Mapping[str, Any], called: Mapping[type, str] | None = None) -> None:
         self._hears: list[Hear] = []
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
         self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
@@ -42,6 +43,9 @@ class Detour:
                 function = inspect.getattr_static(namespace, name, None)
                 if isinstance(function, _FUNCTIONS):
                     self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))
+
+        for cls, prefix in (called or {}).items():
+            self._places.append((cls, "__call__", cls.__call__, self._caller(cls.__call__, prefix)))
 
     def open(self, hear: Hear, holders: Iterable[MutableMapping[str, Any]] = ()) -> Hook:
         """Lead calls to ``hear`` until the hook is closed; ``holders`` are further dicts that may hold functions."""
@@ -82,6 +86,34 @@ class Detour:
 
         self._by_function[id(function)] = function, led
         return led
+
+    def _caller(self, call: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+        hears = self._hears
+
+        @functools.wraps(call)
+        def led(one: Any, *args: Any, **kwargs: Any) -> Any:
+            if not hears:
+                return call(one, *args, **kwargs)
+            return hears[-1](_Bound(call, one), f"{prefix}.{type(one).__name__}", args, kwargs)
+
+        return led
+
+
+class _Bound:
+    """Be an object as it is called without the detour; the same to a dict for the same object."""
+
+    def __init__(self, call: Callable[..., Any], one: Any) -> None:
+        self._call = call
+        self._one = one
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self._one, *args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bound) and other._one is self._one and other._call is self._call
+
+    def __hash__(self) -> int:
+        return hash((self._call, id(self._one)))
 
 
 def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:

@@ -68,7 +68,7 @@ class _OperatingAdapter(DelegatingAdapter):
 
     def __init__(self, inner: Adapter) -> None:
         super().__init__(inner)
-        self._known: dict[tuple[int, str, int], Operation] = {}
+        self._known: dict[tuple[int, str, Callable[..., Any]], Operation] = {}
         self._users: dict[Any, bool] = {}
 
     def wrap(self, model: Any) -> Model:
@@ -76,7 +76,7 @@ class _OperatingAdapter(DelegatingAdapter):
 
     def operation(self, parent: Module, name: str, function: Callable[..., Any], *, in_place: bool) -> Operation:
         """Return the operation that a function is in the code of a module: the same one in every run."""
-        key = id(parent.native), name, id(function)
+        key = id(parent.native), name, function
         known = self._known.get(key)
         if known is None:
             native = self.inner.as_module(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from padiff.adapter import CAPABILITIES, Adapter
 from padiff.layers import Rule
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
+from padiff_mindspore.operations import Calling
 from padiff_mindspore.optim import is_optimizer, settings_of, step
 from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
 
@@ -72,6 +73,10 @@ class MindSporeAdapter(Adapter):
         if differentiable and is_inexact(native):
             native.requires_grad_()
         return native
+
+    def as_module(self, function: Callable[..., Any]) -> Any:
+        """Return a cell that calls a function."""
+        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return an input's leaf as a tensor where it is array-like: a MindSpore tensor as a detached copy."""

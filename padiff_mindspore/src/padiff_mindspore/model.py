@@ -13,11 +13,12 @@ import mindspore
 from mindspore import nn
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter
+from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
 from padiff.errors import InputError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_mindspore import autograd, state
 from padiff_mindspore.spelling import note_size
+from padiff_mindspore.operations import hear_functions
 from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype, overwrite
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
@@ -171,6 +172,10 @@ class MindSporeModel(Model):
             hook.close()
             raise
         return hook
+
+    def hear_operations(self, hear: Hear) -> Hook:
+        """Let ``hear`` be called in place of MindSpore's functions until the hook is closed."""
+        return hear_functions(self.native, hear)
 
     def run(
         self,

@@ -1,0 +1,64 @@
+"""Hear the functions that MindSpore runs, and let one be called by a cell.
+
+MindSpore has no mode in which it tells: its functions are replaced while someone listens, and so are the methods and
+operators of its tensors, and what a primitive does when it is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import mindspore
+from mindspore.ops import Primitive
+
+from padiff.adapter import Hear, Hook
+from padiff.detour import Detour
+
+__all__ = ["Calling", "hear_functions"]
+
+_NAMESPACES = ("mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint", "mindspore.ops")
+_NUMPY = "mindspore.numpy"
+_HERE = "mindspore"
+
+
+class Calling(mindspore.nn.Cell):
+    """Call a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(auto_prefix=False)
+        self.function = function
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the function returns."""
+        return self.function(*args, **kwargs)
+
+
+def hear_functions(cell: Any, hear: Hear) -> Hook:
+    """Let ``hear`` be called in place of MindSpore's functions, in what a cell's code uses, until the hook is closed."""
+    return _detour().open(hear, _holders(cell))
+
+
+@functools.cache
+def _detour() -> Detour:
+    spaces = {name: sys.modules[name] for name in (*_NAMESPACES, _NUMPY) if name in sys.modules}
+    kernels = [cls for cls in vars(mindspore.ops).values() if isinstance(cls, type) and issubclass(cls, Primitive)]
+    return Detour({"mindspore.Tensor": mindspore.Tensor, **spaces}, called=_with_bases(kernels))
+
+
+def _with_bases(classes: list[type]) -> dict[type, str]:
+    """Return classes that say what a call of theirs does, by the prefix of their full name."""
+    return {one: "mindspore.ops" for cls in classes for one in cls.__mro__ if "__call__" in vars(one)}
+
+
+def _holders(cell: Any) -> Iterator[MutableMapping[str, Any]]:
+    """Yield the namespaces that the code of a cell and those below reads: their modules', and their own."""
+    homes = {}
+    for _, one in cell.cells_and_names():
+        yield one.__dict__
+        for cls in type(one).__mro__:
+            if cls.__module__.partition(".")[0] != _HERE and cls.__module__ in sys.modules:
+                homes[cls.__module__] = vars(sys.modules[cls.__module__])
+    yield from homes.values()
