@@ -5,6 +5,8 @@
 3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
 4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
 5. What is left is unmatched, and harmless where the enclosing call agrees.
+
+Operations are matched afterwards: see `padiff.dataflow`.
 """
 
 from __future__ import annotations
@@ -101,6 +103,10 @@ class Alignment:
         """Return whether a call lies inside of one that the user mapped, which is compared as a whole."""
         around = ((self.of_reference(above), self.of_candidate(above)) for above in call.ancestors())
         return any(pair is not None and pair.why == MAPPED for pairs in around for pair in pairs)
+
+    def is_whole(self, pair: Pair) -> bool:
+        """Return whether a pair is compared as a whole: the user mapped it, or it lies inside of such a one."""
+        return pair.why == MAPPED or self.is_inside(pair.candidate)
 
     def without(self, dropped: Sequence[Pair]) -> Alignment:
         """Return the alignment with some pairs taken apart."""
@@ -395,6 +401,8 @@ def _region(top: Call, matched: object) -> Iterator[Call]:
     """Yield the calls below ``top``, not descending into matched ones: their inside is a region of its own."""
     assert callable(matched)
     for child in top.children:
+        if child.module.operation:
+            continue
         yield child
         if not matched(child):
             yield from _region(child, matched)

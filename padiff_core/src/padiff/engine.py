@@ -16,6 +16,7 @@ from padiff.adapter import Model
 from padiff.align import Alignment, align
 from padiff.alone import Bench
 from padiff.asked import Asked, check_optimizers
+from padiff.dataflow import with_operations
 from padiff.doubts import Judged, judge_with_doubts
 from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference, WorkerError
 from padiff.exchange import exchanged, exchanged_by_value
@@ -327,13 +328,13 @@ class _Engine:
         """Match the calls; where images lie otherwise on the two sides, turn the candidate and run it once more."""
         alignment = align(trace, free, matches, self.resolved.pairs)
         found = turns(alignment)
-        if not found:
-            return free, alignment
-        self.candidate = turned(self.candidate, found)
-        text = "images have their channels last on one side and first on the other: read in the reference's order"
-        self.outcome.notes.append(Note(text))
-        free = self._run_candidate(store)
-        return free, align(trace, free, matches, self.resolved.pairs)
+        if found:
+            self.candidate = turned(self.candidate, found)
+            text = "images have their channels last on one side and first on the other: read in the reference's order"
+            self.outcome.notes.append(Note(text))
+            free = self._run_candidate(store)
+            alignment = align(trace, free, matches, self.resolved.pairs)
+        return free, with_operations(alignment, trace, free) if self.asked.operations else alignment
 
     def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
         adapters = self.reference.adapter, self.candidate.adapter

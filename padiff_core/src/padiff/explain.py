@@ -12,7 +12,7 @@ from padiff.layers import CATALOGUE, FUSED, Setting
 from padiff.trace import Call, Slot
 from padiff.tree import leaves
 
-__all__ = ["Contrast", "called_otherwise", "contrasts", "contrasts_inside", "in_words", "settings_of"]
+__all__ = ["Contrast", "called_otherwise", "contrasts", "contrasts_inside", "in_words", "plain_values", "settings_of"]
 
 
 _NOT_FUSED = Setting(lambda module: None)
@@ -151,12 +151,13 @@ def called_otherwise(reference: Call, candidate: Call) -> str | None:
     """Return how both sides call an operation, where that differs in more than names: numbers, words and ranges."""
     if not (reference.module.operation and candidate.module.operation):
         return None
-    if _plain_values(reference) == _plain_values(candidate):
+    if plain_values(reference) == plain_values(candidate):
         return None
     return f"called as {_as_called(reference)} in the reference, as {_as_called(candidate)} in the candidate"
 
 
-def _plain_values(call: Call) -> list[str]:
+def plain_values(call: Call) -> list[str]:
+    """Return the numbers, words and ranges among a call's arguments, as they read."""
     kwargs = {name: value for name, value in call.kwargs.items() if not name.startswith("_")}
     values = (value for _, value in leaves((call.args, kwargs), _is_plain))
     return [f"{value:.9g}" if isinstance(value, float | int) else repr(value) for value in values]
