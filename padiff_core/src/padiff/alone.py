@@ -6,7 +6,7 @@ sides alike, so that what is left is the call's own code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter
+from padiff.adapter import Adapter, Tensor
 from padiff.align import Alignment, Pair
 from padiff.force import Check, Forcer, Observed, Plan, Values
 from padiff.trace import Call, Leaf, Trace
@@ -23,7 +23,7 @@ from padiff.tree import leaves
 from padiff.turn import at_input, natively
 from padiff.watch import fill
 
-__all__ = ["Alone", "Bench", "is_float"]
+__all__ = ["Alone", "Bench", "Reader", "is_float"]
 
 Array = NDArray[Any]
 
@@ -39,6 +39,10 @@ class Alone:
     buffers: dict[str, Array]
 
 
+Reader = Callable[[Alone, bool], Array | None]
+"""Takes one value from what a call did alone; the flag is true for the reference's side."""
+
+
 @attrs.frozen
 class Bench:
     """Know all that running calls alone needs."""
@@ -52,6 +56,8 @@ class Bench:
     """The candidate's own values of inputs that have no counterpart, or were kept."""
     backward: bool
     seed: int
+    idle: frozenset[int] = frozenset()
+    """Ids of calls, below those that are run alone, which only pass on their first input."""
 
     def run_reference(
         self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
@@ -108,7 +114,8 @@ class Bench:
         backward = backward and self.backward
         model = adapter.wrap(call.module.native)
         observed = Observed()
-        forcer = Forcer(
+        forcer = _Idling(
+            {key for key, below in _numbered(call) if id(below) in self.idle},
             adapter,
             plan,
             fed,
@@ -166,16 +173,39 @@ def is_float(array: Array) -> bool:
 
 
 def _plan(top: Call, pairs: Mapping[int, Pair]) -> dict[tuple[int, int], Pair]:
+    """Return the pairs of the calls below ``top``."""
+    return {key: pairs[id(call)] for key, call in _numbered(top) if id(call) in pairs}
+
+
+def _numbered(top: Call) -> Iterator[tuple[tuple[int, int], Call]]:
     """Number the calls below ``top`` as a run of it alone will."""
-    plan: dict[tuple[int, int], Pair] = {}
     seen: dict[int, int] = {}
     for call in top.subtree():
         key = id(call.module.native)
         ordinal = seen.get(key, 0)
         seen[key] = ordinal + 1
-        if id(call) in pairs:
-            plan[key, ordinal] = pairs[id(call)]
-    return plan
+        yield (key, ordinal), call
+
+
+class _Idling(Forcer):
+    """Feed a running model, and let some calls without counterpart pass on what they got: the bits and the gradient."""
+
+    def __init__(self, idle: Collection[tuple[int, int]], *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._idle = idle
+        self._passed: dict[int, Any] = {}
+
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Keep a copy of the first input of what is idle: the call itself may change it in place."""
+        if tensors and (id(call.module.native), call.ordinal) in self._idle:
+            self._passed[id(call)] = tensors[0].swapped(tensors[0].numpy())
+        return super().arrive(call, tensors)
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Return it in place of the output."""
+        changed = super().depart(call, tensors)
+        passed = self._passed.pop(id(call), None)
+        return changed if passed is None or not tensors else {0: passed, **changed}
 
 
 @attrs.frozen

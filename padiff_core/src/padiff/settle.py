@@ -7,7 +7,6 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -16,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.align import Pair
-from padiff.alone import Alone, Bench
+from padiff.alone import Alone, Bench, Reader
+from padiff.chance import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
 from padiff.compare import Difference, difference
 from padiff.explain import contrasts, settings_of
-from padiff.layers import CATALOGUE
 from padiff.report import Figures, Verdict
-from padiff.trace import Call
 
 __all__ = [
     "QUIET",
@@ -36,8 +34,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Reader = Callable[[Alone, bool], Array | None]
-"""Takes one value from what a call did alone; the flag is true for the reference's side."""
 
 QUIET = 4.0
 """A local error of so many machine epsilons (relative L2) needs no settling; aligned float32 calls show up to 2.5."""
@@ -62,6 +58,8 @@ _LIKE = 1e-4
 _COARSE = 1e-4
 """Machine epsilon above which rounding hides faults: every call is settled in float64."""
 _JITTER = 1e-11
+_TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
+"""Stands for what a forced run showed, where none was made."""
 _EPS32 = float(np.finfo(np.float32).eps)
 _UNSEEN = 64.0
 """Machine epsilons of local error that are taken for rounding where no side can run in a wider type."""
@@ -128,7 +126,9 @@ class Settler:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self._runs: dict[tuple[int, str | None, bool, bool], _Runs] = {}
-        self._chance: dict[tuple[int, bool], tuple[Alone, Alone] | None] = {}
+        self.chance = Chance(bench)
+        self._idle: dict[frozenset[int], Settler] = {}
+        """Calls that do nothing -> what settles suspects without them."""
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
         """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
@@ -159,7 +159,7 @@ class Settler:
                 return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
         ruling = self._alone(pair, read, native, truth, scale, eps, backward)
         if ruling.verdict is not Verdict.ROUNDING:
-            return self._stochastic(native) if self.by_chance(pair, read, backward=backward) else ruling
+            return self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
         floor_here = ruling.figures.floor
         if like is not None and floor_here is not None and floor_here < _LIKE:
             self._floors.setdefault(like, (floor_here, pair.candidate.path))
@@ -295,35 +295,35 @@ class Settler:
             return False
         return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
 
-    def by_chance(self, pair: Pair, read: Reader, *, backward: bool = True) -> bool:
-        """Return whether the reference, run twice with other seeds, disagrees with itself here; or draws, at least.
+    def drawn(
+        self,
+        ruling: Ruling,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        eps: float,
+        *,
+        scale: float = 0.0,
+        backward: bool = True,
+    ) -> Ruling:
+        """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
+        figures = Figures(relative(native, scale), native.max_abs)
 
-        What drops whole samples of a small batch, and seldom, may draw the same twice.
-        """
-        if _draws(pair.reference):
-            return True
-        key = id(pair), backward
-        if key not in self._chance:
-            try:
-                self._chance[key] = (
-                    self.bench.run_reference(pair, seed=1, backward=backward),
-                    self.bench.run_reference(pair, seed=2, backward=backward),
-                )
-            except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
-                self._chance[key] = None
-        runs = self._chance[key]
-        return runs is not None and _disagree(read(runs[0], True), read(runs[1], True))
+        def fault(found: Lone) -> Ruling:
+            return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
 
-    def candidate_by_chance(self, pair: Pair, read: Reader) -> bool:
-        """Return whether the candidate, run twice with other seeds, disagrees with itself here."""
-        try:
-            runs = [self.bench.run_candidate(pair, None, seed=seed) for seed in (1, 2)]
-        except Exception:  # as above
-            return False
-        return _disagree(read(runs[0], False), read(runs[1], False))
-
-    def _stochastic(self, native: Difference) -> Ruling:
-        figures = Figures(native.rel_l2, native.max_abs)
+        lone = self.chance.lone(pair)
+        if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
+            idle = self._idle.setdefault(lone.calls, Settler(attrs.evolve(self.bench, idle=lone.calls)))
+            without = idle._alone(pair, read, _TOGETHER_AT_SIGHT, None, scale, eps, backward)
+            if without.settled and without.verdict is not Verdict.DIFFERS:
+                return fault(lone)
+        if not self.chance.draws(pair, read, ours=True, backward=backward):
+            alike = not contrasts(pair.reference.module, pair.candidate.module)
+            found = alike and self.chance.only(pair, read, ours=False, backward=backward)
+            return fault(ONLY_CANDIDATE) if found else ruling
+        if self.chance.only(pair, read, ours=True, backward=backward):
+            return fault(ONLY_REFERENCE)
         text = "the reference disagrees with itself under another seed; what follows was fed its recorded value"
         return Ruling(Verdict.STOCHASTIC, figures, (text,))
 
@@ -364,18 +364,6 @@ def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:
         for call in (pair.reference, pair.candidate)
     )
     return (what, backward, *sides)
-
-
-def _draws(call: Call) -> bool:
-    """Return whether a call is of a module that draws numbers, and is at work."""
-    module = call.module
-    return bool(
-        module.kind and CATALOGUE[module.kind].stochastic and call.training and settings_of(module).get("p", 0.0)
-    )
-
-
-def _disagree(a: Array | None, b: Array | None) -> bool:
-    return a is not None and b is not None and difference(a, b).rel_l2 > 1e-3
 
 
 def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:
