@@ -317,6 +317,17 @@ def test_flags_come_back_after_an_error() -> None:
     assert mindspore.grad(lambda x: (x * x * weight).sum())(mindspore.Tensor([2.0])).asnumpy().tolist() == [12.0]
 
 
+def test_a_run_within_a_function_that_is_differentiated_leaves_its_graph() -> None:
+    weight = mindspore.Tensor([3.0])
+
+    def cubed(x: Any) -> Any:
+        y = x * x
+        gradients_of(nn.Dense(2, 2), leaf(rows(3, 2)))
+        return (y * x * weight).sum()
+
+    assert mindspore.grad(cubed)(mindspore.Tensor([2.0])).asnumpy().tolist() == [36.0]
+
+
 def test_gradients_start_exactly_as_given() -> None:
     given = np.array([np.pi, 1e-30, -7.0], np.float32)
     x, found = leaf([1.0, 2.0, 3.0]), []

@@ -27,6 +27,7 @@ __all__ = [
     "recomputing",
     "recording",
     "records",
+    "releasing",
     "source_of",
 ]
 
@@ -87,6 +88,22 @@ def _flags() -> Iterator[None]:
     finally:
         executor.set_grad_flag(before)
         executor.set_enable_grad(enabled)
+
+
+@contextmanager
+def releasing() -> Iterator[None]:
+    """Let go on leaving of the graphs that were recorded within, unless they are part of one that is not yet ended.
+
+    MindSpore keeps each until ``value_and_grad`` has run it, which here is never called. Small as they are, they would
+    lie between the values of a run once those are freed: glibc could not give that memory to larger values again.
+    """
+    outermost = not executor.grad_flag()
+    try:
+        yield
+    finally:
+        if outermost:
+            with _flags():
+                executor.clear_res()
 
 
 _gathering: list[list[Any]] = []
