@@ -110,12 +110,13 @@ GELU = mindspore.nn.GELU
 
 
 def _convnext(framework: str, *, train: bool, erf: bool, **settings: Any) -> Any:
-    """Return a ConvNeXt without stochastic depth, which MindCV's has not by default; MindCV's with erf in its GELUs."""
+    """Return a ConvNeXt without stochastic depth, as MindCV's is by default; with erf in MindCV's GELUs if asked."""
     if framework == "torch":
-        return built(framework, "convnext_tiny", train=train, **{"stochastic_depth_prob": 0.0, **settings})
-    model = built(framework, "convnext_tiny", train=train)
-    for cell in [cell for _, cell in model.cells_and_names() if erf and isinstance(getattr(cell, "act", None), GELU)]:
-        cell.act = GELU(approximate=False)
+        settings = {"stochastic_depth_prob": 0.0, **settings}
+    model = built(framework, "convnext_tiny", train=train, **settings)
+    if framework == "mindspore" and erf:
+        for cell in [cell for _, cell in model.cells_and_names() if isinstance(getattr(cell, "act", None), GELU)]:
+            cell.act = GELU(approximate=False)
     return model
 
 
@@ -144,4 +145,33 @@ def test_convnext_as_built_parts_at_every_gelu(train: bool, frameworks: Framewor
     words = {"torch": ["'none'"], "mindspore": ["'tanh' (approximate=True)"]}
     _assert_exactly(report, GELUS, frameworks, words)
     assert all(source.cause and source.cause.startswith("approximate") for source in report.sources)
+    _assert_transferred(report)
+
+
+def test_stochastic_depth_that_only_torchvision_has_is_named_at_every_block() -> None:
+    # By default torchvision drops up to a tenth of the blocks in training. Here it dropped none or few, and behind
+    # layer scales of 1e-6 only the gradients show it: by 1 / (1 - p) in what is kept.
+    reference = _convnext("torch", train=True, erf=True, stochastic_depth_prob=0.1)
+    report = padiff.diff(reference, _convnext("mindspore", train=True, erf=True), (image(),))
+    told = describe(report)
+    rates = {block: 0.1 * index / (len(BLOCKS) - 1) for index, block in enumerate(BLOCKS)}
+    expected = {
+        (
+            f"features.{block}",
+            f"feature.{block}",
+        ): f"'features.{block}.stochastic_depth' (StochasticDepth, p={rate:.6g})"
+        for block, rate in rates.items()
+        if rate
+    }
+    assert {(found.reference.path, found.candidate.path) for found in report.sources} == expected.keys(), told
+    for found in report.sources:
+        module = expected[str(found.reference.path), str(found.candidate.path)]
+        assert found.cause == f"dropout: {module} in the reference, nothing like it in the candidate", told
+    _assert_transferred(report)
+
+
+def test_stochastic_depth_of_both_is_left_to_chance() -> None:
+    reference = _convnext("torch", train=True, erf=True, stochastic_depth_prob=0.1)
+    report = padiff.diff(reference, _convnext("mindspore", train=True, erf=True, drop_path_rate=0.1), (image(),))
+    assert_aligned(report)
     _assert_transferred(report)
