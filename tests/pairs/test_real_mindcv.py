@@ -94,7 +94,7 @@ STRIDED = {
 @EACH_WAY
 @MODES
 def test_efficientnet_parts_at_its_strided_convolutions_at_an_even_size(train: bool, frameworks: Frameworks) -> None:
-    # MindCV's pad less in front: the outputs of both stems are 1.4 apart, of relative L2. So are those of the new models,
+    # MindCV's pad less in front: the outputs of both stems are 1.4 apart, of relative L2. So are those of new models,
     # but of a size of 1e-13; with biases and running means of 0.1 in their norms they are 2e-5 apart.
     report = _diff("efficientnet_b0", frameworks, train=train)
     sizes = (1, 1, 2, 1, 2)
