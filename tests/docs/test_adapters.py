@@ -57,7 +57,7 @@ def told() -> set[str]:
 
 HOOKS = [name for name in vars(hookspecs) if name.startswith("padiff_")]
 CLASSES = (adapter.Adapter, adapter.Model, adapter.Module, adapter.Parameter, adapter.Tensor)
-CLASSES = (*CLASSES, adapter.Listener, adapter.Hook)
+CLASSES = (*CLASSES, adapter.Listener, adapter.Hook, adapter.Tape)
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from padiff.adapter import Model as Model
     from padiff.adapter import Module as Module
     from padiff.adapter import Parameter as Parameter
+    from padiff.adapter import Tape as Tape
     from padiff.adapter import Tensor as Tensor
     from padiff.contributions import Metric, Renderer, SpecialTransfer
     from padiff.documented import (
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
-    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tensor",
+    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tape Tensor",
     "contributions": "Metric Renderer SpecialTransfer",
     "documented": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",

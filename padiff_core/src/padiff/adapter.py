@@ -1,4 +1,4 @@
-"""Define all that an adapter implements: Adapter, Model, Module, Parameter, Tensor, Hook.
+"""Define all that an adapter implements: Adapter, Model, Module, Parameter, Tensor, Tape, Hook.
 
 The core speaks to a framework through these classes alone. Values cross as numpy arrays in the framework's
 own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths, ``""`` for the root.
@@ -19,7 +19,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.errors import LiftError, NotOffered
+from padiff.errors import InputError, LiftError, NotOffered
 from padiff.extent import Extent, extent_of, shares_elements
 from padiff.layers import Habit, Rule
 from padiff.spec import loss_of, optimizer_of
@@ -35,6 +35,7 @@ __all__ = [
     "Model",
     "Module",
     "Parameter",
+    "Tape",
     "Tensor",
 ]
 
@@ -110,6 +111,31 @@ class Hook:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Tape:
+    """Let a user's own script run backward: over one step of it, from the model's first call to `close`.
+
+    As it stands it serves frameworks that record whatever they compute, and whose losses have a ``backward()``.
+    """
+
+    def begin(self) -> None:
+        """Record what is computed from here on; said before every call of the model, so often more than once."""
+
+    def backward(self, loss: Any) -> Any:
+        """Run backward from a native loss, and return what the framework's own way returns.
+
+        Gradients add up at `Parameter.gradient` as they do in the framework. Raises `InputError` where no backward
+        pass can start there.
+        """
+        if not callable(getattr(loss, "backward", None)):
+            msg = f"the loss is a {type(loss).__qualname__}, which has no backward().\n"
+            msg += "Hint: give the tensor that the model's outputs led to."
+            raise InputError(msg)
+        return loss.backward()
+
+    def close(self) -> None:
+        """Stop recording; closing twice is harmless."""
 
 
 class Tensor(ABC):
@@ -368,6 +394,10 @@ class Model(ABC):
         on). Gradients of parameters are then at `Parameter.gradient`, those of inputs reach hooks on the
         inputs. Old parameter gradients are dropped first, so nothing accumulates over runs.
         """
+
+    def tape(self) -> Tape:
+        """Return what lets the user's own script run backward, over one step of it."""
+        return Tape()
 
     @abstractmethod
     def preserved(self) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tape, Tensor
 from padiff.layers import Rule
 
 __all__ = ["DelegatingAdapter", "DelegatingModel"]
@@ -52,6 +52,10 @@ class DelegatingModel(Model):
     ) -> Any:
         """Run the model: arguments, output and gradients are native."""
         return self.inner.run(args, kwargs, differentiate)
+
+    def tape(self) -> Tape:
+        """Return what lets the user's own script run backward."""
+        return self.inner.tape()
 
     def preserved(self) -> AbstractContextManager[None]:
         """Put back what a run changes."""

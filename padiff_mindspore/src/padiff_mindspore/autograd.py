@@ -18,7 +18,10 @@ from mindspore.common._grad_function import _Function
 from mindspore.graph.api import _pynative_executor as executor
 
 __all__ = [
+    "accumulate",
+    "begin",
     "differentiable",
+    "end",
     "finish",
     "gradients",
     "in_turn",
@@ -106,6 +109,34 @@ def releasing() -> Iterator[None]:
                 executor.clear_res()
 
 
+class _Script:
+    """Record what a user's script computes, for as long as anybody wants it."""
+
+    def __init__(self) -> None:
+        self._owners: set[object] = set()
+        self._before = False
+
+    def begin(self, owner: object) -> None:
+        """Record what runs from here on, until `end`; what ran in between may have stopped it."""
+        if not self._owners:
+            self._before = executor.grad_flag()
+            executor.set_grad_flag(True)
+            executor.new_graph(_Script.begin)
+        executor.set_grad_flag(True)
+        self._owners.add(owner)
+
+    def end(self, owner: object) -> None:
+        """Record no more for this owner; harmless where it has not begun."""
+        if self._owners == {owner}:
+            executor.set_grad_flag(self._before)
+            with releasing():
+                executor.end_graph(_Script.begin, None)
+        self._owners.discard(owner)
+
+
+_script = _Script()
+begin, end = _script.begin, _script.end
+
 _gathering: list[list[Any]] = []
 """Where the nodes of custom functions go, of each recording that goes on."""
 
@@ -192,12 +223,21 @@ def gradients(pairs: Sequence[tuple[Any, Any]], inputs: Sequence[Any]) -> list[A
 
     Hooks run on every tensor between the pairs and the inputs, the inputs' own among them.
     """
+    return list(_backward(pairs, tuple(inputs), accumulate_grad=False))
+
+
+def accumulate(native: Any) -> None:
+    """Run backward from one tensor; gradients add up at ``_grad`` of each leaf that it was computed from."""
+    _backward([(native, mindspore.ops.ones_like(native))], (), accumulate_grad=True)
+
+
+def _backward(pairs: Sequence[tuple[Any, Any]], inputs: tuple[Any, ...], *, accumulate_grad: bool) -> Any:
     with _flags():
         executor.set_grad_flag(True)
         executor.set_enable_grad(True)
         start = _Start.apply([gradient for _, gradient in pairs], *[native for native, _ in pairs])
         executor.set_grad_flag(False)
         one = mindspore.Tensor(np.ones((), np.float32))
-        found = run_backward((start,), (one,), False, False, tuple(inputs), True, accumulate_grad=False)
+        found = run_backward((start,), (one,), False, False, inputs, True, accumulate_grad=accumulate_grad)
         finish()
-    return list(found)
+    return found

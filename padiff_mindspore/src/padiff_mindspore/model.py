@@ -13,12 +13,13 @@ import mindspore
 from mindspore import nn
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
+from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter, Tape
 from padiff.errors import InputError, UnwatchableModel
 from padiff.tree import leaves
 from padiff_mindspore import autograd, state
-from padiff_mindspore.spelling import note_size
 from padiff_mindspore.operations import hear_functions
+from padiff_mindspore.spelling import note_size
+from padiff_mindspore.tape import MindSporeTape
 from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype, overwrite
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
@@ -201,6 +202,12 @@ class MindSporeModel(Model):
                     native._grad = found[id(native)]
         del nodes  # the backward pass has run
         return output
+
+    def tape(self) -> Tape:
+        """Return what records from a call to the backward pass behind it; old parameter gradients are dropped."""
+        for parameter in self.parameters().values():
+            parameter.native._grad = None
+        return MindSporeTape(self.native.trainable_params)
 
     def _hidden(self) -> list[Any]:
         """Return trainable parameters that MindSpore does not see: without them their cells' gradients would end."""

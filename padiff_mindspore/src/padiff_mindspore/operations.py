@@ -37,7 +37,7 @@ class Calling(mindspore.nn.Cell):
 
 
 def hear_functions(cell: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of MindSpore's functions, in what a cell's code uses, until the hook is closed."""
+    """Let ``hear`` be called in place of MindSpore's functions, in what a cell's code uses, until the hook closes."""
     return _detour().open(hear, _holders(cell))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from padiff.adapter import Model, Parameter
+from padiff.adapter import Hook, Model, Parameter, Tape
 from padiff.documented import _dump
 from padiff.documented._folders import claim, put_aside, rank
 from padiff.documented._listed import Listed
@@ -81,6 +81,7 @@ class ProxyModel:
         self._wrapped: Model = adapter_for(model).wrap(model)
         self._listed = Listed(self._wrapped)
         self._keeper: Keeper | None = None
+        self._tape: Tape | None = None
         self._aside = False
         self._in_backward = False
         self.model = model
@@ -123,26 +124,32 @@ class ProxyModel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model, and record what it does where this step is one to dump."""
-        if self.step % self.dump_freq or self._in_backward:
+        if self._in_backward:
             return self.model(*args, **kwargs)
-        with self._wrapped.attach(self._recorder):
-            return self.model(*args, **kwargs)
+        self._taping.begin()
+        try:
+            with Hook() if self.step % self.dump_freq else self._wrapped.attach(self._recorder):
+                return self.model(*args, **kwargs)
+        except BaseException:
+            self._taping.close()
+            raise
+
+    @property
+    def _taping(self) -> Tape:
+        if self._tape is None:
+            self._tape = self._wrapped.tape()
+        return self._tape
 
     def backward(self, loss: Any) -> Any:
-        """Run the backward pass from a loss, and record the gradients.
+        """Run the backward pass from a loss, and record the gradients; return what the framework's own way returns.
 
-        Raises `InputError` where the framework has no such thing: MindSpore differentiates functions.
+        For MindSpore, where no tensor has a backward pass of its own, that is what an optimizer takes: the gradients of
+        ``trainable_params()``, added up since the last `try_dump` or `clear_report`. Raises `InputError` where the loss
+        is no tensor that the model's outputs led to.
         """
-        if not callable(getattr(loss, "backward", None)):
-            msg = (
-                f"the loss is a {type(loss).__qualname__}, which has no backward().\n"
-                "Hint: give the tensor that the model's outputs led to; for MindSpore, which differentiates functions, "
-                "auto_diff(..., loss_fns=...) compares gradients."
-            )
-            raise InputError(msg)
         self._in_backward = True
         try:
-            return loss.backward()
+            return self._taping.backward(loss)
         finally:
             self._in_backward = False
 
@@ -150,7 +157,9 @@ class ProxyModel:
         """Forget what was recorded."""
         if self._keeper is not None:
             self._keeper.close()
-        self._keeper = None
+        if self._tape is not None:
+            self._tape.close()
+        self._keeper = self._tape = None
 
     # Dumps
 
