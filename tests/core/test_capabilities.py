@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import padiff
@@ -43,7 +45,56 @@ def test_without_gradients_the_forward_pass_is_compared_and_a_note_says_so(lose:
     assert [note.text for note in report.notes if "only" in note.text] == [
         "compared forward only: the torch adapter does not offer gradients"
     ]
-    assert padiff.diff(net(), net(1e-3), X).sources[0].candidate.path == "1"
+    assert report.forward_only == "the torch adapter does not offer gradients"
+    assert str(report).startswith("aligned forward only: ")
+    assert report.to_dict()["forward_only"] == report.forward_only
+    asked_for = padiff.diff(net(), net(), X, phase="forward")
+    assert asked_for.forward_only is None
+    assert str(asked_for).startswith("aligned: ")
+    parted = padiff.diff(net(), net(1e-3), X)
+    assert parted.sources[0].candidate.path == "1"
+    assert str(parted).startswith("parted forward only: 1 source ")
+
+
+class Kernel(torch.autograd.Function):
+    """Compute a square, without a backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        msg = "no kernel for this"
+        raise RuntimeError(msg)
+
+
+class Squared(nn.Module):
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 4)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return Kernel.apply(self.fc(x)) * self.factor
+
+
+def test_a_backward_pass_that_is_refused_in_evaluation_is_told_by_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for factor, state in ((1.0, "aligned"), (1.1, "parted")):
+        models = Squared().eval(), Squared(factor).eval()
+        report = padiff.diff(*models, X)
+        assert str(report).startswith(f"{state} forward only: ")
+        assert report.forward_only is not None
+        assert "no kernel for this" in report.forward_only
+        assert padiff.auto_diff(*models, ({"x": torch.from_numpy(X[0])},) * 2) is (state == "aligned")
+        said = capsys.readouterr().out
+        assert "backward steps are not compared: in evaluation mode the torch model Squared ran forward" in said
+        assert "weight.grad is compared" not in said
+    with pytest.raises(padiff.BackwardError, match="no kernel for this"):
+        padiff.diff(*(model.train() for model in models), X)
 
 
 @pytest.mark.parametrize("asked", [{"phase": "backward"}, {"optimizers": (print, print)}], ids=["phase", "optimizers"])

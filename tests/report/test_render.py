@@ -160,8 +160,10 @@ MEASURING = Report(
     (),
     output=Figures(1.0, 2.0, metrics=(Measurement("snr", math.inf, "dB", 40.0, True),)),
 )
+LIMITED = Report((), (), forward_only="the acme adapter does not offer gradients", counts={"equal": 3}, **MODELS)
 EVERY = {
     "measuring": MEASURING,
+    "limited": LIMITED,
     "aligned": ALIGNED,
     "harmless": HARMLESS,
     "parted": PARTED,
@@ -197,6 +199,11 @@ def section(text: str, label: str) -> str:
         (ALONE, "parted: 1 place without counterpart, hence not compared (9 calls compared)"),
         (VICTIMS_ALONE, "parted: 2 values differ, no source was found (11 calls compared)"),
         (EMPTY, "aligned: nothing differs"),
+        (LIMITED, "aligned forward only: 3 calls compared"),
+        (
+            attrs.evolve(ONE, forward_only="it has none"),
+            "parted forward only: 1 source (10 calls compared, 4 parameters, worst output difference 0.0001)",
+        ),
     ],
 )
 def test_the_verdict_is_the_first_line(report: Report, said: str) -> None:
@@ -507,6 +514,8 @@ def test_the_dict_holds_the_report() -> None:
     assert data["sources"][1]["between"] == ["v", "out"]
     assert data["loss"] == [2.3025851, 2.31]
     assert ALIGNED.to_dict()["aligned"] is True
+    assert ALIGNED.to_dict()["forward_only"] is None
+    assert LIMITED.to_dict()["forward_only"] == "the acme adapter does not offer gradients"
 
 
 def test_what_json_has_no_number_for_is_a_string_that_float_reads() -> None:

@@ -49,6 +49,8 @@ class Asked:
     tolerance: Mapping[str, Any] | None = attrs.field()
     seed: int = attrs.field(converter=_plain)
     operations: bool = False
+    forward_only: str | None = None
+    """Why only the forward pass is compared, where more was asked for."""
 
     @phase.validator
     def _known(self, _: Any, value: str) -> None:
@@ -93,6 +95,10 @@ class Asked:
                 "Hint: both models' generators are set to it before each run; seed=0 will do."
             )
             raise InputError(msg)
+
+    def without_backward(self, why: str) -> Asked:
+        """Return what is left where a side has no backward pass."""
+        return attrs.evolve(self, phase="forward", forward_only=why)
 
     @property
     def backward(self) -> bool:

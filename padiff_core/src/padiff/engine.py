@@ -139,7 +139,7 @@ def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list
     if asked.phase == "backward" or asked.optimizers is not None:
         msg = f"the backward pass was asked for, and {lacking}.\nHint: phase='forward', without optimizers."
         raise InputError(msg)
-    return attrs.evolve(asked, phase="forward"), [Note(f"compared forward only: {lacking}")]
+    return asked.without_backward(lacking), [Note(f"compared forward only: {lacking}")]
 
 
 def _check_side(name: str, model: Model) -> None:
@@ -215,8 +215,9 @@ class _Engine:
             training = any(model.modules()[""].training for model in (self.reference, self.candidate))
             if training or self.asked.phase == "backward" or self.asked.optimizers is not None:
                 raise
-            self.outcome.notes.append(Note(f"compared forward only: in evaluation mode {str(error).splitlines()[0]}"))
-            self.asked = attrs.evolve(self.asked, phase="forward")
+            why = f"in evaluation mode {str(error).splitlines()[0]}"
+            self.outcome.notes.append(Note(f"compared forward only: {why}"))
+            self.asked = self.asked.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
             self.outcome.asked, self.outcome.tasks = self.asked, self.tasks
             with temporary_store() as store:
@@ -380,6 +381,7 @@ class _Engine:
             findings=tuple(findings),
             notes=tuple(dict.fromkeys([*notes, *outcome.notes])),
             transfer=outcome.transfer if self.asked.transfer else None,
+            forward_only=self.asked.forward_only,
             counts=dict(outcome.counts),
             output=outcome.output,
             output_within=outcome.output_within,

@@ -139,6 +139,8 @@ class Report:
     """Everything that was judged and is neither equal nor rounding, in execution order, sources among them."""
     notes: tuple[Note, ...] = ()
     transfer: Transfer | None = None
+    forward_only: str | None = None
+    """Why the backward pass was not compared though it was asked for; None where it was, or was not asked for."""
     counts: Mapping[str, int] = attrs.field(factory=dict)
     """How many calls got which verdict, by the worst of their values."""
     output: Figures | None = None
@@ -155,7 +157,10 @@ class Report:
 
     @property
     def aligned(self) -> bool:
-        """Return whether the two compute the same: nothing parts, and nothing that matters is unmatched."""
+        """Return whether the two compute the same: nothing parts, and nothing that matters is unmatched.
+
+        Where `forward_only` says why, that holds for the forward pass alone.
+        """
         return not self.sources and not any(f.verdict in _PARTED for f in self.findings)
 
     @property

@@ -69,7 +69,8 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
     for index, model in enumerate(wanted.proxies):
         if isinstance(model, ProxyModel):
             loss = None if wanted.losses is None else wanted.losses[index]
-            model.dump_run(wanted.inputs[index], loss, backward=wanted.phase != "forward")
+            backward = wanted.phase != "forward" and report.forward_only is None
+            model.dump_run(wanted.inputs[index], loss, backward=backward)
     return passed
 
 

@@ -64,15 +64,18 @@ def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
     yield f"Max output diff is {found.max_abs}" if found else "Max output diff is unknown: nothing in them corresponds"
     yield ""
     phases = {finding.phase for finding in _differences(report)}
+    backward = wanted.phase != "forward" and report.forward_only is None
     if any(is_of_weights(finding) for finding in _differences(report)):
         yield "Differences in weight or grad !!!"
-    elif wanted.phase != "forward":
+    elif backward:
         yield "weight and weight.grad is compared."
     count = sum(number for verdict, number in report.counts.items() if verdict not in _UNCOMPARED)
     if wanted.phase != "backward" and not phases & {Phase.FORWARD, Phase.PARAMETER}:
         yield f"forward {count} steps compared."
-    if wanted.phase != "forward" and not phases:
+    if backward and not phases:
         yield f"backward {count} steps compared."
+    if report.forward_only is not None:
+        yield f"backward steps are not compared: {report.forward_only}"
 
 
 def closing(report: Report, wanted: Wanted, sides: tuple[Model, Model], folder: Path | None) -> Iterator[str]:

@@ -42,7 +42,7 @@ _GAP = Line((), level=0)
 def lay_out(report: Report) -> Iterator[Line]:
     """Yield every line, the verdict first, the sources next."""
     state, _, rest = words.headline(report).partition(":")
-    yield _heading((state, state), (":" + rest, "bold"))
+    yield _heading((state, state.partition(" ")[0]), (":" + rest, "bold"))
     for side in ("reference", "candidate"):
         if getattr(report, side):
             yield _line(side, getattr(report, side))

@@ -24,7 +24,8 @@ def to_dict(report: Report) -> dict[str, Any]:
     A float that is no number is a string: ``NaN``, ``Infinity`` or ``-Infinity``.
     """
     fields = _plain(report)
-    order = dict.fromkeys(["reference", "candidate", "counts", "output", "output_within", "loss", "sources", *fields])
+    first = ["forward_only", "reference", "candidate", "counts", "output", "output_within", "loss", "sources"]
+    order = dict.fromkeys([*first, *fields])
     return {"schema": SCHEMA, "aligned": report.aligned, **{name: fields[name] for name in order}}
 
 

@@ -37,11 +37,12 @@ _UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
 
 
 def headline(report: Report) -> str:
-    """Return the verdict in one sentence."""
+    """Return the verdict in one sentence; it says so where the backward pass was asked for in vain."""
+    limits = "" if report.forward_only is None else " forward only"
     scope = ", ".join(_scope(report))
     if report.aligned:
-        return f"aligned: {scope or 'nothing differs'}"
-    return f"parted: {_parted(report)}" + (f" ({scope})" if scope else "")
+        return f"aligned{limits}: {scope or 'nothing differs'}"
+    return f"parted{limits}: {_parted(report)}" + (f" ({scope})" if scope else "")
 
 
 def _parted(report: Report) -> str:
