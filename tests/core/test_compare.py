@@ -110,6 +110,21 @@ def integer_pairs(draw):
     return arrays
 
 
+def test_what_a_mask_drowns_is_seen():
+    ours = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    theirs = ours * np.float32(1.01)
+    seen = difference(ours, theirs)
+    masks = (np.float32(-1e4), np.float32(-1e9), np.finfo(np.float32).min)
+    for mask in masks:
+        masked = [np.concatenate([array, np.full((4, 3), mask) + 0 * array[:, :3]], 1) for array in (ours, theirs)]
+        assert difference(*masked).rel_l2 == pytest.approx(seen.rel_l2, rel=1e-3)
+        assert difference(*masked).max_abs == pytest.approx(seen.max_abs, rel=1e-3)
+    other = [
+        np.concatenate([array, np.full((4, 3), mask)], 1) for array, mask in ((ours, masks[0]), (theirs, masks[1]))
+    ]
+    assert difference(*other).rel_l2 > 1e4  # another mask is a difference of its own
+
+
 class TestAgainstTheNaive:
     @settings(max_examples=400, deadline=None)
     @given(float_pairs())

@@ -62,7 +62,8 @@ class _Flow:
                 ours.remove(mine)
                 theirs.remove(yours)
                 found.append(self._paired(mine, yours))
-                self.tie(found[-1])
+                if _is_like(mine, yours):
+                    self.tie(found[-1])
         return found
 
     def _is_alone(self, mine: Call, theirs: Sequence[Call], belongs: Callable[[_Flow, Call, Call], bool]) -> bool:
@@ -70,25 +71,17 @@ class _Flow:
 
     def gives_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name gave the same in the free runs."""
-        a, b = mine.outputs, yours.outputs
-        return _is_like(mine, yours) and len(a) == len(b) > 0 and all(map(self._is_same, a, b))
+        fits = _is_like(mine, yours) and _fit(mine, yours)
+        return fits and all(map(self._is_same, mine.outputs, yours.outputs))
 
     def takes_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take the same tensors, in whatever order."""
         return _is_like(mine, yours) and self.takes_only_the_same(mine, yours)
 
     def takes_only_the_same(self, mine: Call, yours: Call) -> bool:
-        """Return whether two operations take the same tensors, and give tensors of the same shapes."""
-        number = len(mine.inputs)
-        return number == len(yours.inputs) == len(self._operands(mine, yours)) > 0 and _fit(mine, yours)
-
-    def takes_some_of_the_same(self, mine: Call, yours: Call) -> bool:
-        """Return whether two operations of one name take one tensor at least that is the same."""
-        number = len(mine.inputs)
-        return _is_like(mine, yours) and number == len(yours.inputs) and _fit(mine, yours) and self._shares(mine, yours)
-
-    def _shares(self, mine: Call, yours: Call) -> bool:
-        return len(self._operands(mine, yours)) > 0
+        """Return whether two calls, one an operation at least, take the same tensors and give such of equal shapes."""
+        either = mine.module.operation or yours.module.operation
+        return either and _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
 
     def _is_same(self, a: Leaf, b: Leaf) -> bool:
         if a.shape != b.shape:
@@ -132,7 +125,6 @@ class _Flow:
 _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
     (_Flow.gives_the_same, False),
     (_Flow.takes_the_same, False),
-    (_Flow.takes_some_of_the_same, True),
     (_Flow.takes_only_the_same, True),
 )
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
@@ -152,9 +144,9 @@ def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Ca
 def _is_like(mine: Call, yours: Call) -> bool:
     """Return whether two calls are of one operation by name, or a module and an operation of one kind."""
     a, b = mine.module, yours.module
-    if a.kind is not None and a.kind == b.kind:
+    if a.operation and b.operation and _name(mine) == _name(yours):
         return True
-    return a.operation and b.operation and _name(mine) == _name(yours)
+    return (a.operation or b.operation) and a.kind is not None and a.kind == b.kind
 
 
 def _name(call: Call) -> str:
@@ -162,4 +154,6 @@ def _name(call: Call) -> str:
 
 
 def _fit(mine: Call, yours: Call) -> bool:
-    return [leaf.shape for leaf in mine.outputs] == [leaf.shape for leaf in yours.outputs]
+    """Return whether two calls take tensors of the same shapes, in whatever order, and give such."""
+    a, b = ([[leaf.shape for leaf in one] for one in (call.inputs, call.outputs)] for call in (mine, yours))
+    return sorted(a[0]) == sorted(b[0]) != [] and a[1] == b[1] != []

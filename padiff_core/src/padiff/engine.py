@@ -245,6 +245,9 @@ class _Engine:
                 copy_parameters(self.pairing)
                 free, alignment = self._aligned(trace, self._run_candidate(store), matches, store)
                 judged = self._judged(trace, free, alignment)
+        if self.asked.operations:
+            # The modules are matched beyond doubt by now.
+            judged = self._judged(trace, free, with_operations(judged.judge.alignment, trace, free))
         self.outcome.gather(step, self.pairing, trace, free, judged)
         if self.asked.optimizers is not None and self.asked.backward:
             updates = step_both(
@@ -335,7 +338,7 @@ class _Engine:
             self.outcome.notes.append(Note(text))
             free = self._run_candidate(store)
             alignment = align(trace, free, matches, self.resolved.pairs)
-        return free, with_operations(alignment, trace, free) if self.asked.operations else alignment
+        return free, alignment
 
     def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
         adapters = self.reference.adapter, self.candidate.adapter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import attrs
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,6 +19,11 @@ __all__ = ["close", "difference", "metrics", "sample"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
+_DROWNING = 1e3
+"""Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
+_AGREEING = 1e-6
+"""Relative error of such a number that is rounding."""
+Array = NDArray[Any]
 
 
 def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
@@ -26,7 +32,8 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     Equal bits end it; then one pass in the arrays' own precision, squares summed by chunk in float32 (float64
     for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, `metrics`
     decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
-    non-numeric arrays.
+    non-numeric arrays. What a mask drowns on both sides alike (large negative numbers that agree) is left out of
+    ``rel_l2``, ``max_abs`` and ``scale``.
     """
     ref, cand = np.asarray(reference), np.asarray(candidate)
     work = work_dtype(ref, cand)
@@ -43,11 +50,12 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     if sums is not None:
         peak, error, size = sums
         scale = size / math.sqrt(ref.size)
-        return Difference(
+        found = Difference(
             equal=peak == 0.0, rel_l2=error / size, max_abs=peak, scale=scale, nan_mismatch=False, **figures
         )
+        return _unmasked(ref, cand, found)
     full = metrics(ref, cand)
-    return Difference(
+    found = Difference(
         equal=full.max_abs == 0.0,
         rel_l2=full.rel_l2,
         max_abs=full.max_abs,
@@ -55,6 +63,23 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
         nan_mismatch=full.mismatched > 0,
         **figures,
     )
+    return _unmasked(ref, cand, found)
+
+
+def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
+    """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost."""
+    if found.equal or found.nan_mismatch or not found.scale > _DROWNING or is_exact(ref, cand):
+        return found
+    if ref.dtype.kind == "c" or cand.dtype.kind == "c":
+        return found
+    with np.errstate(all="ignore"):
+        masked = (ref <= -_DROWNING) & (np.abs(cand - ref) <= _AGREEING * np.abs(ref))
+    if not masked.any() or masked.all():
+        return found
+    rest = difference(ref[~masked], cand[~masked])
+    if rest.equal or not rest.scale * _DROWNING < found.scale:
+        return found
+    return attrs.evolve(found, rel_l2=rest.rel_l2, max_abs=rest.max_abs, scale=rest.scale)
 
 
 def metrics(reference: ArrayLike, candidate: ArrayLike, *, atol: float = 0.0, rtol: float = 0.0) -> Metrics:
