@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from padiff.align import BY_PLACE, Alignment, Pair, pair_leaves
+from padiff.align import BY_PLACE, Alignment, Pair
 from padiff.explain import plain_values
 from padiff.trace import Call, Leaf, Trace
 
@@ -69,19 +69,23 @@ class _Flow:
     def _is_alone(self, mine: Call, theirs: Sequence[Call], belongs: Callable[[_Flow, Call, Call], bool]) -> bool:
         return sum(belongs(self, mine, yours) for yours in theirs) == 1
 
-    def gives_the_same(self, mine: Call, yours: Call) -> bool:
-        """Return whether two operations of one name gave the same in the free runs."""
-        fits = _is_like(mine, yours) and _fit(mine, yours)
-        return fits and all(map(self._is_same, mine.outputs, yours.outputs))
+    def does_the_same(self, mine: Call, yours: Call) -> bool:
+        """Return whether two operations of one name take the same tensors, and gave the same in the free runs."""
+        return self.is_the_same(mine, yours) and self._gives_the_same(mine, yours)
 
-    def takes_the_same(self, mine: Call, yours: Call) -> bool:
+    def is_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take the same tensors, in whatever order."""
-        return _is_like(mine, yours) and self.takes_only_the_same(mine, yours)
+        return _is_like(mine, yours) and self._takes_the_same(mine, yours)
 
-    def takes_only_the_same(self, mine: Call, yours: Call) -> bool:
-        """Return whether two calls, one an operation at least, take the same tensors and give such of equal shapes."""
-        either = mine.module.operation or yours.module.operation
-        return either and _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
+    def stands_in_its_place(self, mine: Call, yours: Call) -> bool:
+        """Return whether two other operations take the same tensors: another activation, a sum for a product."""
+        return _may_stand_for(mine, yours) and self._takes_the_same(mine, yours)
+
+    def _takes_the_same(self, mine: Call, yours: Call) -> bool:
+        return _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
+
+    def _gives_the_same(self, mine: Call, yours: Call) -> bool:
+        return all(map(self._is_same, mine.outputs, yours.outputs))
 
     def _is_same(self, a: Leaf, b: Leaf) -> bool:
         if a.shape != b.shape:
@@ -100,32 +104,26 @@ class _Flow:
         for i, leaf in enumerate(mine.inputs):
             same = [j for j in free if self._is_same(leaf, yours.inputs[j])]
             if same:
-                best = min(same, key=lambda j: ((leaf.token, yours.inputs[j].token) not in self._ties, abs(i - j)))
+                ranks = {j: ((leaf.token, yours.inputs[j].token) not in self._ties, abs(i - j)) for j in same}
+                best = min(same, key=ranks.__getitem__)
                 found.append((i, best))
                 free.remove(best)
         return found
 
-    def _likeness(self, mine: Call, yours: Call) -> tuple[int, bool, bool]:
-        same_result = bool(mine.outputs) and self.gives_the_same(mine, yours)
-        return len(self._operands(mine, yours)), plain_values(mine) == plain_values(yours), same_result
+    def _likeness(self, mine: Call, yours: Call) -> tuple[bool, bool]:
+        return plain_values(mine) == plain_values(yours), self._gives_the_same(mine, yours)
 
     def _paired(self, mine: Call, yours: Call) -> Pair:
         """Return a pair whose inputs are tied where they are the same tensor, whichever comes first."""
         pair = Pair(mine, yours, BY_PLACE)
-        operands = self._operands(mine, yours)
-        ours, theirs = (
-            [one for one in range(len(call.inputs)) if one not in {pair[side] for pair in operands}]
-            for side, call in enumerate((mine, yours))
-        )
-        rest = pair_leaves([mine.inputs[i] for i in ours], [yours.inputs[j] for j in theirs])
-        pair.inputs = tuple(sorted([*operands, *((ours[a], theirs[b]) for a, b in rest)]))
+        pair.inputs = tuple(self._operands(mine, yours))
         return pair
 
 
 _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
-    (_Flow.gives_the_same, False),
-    (_Flow.takes_the_same, False),
-    (_Flow.takes_only_the_same, True),
+    (_Flow.does_the_same, False),
+    (_Flow.is_the_same, False),
+    (_Flow.stands_in_its_place, True),
 )
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
 
@@ -149,11 +147,20 @@ def _is_like(mine: Call, yours: Call) -> bool:
     return (a.operation or b.operation) and a.kind is not None and a.kind == b.kind
 
 
+def _may_stand_for(mine: Call, yours: Call) -> bool:
+    """Return whether one of two calls, one an operation at least, may have been written for the other.
+
+    What is computed of one tensor alone may be a first step of many (a scale, a cast), but for known functions.
+    """
+    a, b = mine.module, yours.module
+    return (a.operation or b.operation) and ((a.kind is not None and b.kind is not None) or len(mine.inputs) > 1)
+
+
 def _name(call: Call) -> str:
     return call.path.rpartition(".")[2]
 
 
 def _fit(mine: Call, yours: Call) -> bool:
     """Return whether two calls take tensors of the same shapes, in whatever order, and give such."""
-    a, b = ([[leaf.shape for leaf in one] for one in (call.inputs, call.outputs)] for call in (mine, yours))
+    a, b = ([[leaf.shape for leaf in leaves] for leaves in (call.inputs, call.outputs)] for call in (mine, yours))
     return sorted(a[0]) == sorted(b[0]) != [] and a[1] == b[1] != []
