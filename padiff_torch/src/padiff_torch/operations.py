@@ -37,7 +37,8 @@ class _Mode(TorchFunctionMode):
         self._hear = hear
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(function, "__name__", "__get__") in _UNHEARD:
+        # Within vmap and its like tensors have no values of their own.
+        if getattr(function, "__name__", "__get__") in _UNHEARD or torch._C._functorch.peek_interpreter_stack():
             return function(*args, **(kwargs or {}))
         return self._hear(function, _name(function), args, kwargs or {})
 
