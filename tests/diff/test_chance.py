@@ -177,3 +177,41 @@ def test_the_users_own_tolerance_does_not_hide_a_dropout_on_one_side() -> None:
     ], report
     sides = TorchWith(torch.nn.Dropout(0.5)), PaddleWith(paddle.nn.Dropout(0.5))
     assert padiff.diff(*sides, (X,), tolerance=rule).aligned
+
+
+class TorchGate(torch.nn.Module):
+    """Drop what a gate lets through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = torch.nn.Linear(3, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        gate = torch.softmax(x.reshape(5, 2, 4), -1)
+        return self.last(self.drop(x * gate.reshape(5, 8)))
+
+
+class PaddleGate(paddle.nn.Layer):
+    """Have a dropout at another place, which drops nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate_drop, self.last = paddle.nn.Linear(3, 8), paddle.nn.Dropout(0.0), paddle.nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        gate = self.gate_drop(paddle.nn.functional.softmax(x.reshape([5, 2, 4]), -1))
+        return self.last(x * gate.reshape([5, 8]))
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["reference", "candidate"])
+def test_a_dropout_is_not_taken_for_one_of_another_shape(ours: bool) -> None:
+    sides = (TorchGate(), PaddleGate()) if ours else (PaddleGate(), TorchGate())
+    report = padiff.diff(*sides, (X,))
+    assert [found.between and found.between[1] for found in report.sources] == ["last"], report
+    assert "'drop' (Dropout, p=0.3) in the" in (report.sources[0].cause or ""), report
+    for model in sides:
+        model.eval()
+    report = padiff.diff(*sides, (X,))
+    assert report.aligned, report

@@ -11,6 +11,7 @@ Operations are matched afterwards: see `padiff.dataflow`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Module
+from padiff.layers import CATALOGUE
 from padiff.names import similarity
 from padiff.trace import Call, Leaf, Trace
 from padiff.weights import UnitMatch, align_sequences, forward_run
@@ -444,11 +446,23 @@ def _only_ones(ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[C
 
 def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
     if not {leaf.shape for leaf in a.outputs} & {leaf.shape for leaf in b.outputs}:
-        return a.module.kind is not None and a.module.kind == b.module.kind
+        return a.module.kind is not None and a.module.kind == b.module.kind and not _elsewhere(a, b, alone=alone)
     if a.module.kind == b.module.kind:
         return a.module.kind is not None or _last(a) == _last(b) or alone
     same_place = _last(a) == _last(b) and not _last(a).isdigit()
     return same_place or (alone and not a.children and not b.children)
+
+
+def _elsewhere(a: Call, b: Call, *, alone: bool) -> bool:
+    """Return whether two calls that keep shapes, and have none in common, stand at other places.
+
+    An activation tells by its size, and is tied all the same if it is alone: a fault may lie before it. A dropout may
+    be one of many, and its values say nothing.
+    """
+    if not all({leaf.shape for leaf in call.inputs[:1]} == {leaf.shape for leaf in call.outputs} for call in (a, b)):
+        return False
+    sizes = {math.prod(call.outputs[0].shape) for call in (a, b)}
+    return CATALOGUE[a.module.kind or ""].stochastic or (not alone and len(sizes) == 2)
 
 
 def _last(call: Call) -> str:
