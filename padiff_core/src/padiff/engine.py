@@ -24,10 +24,9 @@ from padiff.facing import turns
 from padiff.findings import place_of
 from padiff.forced import force
 from padiff.inputs import arguments, narrowed
-from padiff.isolation import served, wrapped
+from padiff.isolation import operating, served, wrapped
 from padiff.judge import Judge, measuring
 from padiff.mapping import LayerMap, Resolved, resolve
-from padiff.operations import operating
 from padiff.outcome import Outcome
 from padiff.pairing import (
     Pairing,

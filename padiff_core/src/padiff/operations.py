@@ -19,7 +19,7 @@ from padiff.operators import VIEWS, computes, is_in_place, short_name
 from padiff.origin import Origin, origin_of
 from padiff.tree import leaves
 
-__all__ = ["Operation", "operating"]
+__all__ = ["OperatingAdapter", "Operation", "operating"]
 
 
 class Operation(Module):
@@ -60,10 +60,10 @@ class Operation(Module):
 
 def operating(model: Model) -> Model:
     """Return a model of which its operations are heard too. Raises `NotOffered` where its adapter cannot."""
-    return _OperatingModel(model, _OperatingAdapter(model.adapter))
+    return OperatingAdapter(model.adapter).model(model)
 
 
-class _OperatingAdapter(DelegatingAdapter):
+class OperatingAdapter(DelegatingAdapter):
     """Be an adapter whose models tell of their operations; it knows each of them again."""
 
     def __init__(self, inner: Adapter) -> None:
@@ -72,7 +72,12 @@ class _OperatingAdapter(DelegatingAdapter):
         self._users: dict[Any, bool] = {}
 
     def wrap(self, model: Any) -> Model:
-        return _OperatingModel(self.inner.wrap(model), self)
+        """Wrap a native model."""
+        return self.model(self.inner.wrap(model))
+
+    def model(self, model: Model) -> Model:
+        """Return a model of the inner adapter's that tells of its operations too."""
+        return _OperatingModel(model, self)
 
     def operation(self, parent: Module, name: str, function: Callable[..., Any], *, in_place: bool) -> Operation:
         """Return the operation that a function is in the code of a module: the same one in every run."""
@@ -97,7 +102,7 @@ class _OperatingAdapter(DelegatingAdapter):
 class _OperatingModel(DelegatingModel):
     """Be a model that tells of its operations too."""
 
-    adapter: _OperatingAdapter
+    adapter: OperatingAdapter
 
     def attach(self, listener: Listener) -> Hook:
         """Report the calls of modules, and of operations in their code."""
@@ -114,7 +119,7 @@ class _OperatingModel(DelegatingModel):
 class _Hearer(Listener):
     """Pass on the calls of modules, and turn those of functions in a module's own code into calls of operations."""
 
-    def __init__(self, listener: Listener, adapter: _OperatingAdapter) -> None:
+    def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
         self._listener = listener
         self._adapter = adapter
         self._open: list[Module] = []

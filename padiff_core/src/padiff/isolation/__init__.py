@@ -5,6 +5,6 @@ everything on to the process in which the model and its real adapter are. So the
 Values go through shared memory; requests and callbacks over a socket, one side at work while the other waits.
 """
 
-from padiff.isolation._remote import Remote, remote, served, wrapped
+from padiff.isolation._remote import Remote, operating, remote, served, wrapped
 
-__all__ = ["Remote", "remote", "served", "wrapped"]
+__all__ = ["Remote", "operating", "remote", "served", "wrapped"]

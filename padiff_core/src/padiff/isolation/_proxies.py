@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -199,6 +200,42 @@ class RemoteModule(Module):
         return any(name in (known, known.rpartition(".")[2]) for known in self._about["classes"])
 
 
+class RemoteOperation(Module):
+    """Be a function that a remote model's own code calls."""
+
+    operation = True
+
+    def __init__(self, native: StandIn, path: str, name: str, kind: str | None, memory: str, forward: Any) -> None:
+        super().__init__(path, native, Rule(kind) if kind else None)
+        self.mode = False
+        self.memory = memory
+        self._name = name
+        self._forward = _forward(*forward)
+
+    @property
+    def class_name(self) -> str:
+        """Return the function's full name."""
+        return self._name
+
+    @property
+    def training(self) -> bool:
+        """Return whether the module whose code calls it is in training mode."""
+        return self.mode
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Return a function with the name and the signature of the real one; it cannot be called."""
+        return self._forward
+
+    @property
+    def definition(self) -> None:
+        """Return None: the line of an operation is where it is called."""
+        return
+
+
+_RemoteNode = RemoteModule | RemoteOperation
+
+
 def _rule(path: str, about: Mapping[str, Any], readings: Readings) -> Rule:
     """Return a rule whose settings and units come from the worker."""
 
@@ -284,10 +321,12 @@ class RemoteModel(Model):
     def attach(self, listener: Listener) -> Hook:
         """Report every module's calls; of a call that ends only the output is told."""
         session = self._session
-        modules = {module.native._number: module for module in self.modules().values()}
+        modules: dict[int, _RemoteNode] = {module.native._number: module for module in self.modules().values()}
         session.running.clear()
 
-        def enter(number: int, mode: bool, frames: Any, given: list[Any], named: dict[str, Any]) -> Any:
+        def enter(number: int, mode: bool, frames: Any, given: list[Any], named: dict[str, Any], operation: Any) -> Any:
+            if operation is not None:
+                modules[number] = RemoteOperation(session.object(operation[0]), *operation[1:])
             module = modules[number]
             module.mode = mode
             session.running.append(module.path)
@@ -302,8 +341,14 @@ class RemoteModel(Model):
 
         numbers = session.callback(enter), session.callback(leave)
         session.wants = None if listener.wants is None else referred(listener.wants, "function")
-        session.request("attach", self._there, *numbers, session.wants)
+        session.request("attach", self._there, *numbers, session.wants, self.adapter.operations)
         return _hook(session, *numbers)
+
+    def operating(self) -> RemoteModel:
+        """Return the same model, of which its operations are heard too."""
+        adapter = copy.copy(self.adapter)
+        adapter.operations = True
+        return adapter.wrap(self.native)
 
     def run(
         self,
@@ -356,6 +401,8 @@ class RemoteAdapter(Adapter):
     """Be the adapter of a worker, here."""
 
     table: Mapping[str, Rule] = {}
+    operations = False
+    """Whether the models that it wraps tell of their operations too."""
 
     def __init__(self, session: Session, about: Mapping[str, Any]) -> None:
         self.session = session

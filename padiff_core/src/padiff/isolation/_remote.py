@@ -12,16 +12,17 @@ from typing import Any
 
 import attrs
 
+from padiff import operations
 from padiff.adapter import Model
 from padiff.errors import InputError, PadiffError, WorkerError
 from padiff.isolation._greeting import check
 from padiff.isolation._process import Process, interpreter
-from padiff.isolation._proxies import RemoteAdapter
+from padiff.isolation._proxies import RemoteAdapter, RemoteModel
 from padiff.isolation._session import Session
 from padiff.isolation._standin import StandIn
 from padiff.plugins import adapter_for
 
-__all__ = ["Remote", "remote", "served", "wrapped"]
+__all__ = ["Remote", "operating", "remote", "served", "wrapped"]
 
 PathLike = str | os.PathLike[str]
 
@@ -255,3 +256,16 @@ def _importable(cwd: str | None) -> list[str]:
             break
         found.append(os.path.abspath(entry))
     return list(dict.fromkeys(found))
+
+
+def operating(model: Model) -> Model:
+    """Return a model, a native or a remote one, of which its operations are heard too.
+
+    Raises `InputError` where its adapter does not offer that.
+    """
+    adapter = model.adapter
+    if "operations" not in adapter.capabilities:
+        msg = f"operations were to be compared, and the {adapter.name} adapter does not offer that.\n"
+        msg += "Hint: leave operations=True out; modules are compared as ever."
+        raise InputError(msg)
+    return model.operating() if isinstance(model, RemoteModel) else operations.operating(model)

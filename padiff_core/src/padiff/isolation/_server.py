@@ -20,6 +20,7 @@ from padiff.isolation._channel import Channel
 from padiff.isolation._shown import Shown, plain, shown
 from padiff.isolation._sight import Sight
 from padiff.layers import Setting, Unit
+from padiff.operations import OperatingAdapter
 from padiff.origin import Stack
 from padiff.spec import load
 from padiff.tree import map_leaves
@@ -40,6 +41,7 @@ class Server:
         self._pins = sight.pins
         self._adapter: Adapter = sight.adapter
         self._native = native
+        self._operating = OperatingAdapter(sight.adapter)
         self._hooks: dict[int, Hook] = {}
 
     # The adapter --------------------------------------------------------------------------------------------
@@ -202,11 +204,15 @@ class Server:
 
     # Running ------------------------------------------------------------------------------------------------
 
-    def attach(self, model: Model, enter: int, leave: int, wants: str | None) -> None:
-        """Tell the parent of every call, by two callbacks, with what it wants to read of every new tensor."""
+    def attach(self, model: Model, enter: int, leave: int, wants: str | None, operations: bool) -> None:
+        """Tell the parent of every call, by two callbacks, with what it wants to read of every new tensor.
+
+        With ``operations`` those of the model's own code are calls too.
+        """
         self._sight.forget()
         self._sight.wants = None if wants is None else load(wants)
-        self._hooks[enter] = model.attach(_Forwarder(self._channel, self._sight, enter, leave))
+        heard = self._operating.model(model) if operations else model
+        self._hooks[enter] = heard.attach(_Forwarder(self._channel, self._sight, enter, leave))
 
     def run(self, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], differentiate: int | None) -> Any:
         """Run a model; backward from what the parent says, if it wants that. Return what the parent has not seen yet.
@@ -285,12 +291,21 @@ class _Forwarder(Listener):
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         """Tell of a call that begins."""
         frames = [(f.file, f.line, f.function, f.start, f.library) for f in self._stack.frames()]
-        given = [self._sight.value(value, lasting=True) for value in args]
-        named = {name: self._sight.value(value, lasting=True) for name, value in kwargs.items()}
+        described = partial(self._sight.value, lasting=True, by_value=module.operation)
+        given = [described(value) for value in args]
+        named = {name: described(value) for name, value in kwargs.items()}
+        operation = self._operation(module) if module.operation else None
         number = self._sight.pins.number(module.native)
         found: tuple[Any, Any] | None
-        found = self._sight.told(self._channel, self._callbacks[0], number, module.training, frames, given, named)
+        found = self._sight.told(
+            self._channel, self._callbacks[0], number, module.training, frames, given, named, operation
+        )
         return found
+
+    def _operation(self, module: Module) -> tuple[Any, ...]:
+        """Describe an operation: no list of the model's modules holds it."""
+        native, kind = self._sight.object(module.native), module.kind
+        return native, module.path, module.class_name, kind, module.memory, _signature(module.forward)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Tell of a call that ended."""

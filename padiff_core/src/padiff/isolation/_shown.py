@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PLAIN", "Shown", "plain", "shown"]
+__all__ = ["PLAIN", "Shown", "is_plain", "plain", "shown"]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 """What travels by value."""
@@ -29,6 +29,13 @@ class Shown:
     def __hash__(self) -> int:
         """Return the hash of the text."""
         return hash(self._text)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is plain data, or a range, a tuple or a list of nothing else."""
+    if type(value) is slice:
+        return all(map(is_plain, (value.start, value.stop, value.step)))
+    return type(value) in PLAIN or (type(value) in (tuple, list) and all(map(is_plain, value)))
 
 
 def plain(value: Any) -> Any:

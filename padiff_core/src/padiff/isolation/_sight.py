@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter
 from padiff.isolation._channel import Channel
 from padiff.isolation._pins import Pins
-from padiff.isolation._shown import PLAIN
+from padiff.isolation._shown import PLAIN, is_plain
 from padiff.isolation._wire import INLINE
 from padiff.trace import Slot
 from padiff.tree import leaves, map_leaves
@@ -61,11 +61,17 @@ class Sight:
         finally:
             self.read = None
 
-    def value(self, value: Any, *, lasting: bool = False, eager: bool = True) -> tuple[Any, ...]:
-        """Describe any value; ``lasting`` keeps of a container only its shape, for the parent to fill again."""
+    def value(
+        self, value: Any, *, lasting: bool = False, eager: bool = True, by_value: bool = False
+    ) -> tuple[Any, ...]:
+        """Describe any value.
+
+        ``lasting`` keeps of a container only its shape, for the parent to fill again; ``by_value`` sends ranges,
+        tuples and lists of plain data as they are, and not as objects that stay here.
+        """
         if self.adapter.is_tensor(value):
             return "tensor", self.tensor(value, eager=eager)
-        if type(value) in PLAIN:
+        if type(value) in PLAIN or (by_value and is_plain(value)):
             return "plain", value
         found = list(leaves(value, self.adapter.is_tensor))
         if not found:
