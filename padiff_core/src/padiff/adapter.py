@@ -298,7 +298,7 @@ class Parameter(ABC):
 class Module(ABC):
     """Wrap one node of a model's tree."""
 
-    operation: ClassVar[bool] = False
+    operation: bool = False
     """Whether it is no module of the model, but a function that a module's own code calls."""
     memory: str = "own"
     """Where what it gives lies: in memory of its ``own``, or in that of its input, as a ``view`` or the ``same``."""

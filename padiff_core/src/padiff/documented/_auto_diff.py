@@ -13,6 +13,7 @@ from padiff.documented._log import FOLDERS, write
 from padiff.documented._proxy import ProxyModel
 from padiff.documented._say import say
 from padiff.documented._struct import struct
+from padiff.documented._switch import api_check
 from padiff.engine import diff
 from padiff.isolation import wrapped
 from padiff.render import to_text
@@ -57,6 +58,7 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
         transfer=wanted.transfer,
         mapping=wanted.mapping,
         tolerance=wanted.tolerance,
+        operations=api_check(),
     )
     passed = _passed(report, wanted)
     say(*outcome(report, wanted))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from padiff.align import Alignment, Pair, align
 from padiff.compare import close, difference
+from padiff.dataflow import with_operations
 from padiff.documented._folders import pairs_below
 from padiff.documented._log import write
 from padiff.documented._say import say
@@ -127,7 +128,7 @@ def _same_run(first: Path, second: Path, rule: Rule, phases: Sequence[str]) -> b
     fixed = _mapped(ours, theirs)
     for mine, yours in zip(ours.traces, theirs.traces, strict=True):
         matches = match_units(execution_order(ours.units, mine), execution_order(theirs.units, yours), fixed)
-        alignment = align(mine, yours, matches, fixed)
+        alignment = with_operations(align(mine, yours, matches, fixed), mine, yours)
         for phase in phases:
             apart = _first_apart(alignment, ours, theirs, (mine, yours), phase, rule)
             if apart is not None:

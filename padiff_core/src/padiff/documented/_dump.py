@@ -100,6 +100,7 @@ def _node(call: Call, items: Mapping[int, Mapping[str, Item]], save: Saver) -> l
         "route": call.path,
         "type": call.module.class_name,
         "kind": call.module.kind,
+        "operation": call.module.operation,
         "training": call.training,
         "inputs": [_leaf_of(leaf) for leaf in call.inputs],
         "fwd_outputs": [{**_leaf_of(leaf), "path": save(array)} for leaf, array in forward.named()],

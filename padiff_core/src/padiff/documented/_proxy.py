@@ -15,8 +15,10 @@ from padiff.documented._folders import claim, put_aside, rank
 from padiff.documented._listed import Listed
 from padiff.documented._run import Keeper, RunReport
 from padiff.documented._say import say
+from padiff.documented._switch import api_check
 from padiff.errors import InputError
 from padiff.inputs import arguments
+from padiff.isolation import operating
 from padiff.mapping import LayerMap
 from padiff.plugins import adapter_for, transfers
 from padiff.record import Task, record
@@ -32,7 +34,8 @@ _OPAQUE = ("attention", "lstm", "gru", "rnn")
 def create_model(model: Any, name: str | None = None, dump_freq: int = 1) -> ProxyModel:
     """Wrap a model of any framework; ``name`` is its folder's, its class's unless given.
 
-    Every ``dump_freq``-th step is recorded, the first one first. Raises `UnknownModel` where no adapter knows it.
+    Every ``dump_freq``-th step is recorded, the first one first; with ``PADIFF_API_CHECK=ON`` in the environment the
+    operations of the model's own code are recorded too. Raises `UnknownModel` where no adapter knows it.
     """
     if isinstance(model, ProxyModel):
         return model
@@ -78,7 +81,8 @@ class ProxyModel:
         if not isinstance(dump_freq, int) or dump_freq < 1:
             msg = f"dump_freq is {dump_freq!r}; expected a whole number from 1.\nHint: 1 records every step."
             raise InputError(msg)
-        self._wrapped: Model = adapter_for(model).wrap(model)
+        wrapped: Model = adapter_for(model).wrap(model)
+        self._wrapped = operating(wrapped) if api_check() else wrapped
         self._listed = Listed(self._wrapped)
         self._keeper: Keeper | None = None
         self._tape: Tape | None = None

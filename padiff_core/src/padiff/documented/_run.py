@@ -55,7 +55,7 @@ class RunReport:
     @property
     def calls(self) -> list[Call]:
         """Return the recorded calls, in execution order."""
-        return [call for call in self.trace.calls if call.path in self._recorded]
+        return [call for call in self.trace.calls if _home(call).path in self._recorded]
 
     @property
     def items(self) -> list[Item]:
@@ -68,7 +68,7 @@ class RunReport:
                 step,
                 call.module.native,
                 call.module.class_name.rpartition(".")[2],
-                self._numbers[call.path],
+                self._numbers[_home(call).path],
                 call,
                 self.trace,
             )
@@ -98,14 +98,14 @@ class Keeper(Recorder):
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Wait for the gradients of the inputs."""
-        if call.path in self.recorded:
+        if _home(call).path in self.recorded:
             for leaf, tensor in zip(call.inputs, tensors, strict=True):
                 self._await(leaf, tensor)
         return {}
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Keep the outputs."""
-        if call.path in self.recorded:
+        if _home(call).path in self.recorded:
             for leaf, tensor in zip(call.outputs, tensors, strict=True):
                 if leaf.token not in self.trace.values:
                     self.trace.values[leaf.token] = self.trace.store.put(tensor.numpy())
@@ -121,3 +121,8 @@ class Keeper(Recorder):
             trace.gradients[token] = trace.store.put(gradient.numpy())
 
         self.hooks.add(tensor.on_gradient(keep).close)
+
+
+def _home(call: Call) -> Call:
+    """Return the call of the module that a list may name: of an operation, the one in whose code it is."""
+    return call if call.parent is None or not call.module.operation else call.parent

@@ -27,8 +27,9 @@ Array = NDArray[Any]
 class StoredModule(Module):
     """Stand for a module of which a dump tells."""
 
-    def __init__(self, path: str, class_name: str, kind: str | None) -> None:
+    def __init__(self, path: str, class_name: str, kind: str | None, *, operation: bool = False) -> None:
         super().__init__(path, self, None)
+        self.operation = operation
         self._class_name, self._kind = class_name, kind
 
     @property
@@ -173,7 +174,7 @@ def _trace(root: Mapping[str, Any], folder: Path, modules: dict[str, StoredModul
 
     def add(node: Mapping[str, Any], parent: Call | None) -> None:
         path = node["route"]
-        module = modules.setdefault(path, StoredModule(path, node["type"], node["kind"]))
+        module = modules.setdefault(path, StoredModule(path, node["type"], node["kind"], operation=node["operation"]))
         ordinal = ordinals.get(path, 0)
         ordinals[path] = ordinal + 1
         frames = tuple(map(_frame, node["stack"]))
