@@ -30,9 +30,10 @@ __all__ = [
     "recomputing",
     "recording",
     "records",
-    "releasing",
     "source_of",
 ]
+
+_BY_INPUT = mindspore.ops.GradOperation(get_all=True)
 
 
 def differentiable(native: Any) -> bool:
@@ -93,20 +94,31 @@ def _flags() -> Iterator[None]:
         executor.set_enable_grad(enabled)
 
 
-@contextmanager
-def releasing() -> Iterator[None]:
-    """Let go on leaving of the graphs that were recorded within, unless they are part of one that is not yet ended.
+class _Graph:
+    """Be one graph of MindSpore's, in which everything is recorded from its making to `end`.
 
-    MindSpore keeps each until ``value_and_grad`` has run it, which here is never called. Small as they are, they would
-    lie between the values of a run once those are freed: glibc could not give that memory to larger values again.
+    MindSpore keeps a graph until ``value_and_grad`` has run it: small as it is, it would lie between the values of a
+    run once those are freed, and glibc could not give that memory to larger values again. ``clear_res``, which drops
+    it too, forgets the handles of all hooks: those on parameters could never be removed. So each is run, through an
+    input and an output of its own.
     """
-    outermost = not executor.grad_flag()
-    try:
-        yield
-    finally:
-        if outermost:
+
+    def __init__(self) -> None:
+        self._outermost = not executor.grad_flag()
+        self._input = mindspore.Tensor(np.zeros((), np.float32))
+        with _flags():
+            executor.set_grad_flag(True)
+            executor.set_enable_grad(True)
+            executor.new_graph(_Graph.end, self._input)
+            self._output = self._input * 1
+
+    def end(self) -> None:
+        """Record no more, and let go of it, unless it is part of one that is not yet ended."""
+        executor.end_graph(_Graph.end, self._output, self._input)
+        if self._outermost:
             with _flags():
-                executor.clear_res()
+                executor.set_enable_grad(True)
+                executor.grad(_Graph.end, _BY_INPUT, None, None, False, self._input)
 
 
 class _Script:
@@ -120,8 +132,7 @@ class _Script:
         """Record what runs from here on, until `end`; what ran in between may have stopped it."""
         if not self._owners:
             self._before = executor.grad_flag()
-            executor.set_grad_flag(True)
-            executor.new_graph(_Script.begin)
+            self._graph = _Graph()
         executor.set_grad_flag(True)
         self._owners.add(owner)
 
@@ -129,8 +140,7 @@ class _Script:
         """Record no more for this owner; harmless where it has not begun."""
         if self._owners == {owner}:
             executor.set_grad_flag(self._before)
-            with releasing():
-                executor.end_graph(_Script.begin, None)
+            self._graph.end()
         self._owners.discard(owner)
 
 
@@ -151,12 +161,12 @@ def recording() -> Iterator[list[Any]]:
     with _flags(), _gathered(nodes):
         executor.set_grad_flag(True)
         executor.set_enable_grad(True)
-        executor.new_graph(recording)
+        graph = _Graph()
         try:
             yield nodes
             finish()
         finally:
-            executor.end_graph(recording, None)
+            graph.end()
 
 
 @contextmanager

@@ -190,7 +190,7 @@ class MindSporeModel(Model):
         for native in parameters:
             native._grad = None
         cells = [cell for _, cell in self._cells()]
-        with autograd.in_turn(), autograd.releasing():
+        with autograd.in_turn():
             with state.reseeded(cells), state.tidied(cells), autograd.recording() as nodes:
                 output = self.native(*args, **kwargs)
                 pairs = [] if differentiate is None else list(_starts(differentiate(output)))
