@@ -117,6 +117,28 @@ class GradientTests(Harness):
         self.backward(self.wrap(self.linear(3, 3)), x, randoms(5, 3, seed=1))
         assert heard == [], "the callback was called after its hook was closed"
 
+    @needs("operations")
+    def test_a_hook_on_a_parameter_is_closed_too(self) -> None:
+        """A parameter that a module's own code uses is a tensor: its hook hears the total, and nothing after close."""
+        heard, hooks = [Heard(), Heard()], list[Hook]()
+
+        def forward(made: Any, x: Any) -> Any:
+            seen = heard[len(hooks)]
+            hooks.append(self.adapter.tensor(bias.native).on_gradient(lambda gradient: seen.append(gradient.numpy())))
+            return made.first(x) * bias.native
+
+        model = self.wrap(self.module(forward, first=self.linear(4, 3)))
+        bias = self.held(model, "first", "bias").parameter
+        assert self.adapter.is_tensor(bias.native), "code of a module uses a parameter, and is_tensor does not know it"
+        x, gradient = randoms(5, 4), randoms(5, 3, seed=1)
+        values = self.canonical(model, "first", "bias")
+        expected = (gradient * (x @ self.canonical(model, "first", "weight").T + 2 * values)).sum(0)
+        for seen in heard:
+            self.backward(model, self.native(x), gradient)
+            hooks[-1].close()
+            np.testing.assert_allclose(seen.only, expected, rtol=1e-4, atol=1e-5)
+        assert len(heard[0]) == 1, "a hook on a parameter was called by a backward pass after it was closed"
+
     @pytest.mark.parametrize("make", models.OUTPUTS.values(), ids=models.OUTPUTS)
     def test_gradients_reach_into_containers(self, make: Callable[[Any, Any], Any]) -> None:
         """Each tensor that a module returns inside a container has a gradient that a hook hears."""
