@@ -12,6 +12,7 @@ Operations are matched afterwards: see `padiff.dataflow`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
@@ -50,6 +51,11 @@ class Pair:
         """Tie the leaves."""
         self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
         self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+
+    @property
+    def memory(self) -> set[str]:
+        """Return where what it gives lies, on both sides: see `Module.memory`."""
+        return {self.reference.module.memory, self.candidate.module.memory}
 
     @property
     def misfed(self) -> bool:
@@ -422,9 +428,12 @@ def _tie_gap(
     if not a or not b:
         return
     scores = anchors.likeness(a, b)
+    only = [{kind for kind, n in Counter(call.module.kind for call in calls).items() if n == 1} for calls in (a, b)]
     for i, mine in enumerate(a):
         for j, yours in enumerate(b):
-            if not _may_tie(mine, yours, alone=len(a) == len(b) == 1) or anchors.apart(mine, yours):
+            elsewhere = _elsewhere(mine, yours, alone=mine.module.kind in only[0] & only[1])
+            may = _may_tie(mine, yours, alone=len(a) == len(b) == 1) and not elsewhere
+            if not may or anchors.apart(mine, yours):
                 scores[i, j] = 0
     tied = align_sequences(scores)
     start = (0, 0)
@@ -446,7 +455,7 @@ def _only_ones(ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[C
 
 def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
     if not {leaf.shape for leaf in a.outputs} & {leaf.shape for leaf in b.outputs}:
-        return a.module.kind is not None and a.module.kind == b.module.kind and not _elsewhere(a, b, alone=alone)
+        return a.module.kind is not None and a.module.kind == b.module.kind
     if a.module.kind == b.module.kind:
         return a.module.kind is not None or _last(a) == _last(b) or alone
     same_place = _last(a) == _last(b) and not _last(a).isdigit()
@@ -454,15 +463,18 @@ def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
 
 
 def _elsewhere(a: Call, b: Call, *, alone: bool) -> bool:
-    """Return whether two calls that keep shapes, and have none in common, stand at other places.
+    """Return whether two calls of one kind that keep shapes, and have none in common, stand at other places.
 
-    An activation tells by its size, and is tied all the same if it is alone: a fault may lie before it. A dropout may
-    be one of many, and its values say nothing.
+    What is alone of its kind is tied all the same, for a fault may lie before it. Else an activation tells by its size.
+    A dropout may be one of many, and its values say nothing: it has to be alone, with as many axes.
     """
-    if not all({leaf.shape for leaf in call.inputs[:1]} == {leaf.shape for leaf in call.outputs} for call in (a, b)):
+    ours, theirs = ({leaf.shape for leaf in (*call.inputs[:1], *call.outputs)} for call in (a, b))
+    if a.module.kind is None or a.module.kind != b.module.kind or ours & theirs or len(ours) > 1 or len(theirs) > 1:
         return False
-    sizes = {math.prod(call.outputs[0].shape) for call in (a, b)}
-    return CATALOGUE[a.module.kind or ""].stochastic or (not alone and len(sizes) == 2)
+    (mine,), (yours,) = ours, theirs
+    if CATALOGUE[a.module.kind].stochastic:
+        return not alone or len(mine) != len(yours)
+    return not alone and math.prod(mine) != math.prod(yours)
 
 
 def _last(call: Call) -> str:

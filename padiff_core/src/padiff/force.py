@@ -274,7 +274,9 @@ class Forcer(Watcher):
         if self._holds.get(token) == spot.reference.token:
             return
         new = token not in self._holds
-        if new and self._gradients and spot.reference.token not in self._graded:
+        # What shares memory may be changed through another tensor, and gets no gradient of its own then.
+        alone = spot.what == "input" or spot.pair.memory == {"own"}
+        if new and alone and self._gradients and spot.reference.token not in self._graded:
             # Further tensors of the candidate that stand for the same one (copies) get a part of its gradient only.
             self._graded.add(spot.reference.token)
             self._await(spot, tensor)

@@ -201,7 +201,7 @@ class Judge:
         """Return the calls whose later differences follow from what is known of them already."""
         parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
         # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
-        written = [self.around(pair) for pair in parting if pair.candidate.module.memory == "same"]
+        written = [self.around(pair) for pair in parting if "same" in pair.memory]
         known = {id(pair) for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]

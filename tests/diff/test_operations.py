@@ -1,0 +1,204 @@
+"""Compare functions, operators and tensor methods of a model's own code one by one, each named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import padiff
+from padiff.report import Report, Verdict
+
+from .models import Kit, array, assert_clean, blocks, network, source, told
+
+Kits = tuple[Kit, Kit]
+X = (array(4, 8),)
+
+
+def line_of(mark: str) -> int:
+    """Return the number of the only line of this file that ends in a comment."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (found,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"  # {mark}"))
+    return found
+
+
+def compared(kits: Kits, build: Any, *plans: str, **options: Any) -> Report:
+    """Return the report on a net and a port of it, the latter with faults planted."""
+    reference, candidate = build(kits[0]), build(kits[1], *plans)
+    return padiff.diff(reference, candidate, X, operations=True, **options)
+
+
+def attending(kit: Kit, *plans: str) -> Any:
+    """Return a net with a scaled, masked softmax in the model's own code."""
+    f = kit.functional
+
+    def forward(self: Any, x: Any) -> Any:
+        query, key = self.query(x), self.key(x)
+        scores = (query * (3.0 if "scale" in plans else 2.0)).reshape(4, 8, 1) * key.reshape(4, 1, 8)  # scaled
+        weights = kit.softmax(scores)
+        if "detached" in plans:
+            weights = kit.detach(weights)
+        mixed = (weights * x.reshape(4, 1, 8)).sum(-1)
+        act = f.sigmoid if "sigmoid" in plans else f.relu
+        y = act(mixed) + (1.01 if "sum" in plans else 1.0)  # activated
+        return self.out(y)
+
+    return network(kit, forward, name="Attending", query=kit.linear(8, 8), key=kit.linear(8, 8), out=kit.linear(8, 3))
+
+
+def test_a_right_port_is_aligned_and_its_operations_are_counted(kits: Kits) -> None:
+    report = compared(kits, attending)
+    assert_clean(report)
+    plain = padiff.diff(attending(kits[0]), attending(kits[1]), X)
+    assert_clean(plain)
+    assert sum(plain.counts.get(verdict.value, 0) for verdict in (Verdict.EQUAL, Verdict.ROUNDING)) == 4
+    assert sum(report.counts.values()) >= 4 + 9, report.counts
+
+
+@pytest.mark.parametrize(
+    ("plan", "path", "mark", "cause"),
+    [
+        ("scale", "mul", "scaled", "called as mul(_, 2.0) in the reference, as mul(_, 3.0) in the candidate"),
+        ("sum", "add", "activated", "called as add(_, 1.0) in the reference, as add(_, 1.01) in the candidate"),
+    ],
+)
+def test_a_wrong_operand_is_named_with_its_line(kits: Kits, plan: str, path: str, mark: str, cause: str) -> None:
+    report = compared(kits, attending, plan)
+    found = source(report, "forward", path)
+    assert found.cause == cause
+    for place in (found.reference, found.candidate):
+        assert place.location == f"{__file__}:{line_of(mark)}", place
+        assert place.class_name.rpartition(".")[2] in {path, f"__{path}__"}
+    without = padiff.diff(attending(kits[0]), attending(kits[1], plan), X)
+    assert source(without, "forward", "").between is not None  # the code around, between two of its calls
+
+
+def test_another_function_is_named_as_what_it_is(kits: Kits) -> None:
+    found = source(compared(kits, attending, "sigmoid"), "forward", "sigmoid")
+    assert found.reference.path == "relu"
+    assert "kind: relu (relu) in the reference, sigmoid (sigmoid) in the candidate" in str(found.cause)
+    assert found.candidate.location == f"{__file__}:{line_of('activated')}"
+
+
+def test_what_is_cut_off_is_named_at_the_code_that_cuts(kits: Kits) -> None:
+    report = compared(kits, attending, "detached")
+    assert not report.aligned
+    assert {found.phase for found in report.sources} == {"backward"}, told(report)
+    assert {found.candidate.path for found in report.sources} <= {"", "softmax"}, told(report)
+
+
+def test_order_and_spelling_do_not_matter(kits: Kits) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        a, b = self.a(x), self.b(x)
+        return (a + b) * (b - a) + a / 2.0
+
+    def other(self: Any, x: Any) -> Any:
+        b = self.b(x)
+        half = self.a(x) * 0.5
+        a = half + half
+        product = (b - a) * (b + a)
+        return half + product
+
+    def net(kit: Kit, code: Any) -> Any:
+        return network(kit, code, name="Net", a=kit.linear(8, 8), b=kit.linear(8, 8))
+
+    assert_clean(padiff.diff(net(kits[0], forward), net(kits[1], other), X, operations=True))
+
+
+def writing(kit: Kit, *plans: str) -> Any:
+    """Return a net that changes tensors, and views of them, in place."""
+
+    def forward(self: Any, x: Any) -> Any:
+        y = self.fc(x) * 1.0
+        y += 1.0
+        part = y[:, 1:4]
+        part *= 3.0 if "view" in plans else 2.0  # of the view
+        y[:, 1:4] = part
+        y[:, 5] = 0.5 if "item" in plans else 0.0
+        return self.out(y * 1.0)
+
+    return network(kit, forward, name="Writing", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+
+
+def test_what_is_changed_in_place_stays_changed(kits: Kits) -> None:
+    assert_clean(compared(kits, writing))
+
+
+def test_a_fault_in_what_is_changed_in_place_is_named(kits: Kits) -> None:
+    found = source(compared(kits, writing, "view"), "forward", "mul")
+    assert found.candidate.location == f"{__file__}:{line_of('of the view')}"
+    item = compared(kits, writing, "item")
+    assert not item.aligned
+    assert {found.candidate.path for found in item.sources} <= {"", "mul"}, told(item)
+
+
+def test_functions_are_the_frameworks_own_outside_of_a_diff(kits: Kits) -> None:
+    seen: list[Any] = []
+
+    def raising(self: Any, x: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 2:
+            msg = "once"
+            raise ValueError(msg)
+        return self.fc(x) * 2.0
+
+    def places(kit: Kit) -> list[Any]:
+        tensor = type(kit.tensor(array(2)))
+        return [kit.functional.relu, tensor.__add__, tensor.__mul__, tensor.reshape, tensor.__dict__.get("__add__")]
+
+    before = [places(kit) for kit in kits]
+    compared(kits, attending)
+    nets = [network(kit, raising, name="Raising", fc=kit.linear(8, 8)) for kit in kits]
+    with pytest.raises(padiff.PadiffError, match="once"):
+        padiff.diff(*nets, X, operations=True)
+    assert [places(kit) for kit in kits] == before
+
+
+def test_nothing_is_led_astray_where_operations_are_not_asked_for(kits: Kits) -> None:
+    heard: list[Any] = []
+
+    def build(kit: Kit) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            heard.append((kit.functional.relu, type(x).__add__))
+            return self.fc(x)
+
+        return network(kit, forward, name="Net", fc=kit.linear(8, 8))
+
+    outside = [(kit.functional.relu, type(kit.tensor(X[0])).__add__) for kit in kits]
+    padiff.diff(build(kits[0]), build(kits[1]), X)
+    assert set(heard) == set(outside)
+
+
+def test_a_function_that_the_model_keeps_is_heard_too(kits: Kits) -> None:
+    def build(kit: Kit, factor: float = 1.0) -> Any:
+        table = {"act": kit.functional.relu}  # no attribute of a module, and no name in one's code
+
+        def forward(self: Any, x: Any) -> Any:
+            return table["act"](self.fc(x) * factor) * 2.0
+
+        net = network(kit, forward, name="Keeping", fc=kit.linear(8, 8))
+        net.kept = kit.functional.sigmoid
+        return net
+
+    report = padiff.diff(build(kits[0]), build(kits[1]), X, operations=True)
+    assert_clean(report)
+    wrong = padiff.diff(build(kits[0]), build(kits[1], 1.5), X, operations=True)
+    assert source(wrong, "forward", "mul").cause is not None
+
+
+def test_blocks_and_steps_are_judged_with_their_operations(kits: Kits) -> None:
+    assert_clean(padiff.diff(blocks(kits[0]), blocks(kits[1]), X, operations=True))
+    port = blocks(kits[1], factors={2: 1.001})
+    found = source(padiff.diff(blocks(kits[0]), port, X, operations=True), "forward", "blocks.2.mul")
+    assert found.cause == "called as mul(_, 1.0) in the reference, as mul(_, 1.001) in the candidate"
+
+
+def test_the_users_tolerance_decides_for_operations_too(kits: Kits) -> None:
+    port = blocks(kits[1], factors={2: 1.001})
+    rule = {"atol": 1e-6, "rtol": 1e-4}
+    assert source(
+        padiff.diff(blocks(kits[0]), port, X, operations=True, tolerance=rule), "forward", "blocks.2.mul", alone=False
+    )
+    loose = {"atol": 1.0, "rtol": 1.0}
+    assert padiff.diff(blocks(kits[0]), port, X, operations=True, tolerance=loose).aligned
