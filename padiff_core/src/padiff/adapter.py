@@ -408,6 +408,13 @@ class Model(ABC):
         transfer or step changes them.
         """
 
+    def evaluate(self) -> None:
+        """Put every module into evaluation mode; `preserved`, within which this is said, puts the modes back.
+
+        Here nothing happens: there are no modes (see the capability ``modes``).
+        """
+        return
+
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold all floating parameters and buffers in ``dtype`` within; put the old objects back after.
 

@@ -58,6 +58,8 @@ class Bench:
     seed: int
     idle: frozenset[int] = frozenset()
     """Ids of calls, below those that are run alone, which only pass on their first input."""
+    evaluating: bool = False
+    """Whether calls are run in evaluation mode, where few draw random numbers; without, in the mode that they are in."""
 
     def run_reference(
         self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
@@ -144,6 +146,8 @@ class Bench:
             return starts
 
         with adapter.quiet(), adapter.seeded(self.seed + seed), model.preserved():
+            if self.evaluating:
+                model.evaluate()
             lift = model.lifted(dtype) if dtype else nullcontext()
             with lift, model.attach(forcer), forcer.hooks:
                 model.run(fill(call.args, natives), fill(call.kwargs, natives), differentiate if backward else None)

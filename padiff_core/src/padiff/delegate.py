@@ -61,6 +61,10 @@ class DelegatingModel(Model):
         """Put back what a run changes."""
         return self.inner.preserved()
 
+    def evaluate(self) -> None:
+        """Put every module into evaluation mode."""
+        self.inner.evaluate()
+
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold the model in a wider type."""
         return self.inner.lifted(dtype)

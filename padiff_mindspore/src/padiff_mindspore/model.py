@@ -223,6 +223,11 @@ class MindSporeModel(Model):
         changing = [p.native for p in parameters if p.buffer or (id(p.native) in own and not p.trainable)]
         return state.preserved(cells, [p.native for p in parameters], changing)
 
+    def evaluate(self) -> None:
+        """Put every cell into evaluation mode; ``set_train`` would leave more behind than the mode."""
+        for _, cell in self._cells():
+            cell.training = False
+
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold floating parameters, buffers and tensor attributes in ``dtype``; MindSpore has no default dtype."""
         parameters = [item.native for item in self.parameters().values()]

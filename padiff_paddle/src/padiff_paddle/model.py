@@ -198,6 +198,10 @@ class PaddleModel(Model):
                 native.stop_gradient = flag
             gradients.restore()
 
+    def evaluate(self) -> None:
+        """Put every layer into evaluation mode."""
+        self.native.eval()
+
     @contextmanager
     def lifted(self, dtype: str) -> Iterator[None]:
         """Hold all floating tensors of the model in ``dtype``; put the old storage back after.

@@ -165,6 +165,10 @@ class TorchModel(Model):
         """Put back gradients, requires_grad, modes, buffers and plain attributes on leaving."""
         return state.preserved(self.native)
 
+    def evaluate(self) -> None:
+        """Put every module into evaluation mode."""
+        self.native.eval()
+
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold floating parameters, buffers and tensor attributes in ``dtype``, the default dtype too."""
         return state.lifted(self.native, dtype)

@@ -189,6 +189,13 @@ class FlaxModel(Model):
         ):
             yield
 
+    def evaluate(self) -> None:
+        """Put every module that has a mode into evaluation mode."""
+        for module in self.modules().values():
+            for name, training in _MODES.items():
+                if vars(module.native).get(name) is training:
+                    setattr(module.native, name, not training)
+
     @contextmanager
     def lifted(self, dtype: str) -> Iterator[None]:
         """Hold floating variables and array attributes in ``dtype``, with 64 bits allowed."""

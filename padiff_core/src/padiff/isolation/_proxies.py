@@ -377,6 +377,10 @@ class RemoteModel(Model):
         """Put back on leaving what a run changes there."""
         return self._session.context("preserved", self._there)
 
+    def evaluate(self) -> None:
+        """Put every module into evaluation mode there."""
+        self._session.request("evaluate", self._there)
+
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold all floating parameters and buffers in ``dtype`` within."""
         return self._session.context("lifted", self._there, dtype)

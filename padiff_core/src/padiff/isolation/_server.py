@@ -231,6 +231,10 @@ class Server:
         output = model.run(args, kwargs, None if differentiate is None else starts)
         return None if shown else self._sight.value(output, eager=False)
 
+    def evaluate(self, model: Model) -> None:
+        """Put a model into evaluation mode."""
+        model.evaluate()
+
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Call a function of the user's, such as a loss, on what the model gave."""
         return self._sight.value(function(*args))

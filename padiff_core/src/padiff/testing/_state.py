@@ -219,6 +219,20 @@ class StateTests(Harness):
             assert not model.modules()["first"].training
         assert {path: module.training for path, module in model.modules().items()} == expected
 
+    @needs("modes")
+    def test_evaluate_holds_until_preserved_puts_the_modes_back(self) -> None:
+        """evaluate puts the model and all below it into evaluation mode; on leaving each has the mode that it had."""
+        native = self.module(models.chain, first=self.linear(3, 3), second=self.linear(3, 3))
+        self.set_training(native, True)
+        self.set_training(native.second, False)
+        model = self.wrap(native)
+        before = fingerprint(model)
+        with model.preserved():
+            model.evaluate()
+            assert not any(module.training for module in model.modules().values())
+            self.run(model, randoms(2, 3))
+        _assert_same(fingerprint(model), before, "evaluate() within preserved()")
+
     @needs("freezing")
     def test_a_frozen_parameter_is_not_trainable_and_stays_so(self) -> None:
         """trainable follows the framework's own switch; a run leaves it, and preserved puts it back."""
