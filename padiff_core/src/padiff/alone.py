@@ -59,7 +59,7 @@ class Bench:
     idle: frozenset[int] = frozenset()
     """Ids of calls, below those that are run alone, which only pass on their first input."""
     evaluating: bool = False
-    """Whether calls are run in evaluation mode, where few draw random numbers; without, in the mode that they are in."""
+    """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
 
     def run_reference(
         self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True

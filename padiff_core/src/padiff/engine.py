@@ -238,11 +238,12 @@ class _Engine:
         self.progress.phase("forcing and judging")
         judged = self._judged(trace, free, alignment)
         if self.asked.transfer and step == 0:
-            matches = exchanged(self.pairing.matches, judged.judge.forward(rough=True), judged.judge)
-            if matches is not None:
-                self.pairing.matches = matches
+            order = exchanged(self.pairing.matches, judged.judge.forward(rough=True), judged.judge)
+            self.pairing.undecided += order.undecided
+            if order.matches is not None:
+                self.pairing.matches = order.matches
                 copy_parameters(self.pairing)
-                free, alignment = self._aligned(trace, self._run_candidate(store), matches, store)
+                free, alignment = self._aligned(trace, self._run_candidate(store), order.matches, store)
                 judged = self._judged(trace, free, alignment)
         if self.asked.operations:
             # The modules are matched beyond doubt by now.

@@ -8,13 +8,11 @@ since forcing alone decides what the branches give.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 import attrs
 
 from padiff.align import Alignment, Pair
-from padiff.alone import Bench
 from padiff.compare import difference
 from padiff.judge import Judge, Suspicion
 from padiff.links import canonical, view
@@ -22,38 +20,67 @@ from padiff.names import agreement
 from padiff.report import Verdict
 from padiff.settle import is_suspect
 from padiff.trace import Trace
+from padiff.trial import RIGHT, Trial, trial_without_chance
 from padiff.weights import UnitMatch, link_roles
 
-__all__ = ["exchanged", "exchanged_by_value"]
+__all__ = ["Exchange", "exchanged", "exchanged_by_value"]
 
 _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
+Cycle = tuple[UnitMatch, ...]
+"""Matches of which each is to get the next one's partner."""
 _TOLD = 3
 """How far names must agree to be believed."""
-_RIGHT = 1e-3
 _SURE = 1e-6
 
 
-def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> list[UnitMatch] | None:
-    """Return the matches with partners exchanged where that makes differing code right, or None."""
-    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict is Verdict.DIFFERS and not s.pair.candidate.leaf)
+@attrs.frozen
+class Exchange:
+    """Hold what forcing told of the order."""
+
+    matches: list[UnitMatch] | None
+    """The matches with partners exchanged; None where all stay."""
+    undecided: tuple[str, ...]
+    """The candidate's parameters of which chance hides whose they are."""
+
+
+def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> Exchange:
+    """Exchange partners where that makes code right that differs, or of which chance hides whether it does."""
+    suspect = (Verdict.DIFFERS, Verdict.STOCHASTIC)
+    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect and not s.pair.candidate.leaf)
     bench = judge.settler.bench
     result = list(matches)
     changed = False
+    undecided: dict[str, None] = {}
     for owner in owners:
-        best, least = None, _RIGHT
-        for cycle in itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST):
-            error = _error(attrs.evolve(bench, alignment=_turned(bench.alignment, cycle)), owner)
-            if error < least:
-                # Query and key exchanged may be nearly right: where attention is nearly even.
-                best, least = cycle, error
-            if error < _SURE:
-                break
+        cycles = list(itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST))
+        if not cycles:
+            continue
+        trial = trial_without_chance(bench, owner)
+        # Where nothing is drawn the code is known to be wrong as it is.
+        least = RIGHT if trial is None else trial.error()
+        best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
         if best is not None:
             partners = {id(match): following for match, following in _steps(best)}
             result = [_partner(match, partners.get(id(match))) for match in result]
             changed = True
-    return result if changed else None
+        elif least > RIGHT:
+            untold = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
+            undecided.update(dict.fromkeys(untold))
+    return Exchange(result if changed else None, tuple(undecided))
+
+
+def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
+    """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
+    best = None
+    for cycle in cycles if least >= _SURE else ():
+        error = trial.error(_turned(trial.bench.alignment, cycle))
+        if error < least:
+            # Query and key exchanged may be nearly right: where attention is nearly even.
+            best, least = cycle, error
+        if error < _SURE:
+            break
+    return best
 
 
 def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) -> list[UnitMatch]:
@@ -111,9 +138,7 @@ def _holds_alike(match: UnitMatch) -> bool:
     return True
 
 
-def _cycles(
-    matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: Alignment
-) -> Iterator[tuple[UnitMatch, ...]]:
+def _cycles(matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
     """Yield two, then three matched units directly below a call of which each may have the next one's partner.
 
     Their names do not tell, and the partner fits.
@@ -133,12 +158,12 @@ def _cycles(
                     yield cycle
 
 
-def _steps(cycle: tuple[UnitMatch, ...]) -> Iterator[tuple[UnitMatch, UnitMatch]]:
+def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
     """Yield each match of a cycle with the one whose partner it takes."""
     return zip(cycle, (*cycle[1:], cycle[0]), strict=True)
 
 
-def _turned(alignment: Alignment, cycle: tuple[UnitMatch, ...]) -> Alignment:
+def _turned(alignment: Alignment, cycle: Cycle) -> Alignment:
     calls = {id(match): alignment.using(match.candidate.module) for match in cycle}
     gone = {id(pair) for pairs in calls.values() for pair in pairs}
     crossed = [
@@ -149,16 +174,6 @@ def _turned(alignment: Alignment, cycle: tuple[UnitMatch, ...]) -> Alignment:
     kept = [pair for pair in alignment.pairs if id(pair) not in gone]
     pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
     return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
-
-
-def _error(bench: Bench, owner: Pair) -> float:
-    """Return the largest relative error of a call's own code alone; infinity where it does not run."""
-    try:
-        alone = bench.run_candidate(owner, bench.trace, backward=False)
-    except Exception:  # what does not run so is not the way
-        return math.inf
-    own = (check for check in alone.checks if check.spot.owner is owner and not check.backward)
-    return max((check.difference.rel_l2 for check in own), default=0.0)
 
 
 def _partner(match: UnitMatch, following: UnitMatch | None) -> UnitMatch:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Model, Parameter
-from padiff.align import Pair
 from padiff.alone import Bench
 from padiff.links import Link, canonical, copy_link
 from padiff.packed import Arrangement, Packing, find_packings
 from padiff.special import Specials
 from padiff.trace import Trace
+from padiff.trial import RIGHT, Trial, trial_without_chance
 from padiff.units import HeldUnit, units_of
 from padiff.weights import (
     UnitMatch,
@@ -41,6 +43,7 @@ __all__ = [
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
+Choice = TypeVar("Choice")
 
 _MOST_LAYOUTS = 16
 _MOST_ARRANGEMENTS = 64
@@ -143,8 +146,9 @@ def put_back(values: Iterable[tuple[Parameter, Array]]) -> None:
 def choose_layouts(pairing: Pairing, bench: Bench) -> None:
     """Copy each open layout in the way under which its module reproduces the reference.
 
-    Runs the candidate's module alone on the reference's inputs, once for each layout. A module that is never
-    called, or that no layout makes right, keeps the reference's orientation and is listed as undecided.
+    Runs the candidate's module alone on the reference's inputs, once for each layout; in evaluation mode where none is
+    right and the reference draws random numbers. A module that is never called, or that no layout makes right, keeps
+    the reference's orientation and is listed as undecided.
     """
     for packing in pairing.packings:
         _choose_arrangement(pairing, packing, bench)
@@ -153,46 +157,58 @@ def choose_layouts(pairing: Pairing, bench: Bench) -> None:
         links = [x for x in match.links if x.open and not _as_tied(x, told.get(id(x.candidate.parameter)))]
         if not links:
             continue
-        users = bench.alignment.using(match.candidate.module)
         choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
-        errors = {}
-        for choice in choices if users else ():
-            _copy_as(links, choice)
-            error = _local_error(bench, users[0])
-            if error is not None:
-                errors[choice] = error
-        best = min(errors, key=lambda choice: errors[choice], default=choices[0])
-        _copy_as(links, best)
+        best, right = _tried(bench, match, choices, partial(_copy_as, links))
         names = [link.candidate.parameter.path for link in links]
-        if not errors or errors[best] > _RIGHT:
+        if not right:
             pairing.undecided.extend(names)
             continue
         for name, turned in zip(names, best, strict=True):
             pairing.settled[name] = "transposed" if turned else "as in the reference"
 
 
-_RIGHT = 1e-3
-
-
 def _choose_arrangement(pairing: Pairing, packing: Packing, bench: Bench) -> None:
     """Let forcing say how a packed layer holds what it packs; the first arrangement that is right ends the search."""
-    users = bench.alignment.using(packing.matches[0].candidate.module)
-    best: tuple[float, Arrangement] | None = None
-    for arrangement in itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS) if users else ():
+
+    def put(arrangement: Arrangement) -> None:
         packing.arrange(arrangement)
         transfer(packing.matches)
-        error = _local_error(bench, users[0])
-        if error is not None and (best is None or error < best[0]):
-            best = error, arrangement
-        if best is not None and best[0] <= _RIGHT:
-            break
-    chosen = best[1] if best else next(packing.arrangements())
-    packing.arrange(chosen)
-    transfer(packing.matches)
-    if best is None or best[0] > _RIGHT:
+
+    choices = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
+    chosen, right = _tried(bench, packing.matches[0], choices, put, first=True)
+    if not right:
         pairing.undecided.extend({link.candidate.parameter.path for m in packing.matches for link in m.links})
     else:
         pairing.settled[packing.packed.path] = packing.named(chosen)
+
+
+def _tried(
+    bench: Bench, match: UnitMatch, choices: Sequence[Choice], put: Callable[[Choice], None], *, first: bool = False
+) -> tuple[Choice, bool]:
+    """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
+    users = bench.alignment.using(match.candidate.module)
+    best, least = choices[0], math.inf
+    if users:
+        best, least = _best(Trial(bench, users[0], bench.trace), choices, put, first=first)
+        trial = trial_without_chance(bench, users[0]) if least > RIGHT else None
+        if trial is not None:
+            best, least = _best(trial, choices, put, first=first)
+    put(best)
+    return best, least <= RIGHT
+
+
+def _best(
+    trial: Trial, choices: Sequence[Choice], put: Callable[[Choice], None], *, first: bool
+) -> tuple[Choice, float]:
+    best, least = choices[0], math.inf
+    for choice in choices:
+        put(choice)
+        error = trial.error()
+        if error < least:
+            best, least = choice, error
+        if first and least <= RIGHT:
+            break
+    return best, least
 
 
 def _as_tied(link: Link, other: Link | None) -> bool:
@@ -219,12 +235,3 @@ def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
     for link, turned in zip(links, choice, strict=True):
         link.transposed = turned
         copy_link(link)
-
-
-def _local_error(bench: Bench, pair: Pair) -> float | None:
-    """Return the largest relative error of a call alone, fed from the reference; None where it cannot run."""
-    try:
-        alone = bench.run_candidate(pair, bench.trace, backward=False)
-    except Exception:  # the wrong layout may not even run; then it is not the one
-        return None
-    return max((c.difference.rel_l2 for c in alone.checks if c.spot.owner is pair and not c.backward), default=0.0)

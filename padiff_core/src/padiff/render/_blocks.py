@@ -227,7 +227,7 @@ def _transfer(report: Report) -> Iterator[Line]:
         return
     settled = [f"{path} ({layout})" for path, layout in done.settled.items()]
     lists = (
-        ("not verified (its module was not called, or did not reproduce the reference)", done.unverified),
+        ("not verified (its module was not called, did not reproduce the reference, or chance hides whether it does)", done.unverified),
         ("only in the reference", done.unmatched_reference),
         ("only in the candidate", done.unmatched_candidate),
         ("whose layout was settled by trying", settled),
