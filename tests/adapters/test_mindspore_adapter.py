@@ -100,6 +100,9 @@ class TestMindSpore(AdapterTests):
     def recomputed(self, module: Any, x: Any) -> Any:
         return mindspore.recompute(module, x, use_reentrant=False)
 
+    def rectified(self, tensor: Any) -> Any:
+        return mindspore.ops.relu(tensor)
+
     def compiled(self, model: Any) -> Any:
         model.construct = mindspore.jit(model.construct)
         return model

@@ -86,6 +86,9 @@ class TestPaddle(AdapterTests):
     def recomputed(self, module: Any, x: Any) -> Any:
         return recompute(module, x, use_reentrant=False)
 
+    def rectified(self, tensor: Any) -> Any:
+        return nn.functional.relu(tensor)
+
     def compiled(self, model: Any) -> Any:
         return paddle.jit.to_static(model, full_graph=True)
 

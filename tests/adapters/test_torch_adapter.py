@@ -81,6 +81,9 @@ class TestTorch(AdapterTests):
     def recomputed(self, module: Any, x: Any) -> Any:
         return checkpoint(module, x, use_reentrant=False)
 
+    def rectified(self, tensor: Any) -> Any:
+        return nn.functional.relu(tensor)
+
     def compiled(self, model: Any) -> Any:
         return torch.compile(model)
 

@@ -123,7 +123,14 @@ def test_functions_are_called_and_the_rest_is_taken_as_it_is(engine: Calls) -> N
     assert type(reference).__name__ == type(candidate).__name__ == "Model"
     assert reference is not candidate
     assert inputs == {"x": [1, 2]}
-    assert engine.options == {"steps": 1, "phase": "both", "transfer": True, "tolerance": None, "seed": 0}
+    assert engine.options == {
+        "steps": 1,
+        "phase": "both",
+        "transfer": True,
+        "operations": False,
+        "tolerance": None,
+        "seed": 0,
+    }
 
 
 @pytest.mark.parametrize("name", ["model", "build", "partial", "cached", "Model", "nested.build"])
@@ -134,7 +141,8 @@ def test_a_model_may_be_given_in_any_of_these_ways(engine: Calls, name: str) -> 
 
 def test_every_option_reaches_diff(engine: Calls) -> None:
     options = "--candidate-inputs my_port:positional --loss my_port:loss --optimizers my_port:optimizers --steps 3"
-    options += " --phase forward --no-transfer --mapping my_port:inputs --atol 1e-4 --compare-mode strict --seed 7"
+    options += " --phase forward --no-transfer --operations --mapping my_port:inputs --atol 1e-4"
+    options += " --compare-mode strict --seed 7"
     assert run(*options.split()) == 0
     got = engine.options
     assert got.pop("loss")("same") == "same"
@@ -144,6 +152,7 @@ def test_every_option_reaches_diff(engine: Calls) -> None:
         "steps": 3,
         "phase": "forward",
         "transfer": False,
+        "operations": True,
         "mapping": {"x": [1, 2]},
         "tolerance": {"atol": 1e-4, "compare_mode": "strict"},
         "seed": 7,

@@ -29,6 +29,7 @@ FACTORIES = {
     "optimizers": "sgd",
     "recomputation": "recomputed",
     "compilation": "compiled",
+    "operations": "rectified",
 }
 """Capability -> the method of a subclass without which it cannot be tested."""
 
@@ -124,6 +125,10 @@ class Harness(ABC):
 
     def compiled(self, model: Any) -> Any:
         """Return the model in a form on which Python hooks would be ignored (``compilation``)."""
+        raise NotImplementedError
+
+    def rectified(self, tensor: Any) -> Any:
+        """Return the relu of a native tensor, by the framework's function of that name (``operations``)."""
         raise NotImplementedError
 
     # For the tests ------------------------------------------------------------------------------------------

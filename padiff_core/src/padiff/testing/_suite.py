@@ -14,6 +14,7 @@ pytest.register_assert_rewrite(
             "_discovery",
             "_harness",
             "_kinds",
+            "_operations",
             "_parameters",
             "_refusals",
             "_state",
@@ -27,6 +28,7 @@ from padiff.testing._backward import GradientTests  # noqa: E402
 from padiff.testing._calls import CallTests  # noqa: E402
 from padiff.testing._discovery import DiscoveryTests  # noqa: E402
 from padiff.testing._kinds import KindTests  # noqa: E402
+from padiff.testing._operations import OperationTests  # noqa: E402
 from padiff.testing._parameters import ParameterTests  # noqa: E402
 from padiff.testing._refusals import RefusalTests  # noqa: E402
 from padiff.testing._state import StateTests  # noqa: E402
@@ -43,6 +45,7 @@ class AdapterTests(
     ParameterTests,
     StateTests,
     KindTests,
+    OperationTests,
     RefusalTests,
     AnswerTests,
 ):

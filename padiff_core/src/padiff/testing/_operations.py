@@ -1,0 +1,106 @@
+"""Specify how functions, operators and tensor methods are heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from padiff.engine import diff
+from padiff.operations import operating
+from padiff.operators import short_name
+from padiff.testing._harness import Harness, randoms
+from padiff.testing._log import Log
+
+__all__ = ["OperationTests"]
+
+Heard = list[tuple[str, tuple[Any, ...]]]
+
+
+class OperationTests(Harness):
+    """Report what a model's own code calls of the framework, as ``hear`` is told."""
+
+    feature: ClassVar[str] = "operations"
+    requires: ClassVar[tuple[str, ...]] = ("operations",)
+
+    def counting(self, factor: float = 2.0) -> Any:
+        """Return a model whose own code multiplies, adds and calls a function."""
+        return self.module(lambda module, x: self.rectified(module.first(x) * factor + x), first=self.linear(4, 4))
+
+    def listening(self, heard: Heard) -> Callable[..., Any]:
+        """Return a ``hear`` that writes down, under short names, what is called with a tensor."""
+
+        def hear(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if any(map(self.adapter.is_tensor, args)):
+                heard.append((short_name(name), args))
+            return function(*args, **kwargs)
+
+        return hear
+
+    def test_operators_and_functions_are_heard(self) -> None:
+        """An operator, a tensor method or a function is reported under its full name, with its arguments."""
+        model, heard = self.wrap(self.counting()), Heard()
+        with model.hear_operations(self.listening(heard)):
+            output = model.run((self.native(randoms(2, 4)),), {})
+        names = [name for name, _ in heard]
+        assert {"mul", "add", "relu"} <= set(names), f"heard were {', '.join(names) or 'none'}"
+        assert names.index("mul") < names.index("add") < names.index("relu")
+        given = [arg for name, args in heard if name == "mul" for arg in args if isinstance(arg, float)]
+        assert 2.0 in given, "the plain argument is missing"
+        assert (self.values(output) >= 0).all()
+
+    def test_the_caller_gets_what_hear_returns(self) -> None:
+        """What hear returns takes the place of what the function gave."""
+        model, x = self.wrap(self.counting()), randoms(2, 4)
+
+        def halved(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            output = function(*args, **kwargs)
+            return self.native(np.full((2, 4), 0.5, np.float32)) if short_name(name) == "relu" else output
+
+        with model.hear_operations(halved):
+            output = model.run((self.native(x),), {})
+        assert (self.values(output) == 0.5).all()
+
+    def test_nothing_is_heard_before_and_after(self) -> None:
+        """Closing the hook ends it, after an exception too, and the framework's functions are its own again."""
+        model, heard, x = self.wrap(self.counting()), Heard(), self.native(randoms(2, 4))
+        before = self.values(model.run((x,), {}))
+
+        def interrupted() -> None:
+            with model.hear_operations(self.listening(heard)):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert np.array_equal(self.values(model.run((x,), {})), before)
+        assert not heard
+
+    def test_a_function_is_run_by_a_module(self) -> None:
+        """as_module gives a module without parameters that calls the function with what it is given."""
+        native = self.adapter.as_module(lambda x, factor=1.0: x * factor)
+        model, log, x = self.wrap(native), Log(), randoms(2, 3)
+        with model.attach(log):
+            output = model.run((self.native(x),), {"factor": 3.0})
+        assert not model.parameters()
+        assert log.events == [("enter", ""), ("leave", "")]
+        assert np.array_equal(self.values(output), x * np.float32(3.0))
+
+    def test_operations_stand_among_the_calls_of_modules(self) -> None:
+        """A listener hears each operation of the model's own code once, in order, and none of the framework's own."""
+        model, log = operating(self.wrap(self.counting())), Log()
+        with model.attach(log):
+            model.run((self.native(randoms(2, 4)),), {})
+        assert log.calls == ["", "first", "mul", "add", "relu"]
+        assert all(log.modules[path].operation == (path in ("mul", "add", "relu")) for path in log.calls)
+
+    def test_a_wrong_operand_is_named(self) -> None:
+        """A diff of two models of this framework names the operation that is called otherwise."""
+        reference, candidate = self.counting(), self.counting(2.01)
+        phase = "both" if "gradients" in self.adapter.capabilities else "forward"
+        x = (randoms(2, 4),)
+        assert diff(reference, self.counting(), x, operations=True, phase=phase).aligned
+        report = diff(reference, candidate, x, operations=True, phase=phase)
+        assert [source.candidate.path for source in report.sources] == ["mul"], str(report)
+        assert "mul(_, 2.01)" in str(report.sources[0].cause)
