@@ -129,6 +129,8 @@ class Settler:
         self.chance = Chance(bench)
         self._idle: dict[frozenset[int], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
+        self._still: Settler | None = None
+        """What settles suspects in evaluation mode."""
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
         """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
@@ -159,7 +161,9 @@ class Settler:
                 return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
         ruling = self._alone(pair, read, native, truth, scale, eps, backward)
         if ruling.verdict is not Verdict.ROUNDING:
-            return self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
+            ruling = self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
+            chance = ruling.verdict is Verdict.STOCHASTIC
+            return (chance and self._evaluated(pair, read, scale, eps, backward)) or ruling
         floor_here = ruling.figures.floor
         if like is not None and floor_here is not None and floor_here < _LIKE:
             self._floors.setdefault(like, (floor_here, pair.candidate.path))
@@ -326,6 +330,28 @@ class Settler:
             return fault(ONLY_REFERENCE)
         text = "the reference disagrees with itself under another seed; what follows was fed its recorded value"
         return Ruling(Verdict.STOCHASTIC, figures, (text,))
+
+    def _evaluated(self, pair: Pair, read: Reader, scale: float, eps: float, backward: bool) -> Ruling | None:
+        """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
+
+        Also where one of them draws there too, or does not compute the value.
+        """
+        if self._still is None:
+            self._still = Settler(attrs.evolve(self.bench, evaluating=True))
+        still = self._still
+        runs = still.runs(pair, None, backward=backward)
+        ours, theirs = (
+            None if one is None else read(one, side) for one, side in ((runs.reference, True), (runs.candidate, False))
+        )
+        if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, scale):
+            return None
+        if any(still.chance.draws(pair, read, ours=side, backward=backward) for side in (True, False)):
+            return None
+        ruling = still._alone(pair, read, apart, ours, scale, eps, backward)
+        if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
+            return None
+        text = "judged in evaluation mode, where neither side draws random numbers"
+        return attrs.evolve(ruling, evidence=(text, *ruling.evidence))
 
     def _casts(self, pair: Pair, read: Reader) -> bool:
         """Return whether a side rounds to a narrower type inside: a tiny disturbance does not pass through it."""
