@@ -198,6 +198,7 @@ class _Engine:
         self.progress = progress
         self.stack = stack
         self.pairing: Pairing | None = None
+        self.turned = False
         self.measures = asked.measures
         self.specials = Specials(*sides)
         self.outcome = Outcome(*sides, tasks, asked, resolved, self.measures)
@@ -245,7 +246,7 @@ class _Engine:
                 copy_parameters(self.pairing)
                 free, alignment = self._aligned(trace, self._run_candidate(store), order.matches, store)
                 judged = self._judged(trace, free, alignment)
-        if self.asked.operations:
+        if self.asked.operations and not self.turned:
             # The modules are matched beyond doubt by now.
             judged = self._judged(trace, free, with_operations(judged.judge.alignment, trace, free))
         self.outcome.gather(step, self.pairing, trace, free, judged)
@@ -336,6 +337,9 @@ class _Engine:
             self.candidate = turned(self.candidate, found)
             text = "images have their channels last on one side and first on the other: read in the reference's order"
             self.outcome.notes.append(Note(text))
+            if self.asked.operations:
+                self.outcome.notes.append(Note("operations are not compared: they name axes, which differ here"))
+            self.turned = True
             free = self._run_candidate(store)
             alignment = align(trace, free, matches, self.resolved.pairs)
         return free, alignment

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--steps", metavar="N", type=_positive, default=1, help="training steps to run (default 1)")
     add("--phase", choices=("both", "forward", "backward"), default="both", help="(default both)")
     add("--no-transfer", action="store_true", help="leave the candidate's parameters as they are")
+    add("--operations", action="store_true", help="compare functions, operators and tensor methods one by one too")
     add("--mapping", metavar="SPEC", help="a padiff.LayerMap: pairs of modules, modules to ignore")
     add("--atol", metavar="X", type=float, help="absolute tolerance, instead of the measured one")
     add("--rtol", metavar="X", type=float, help="relative tolerance, instead of the measured one")
@@ -93,6 +94,7 @@ def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
         steps=arguments.steps,
         phase=arguments.phase,
         transfer=not arguments.no_transfer,
+        operations=arguments.operations,
         tolerance=tolerance or None,
         seed=arguments.seed,
         **optional,
