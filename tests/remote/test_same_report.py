@@ -85,6 +85,21 @@ def test_one_side_remote(sides: Sides, inputs: dict[str, Any], frameworks: tuple
 
 
 @BOTH
+@pytest.mark.parametrize("remote", [{0}, {1}, {0, 1}], ids=["reference", "candidate", "both"])
+def test_operations(sides: Sides, inputs: dict[str, Any], frameworks: tuple[str, str], remote: set[int]) -> None:
+    faults = ("", "epsilon scale")
+    models = [
+        (sides.there if side in remote else sides.here)(framework, fault)
+        for side, (framework, fault) in enumerate(zip(frameworks, faults, strict=True))
+    ]
+    here = padiff.diff(sides.here(frameworks[0]), sides.here(frameworks[1], faults[1]), inputs, operations=True)
+    there = padiff.diff(*models, inputs, operations=True)
+    assert_same(here, there)
+    found = next(source for source in there.sources if source.candidate.path == "blocks.0.mul")
+    assert str(found.cause).startswith("called as mul(_, 1.0) in the reference, as mul(_, ")
+
+
+@BOTH
 def test_a_loss_that_is_named(sides: Sides, inputs: dict[str, Any], frameworks: tuple[str, str]) -> None:
     a, b = frameworks
     functions = sides.port(a).loss, sides.port(b).heavier
