@@ -119,6 +119,15 @@ def test_a_remote_tree_reads_as_the_model_does(sides: Sides) -> None:
     assert distant.device == local.device
 
 
+def test_a_remote_model_is_put_into_evaluation_mode_and_back(sides: Sides) -> None:
+    model = sides.there("torch").model()
+    assert all(module.training for module in model.modules().values())
+    with model.preserved():
+        model.evaluate()
+        assert not any(module.training for module in model.modules().values())
+    assert all(module.training for module in model.modules().values())
+
+
 def test_a_module_is_of_a_class_or_of_a_class_of_that_name(sides: Sides) -> None:
     here = sides.here("torch")
     for model in (adapter_for(here).wrap(here), sides.there("torch").model()):
