@@ -221,13 +221,16 @@ _SET_APART = (
 )
 
 
+_NOT_VERIFIED = "not verified (its module was not called, did not reproduce the reference, or chance hides whether it does)"
+
+
 def _transfer(report: Report) -> Iterator[Line]:
     done = report.transfer
     if done is None:
         return
     settled = [f"{path} ({layout})" for path, layout in done.settled.items()]
     lists = (
-        ("not verified (its module was not called, did not reproduce the reference, or chance hides whether it does)", done.unverified),
+        (_NOT_VERIFIED, done.unverified),
         ("only in the reference", done.unmatched_reference),
         ("only in the candidate", done.unmatched_candidate),
         ("whose layout was settled by trying", settled),
