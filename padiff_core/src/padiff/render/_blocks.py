@@ -221,7 +221,7 @@ _SET_APART = (
 )
 
 
-_NOT_VERIFIED = "not verified (its module was not called, did not reproduce the reference, or chance hides whether it does)"
+_WHY = "its module was not called, did not reproduce the reference, or chance hides whether it does"
 
 
 def _transfer(report: Report) -> Iterator[Line]:
@@ -230,7 +230,7 @@ def _transfer(report: Report) -> Iterator[Line]:
         return
     settled = [f"{path} ({layout})" for path, layout in done.settled.items()]
     lists = (
-        (_NOT_VERIFIED, done.unverified),
+        (f"not verified ({_WHY})", done.unverified),
         ("only in the reference", done.unmatched_reference),
         ("only in the candidate", done.unmatched_candidate),
         ("whose layout was settled by trying", settled),
