@@ -294,7 +294,10 @@ class Forcer(Watcher):
         if truth is not None:
             apart = tensor.read(difference, truth)
             if apart.equal and truth is value:
-                self._hold(tensor, token, spot)
+                if alone:
+                    self._hold(tensor, token, spot)
+                else:
+                    self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
                 return
             kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
