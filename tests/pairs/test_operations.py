@@ -1,0 +1,107 @@
+"""Diff with operations: no alarm on right ports, which spell them otherwise; a fault in the code between is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+
+from . import zoo
+from .faults import ROWS, Row
+from .judging import assert_aligned, describe, places_of
+from .real import built, image
+from .test_faults import _models
+
+Frameworks = tuple[str, str]
+GLUE = (
+    "transformer-attention_scale",
+    "transformer-scale_slightly_off",
+    "transformer-missing_residual",
+    "transformer-softmax_axis",
+    "convnet-relu_before_add",
+    "convnet-missing_final_relu",
+    "llama-rope_sign",
+    "llama-residual_scaled",
+    "llama-wrong_activation",
+    "recurrent-pool_mean",
+    "vae-logvar_not_halved",
+)
+"""Faults in the code between modules."""
+
+
+@pytest.mark.parametrize(
+    ("pair", "options", "frameworks"),
+    [
+        pytest.param(pair, options, frameworks, id=f"{pair}-{options}-{'-'.join(frameworks)}")
+        for pair in zoo.PAIRS
+        for options in ({}, {"train": False})
+        for frameworks in zoo.DIRECTIONS
+        if zoo.possible(pair, frameworks, options)
+    ],
+)
+def test_a_right_port_raises_no_alarm(pair: str, options: dict[str, Any], frameworks: Frameworks) -> None:
+    models = zoo.build(pair, frameworks[0], **options), zoo.build(pair, frameworks[1], seed=9, **options)
+    phase = "forward" if zoo.forward_only(pair, frameworks, options) else "both"
+    assert_aligned(padiff.diff(*models, zoo.inputs(pair), operations=True, phase=phase))
+
+
+@pytest.mark.parametrize(
+    ("row", "frameworks"),
+    [
+        pytest.param(row, frameworks, id=f"{row.id}-{'-'.join(frameworks)}")
+        for row in ROWS
+        for frameworks in row.directions
+        if row.id in GLUE
+    ],
+)
+def test_a_fault_is_named_in_its_code(row: Row, frameworks: Frameworks) -> None:
+    models = _models(row.pair, frameworks, row.planted, train=row.train, **row.options)
+    report = padiff.diff(*models, zoo.inputs(row.pair), operations=True)
+    told = describe(report)
+    assert not report.aligned, told
+    places = frozenset().union(*places_of(row, frameworks[1]))
+    modules = set(padiff.plugins.adapter_for(models[1]).wrap(models[1]).modules())
+    for found in report.sources:
+        path = found.candidate.path or ""
+        home = path if path in modules else path.rpartition(".")[0]
+        assert home in places, told
+
+
+@pytest.mark.parametrize("frameworks", [("torch", "paddle"), ("paddle", "torch")], ids="-".join)
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "shufflenet_v2_x1_0"])
+def test_vision_models_are_aligned(name: str, frameworks: Frameworks) -> None:
+    for train in (True, False):
+        models = [built(framework, name, train=train) for framework in frameworks]
+        assert_aligned(padiff.diff(*models, (image(64),), operations=True))
+
+
+@pytest.mark.parametrize("first", ["torch", "paddle"])
+def test_llama_of_two_libraries_is_aligned_operation_by_operation(first: str) -> None:
+    import paddlenlp.transformers
+    import transformers
+
+    sizes: dict[str, Any] = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "use_cache": False,
+    }
+    ours = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, attn_implementation="eager")).eval()
+    theirs = paddlenlp.transformers.LlamaForCausalLM(paddlenlp.transformers.LlamaConfig(**sizes))
+    theirs.eval()
+    inputs = {"input_ids": np.random.default_rng(0).integers(1, 60, (2, 9))}
+    sides = (ours, theirs) if first == "torch" else (theirs, ours)
+    alone = padiff.diff(*sides, inputs)
+    report = padiff.diff(*sides, inputs, operations=True)
+    assert_aligned(report)
+    assert sum(report.counts.values()) > 1.5 * sum(alone.counts.values())
+
+
+def test_no_row_is_misspelled() -> None:
+    assert {row.id for row in ROWS} >= set(GLUE)
