@@ -8,8 +8,8 @@ inside of another, is decided here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Module
@@ -124,18 +124,19 @@ class _Hearer(Listener):
         self._adapter = adapter
         self._open: list[Module] = []
         self._busy = False
+        self._thread = threading.get_ident()
         self.wants = listener.wants
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         self._listener.frames = self.frames
         self._open.append(module)
-        with self._undisturbed():
+        with _Busy(self):
             return self._listener.enter(module, args, kwargs)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         while self._open.pop().native is not module.native:
             pass  # a model that catches an exception leaves calls open that never return
-        with self._undisturbed():
+        with _Busy(self):
             return self._listener.leave(module, args, kwargs, output)
 
     def hear(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,19 +145,18 @@ class _Hearer(Listener):
             return function(*args, **kwargs)
         in_place = is_in_place(name) or bool(kwargs.get("inplace"))
         operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
-        with self._undisturbed():
+        with _Busy(self):
             args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
             output = function(*args, **kwargs)
             given = self._listener.leave(operation, args, kwargs, output)
             return output if given is None else given
 
     def _is_heard(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if threading.get_ident() != self._thread:
+            return False  # a data loader's, say
         if not (computes(name) and self._adapter.is_users(self._open[-1])):
             return False
         return next(leaves((args, kwargs), self._adapter.is_tensor), None) is not None
-
-    def _undisturbed(self) -> AbstractContextManager[None]:
-        return _Busy(self)
 
 
 class _Busy:
