@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import padiff
 from padiff.report import Report, Verdict
@@ -131,6 +132,33 @@ def test_a_fault_in_what_is_changed_in_place_is_named(kits: Kits) -> None:
     item = compared(kits, writing, "item")
     assert not item.aligned
     assert {found.candidate.path for found in item.sources} <= {"", "mul"}, told(item)
+
+
+class Normalised(torch.nn.Module):
+    """Keep running statistics that a function writes to, three times a run."""
+
+    def __init__(self, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(8, 6)
+        self.register_buffer("running_mean", torch.zeros(6))
+        self.register_buffer("running_var", torch.ones(6))
+        self.momentum = momentum
+
+    def forward(self, x: Any) -> Any:
+        y = self.fc(x)
+        for index in range(3):
+            statistics = self.running_mean, self.running_var
+            y = torch.nn.functional.batch_norm(
+                y + torch.sin(y) * index, *statistics, training=True, momentum=self.momentum
+            )
+        return y
+
+
+def test_a_function_writes_to_the_models_own_buffers() -> None:
+    model = Normalised()
+    assert_clean(padiff.diff(model, Normalised(), X, operations=True))
+    report = padiff.diff(model, Normalised(momentum=0.2), X, operations=True)
+    assert {(found.phase, found.candidate.path) for found in report.sources} == {("buffer", "")}, told(report)
 
 
 def test_functions_are_the_frameworks_own_outside_of_a_diff(kits: Kits) -> None:

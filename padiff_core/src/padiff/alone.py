@@ -116,17 +116,6 @@ class Bench:
         backward = backward and self.backward
         model = adapter.wrap(call.module.native)
         observed = Observed()
-        forcer = _Idling(
-            {key for key, below in _numbered(call) if id(below) in self.idle},
-            adapter,
-            plan,
-            fed,
-            truth=truth,
-            observed=observed,
-            loose=self.alignment.loose,
-            protected=[parameter.extent() for parameter in model.parameters().values()],
-            gradients=backward,
-        )
         given = [v if v is None else at_input(adapter, call.module.native, i, v) for i, v in enumerate(inputs)]
         natives = [None if v is None else self._native(adapter, v, dtype, model.device) for v in given]
         # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
@@ -149,10 +138,24 @@ class Bench:
             if self.evaluating:
                 model.evaluate()
             lift = model.lifted(dtype) if dtype else nullcontext()
-            with lift, model.attach(forcer), forcer.hooks:
-                model.run(fill(call.args, natives), fill(call.kwargs, natives), differentiate if backward else None)
-                if backward:
-                    forcer.finish()
+            with lift:
+                forcer = _Idling(
+                    {key for key, below in _numbered(call) if id(below) in self.idle},
+                    adapter,
+                    plan,
+                    fed,
+                    truth=truth,
+                    observed=observed,
+                    loose=self.alignment.loose,
+                    # Where they lie now: the lift may have moved them.
+                    protected=[parameter.extent() for parameter in model.parameters().values()],
+                    gradients=backward,
+                )
+                with model.attach(forcer), forcer.hooks:
+                    args, kwargs = fill(call.args, natives), fill(call.kwargs, natives)
+                    model.run(args, kwargs, differentiate if backward else None)
+                    if backward:
+                        forcer.finish()
                 gradients, buffers = {}, {}
                 for path, parameter in model.parameters().items():
                     full = f"{call.path}.{path}" if call.path else path

@@ -315,8 +315,9 @@ class Forcer(Watcher):
         if gross and new and self._memory.overwrite(tensor, value):
             self._hold(tensor, token, spot)
             return
-        if module.memory != "own":
-            # Another tensor in its place would not share the memory. Whoever takes this one next is fed.
+        if module.memory != "own" or (module.operation and self._memory.is_protected(tensor)):
+            # Another tensor in its place would not share the memory, a buffer's that is written to among it. Whoever
+            # takes this one next is fed.
             self._seen[token] = spot.reference.token
             if gross and spot.what == "input":
                 self._tainted.add(id(self._stack[-1]))

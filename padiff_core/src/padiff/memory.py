@@ -50,6 +50,11 @@ class Memory:
             return
         self._given[id(identity)] = (alive, *extent)
 
+    def is_protected(self, tensor: Tensor) -> bool:
+        """Return whether a tensor lies in memory that nothing is to be written to: a parameter, or a view of one."""
+        extent = tensor.extent()
+        return extent is not None and self._is_protected(*extent)
+
     def take_back(self, tensor: Tensor) -> None:
         """Forget what was in a tensor's memory before: the model itself has written over it."""
         extent = tensor.extent()
