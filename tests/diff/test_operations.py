@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,33 @@ def test_the_users_tolerance_decides_for_operations_too(kits: Kits) -> None:
     )
     loose = {"atol": 1.0, "rtol": 1.0}
     assert padiff.diff(blocks(kits[0]), port, X, operations=True, tolerance=loose).aligned
+
+
+def masked(mask: Any, spelling: float) -> Any:
+    """Return a net whose scores are masked: with what, and by which number."""
+
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(8, 4)
+            self.out = torch.nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            y = self.fc(x)
+            hidden = mask(torch.ones(4, 4, dtype=torch.bool)).logical_not()
+            weights = (y @ y.mT).masked_fill(hidden, spelling).softmax(-1)
+            return self.out(weights @ y)
+
+    return Masked()
+
+
+@pytest.mark.parametrize("spellings", itertools.permutations((-float("inf"), -1e9, -3.4e38), 2))
+def test_a_mask_in_another_spelling_is_right_and_no_second_source(spellings: tuple[float, float]) -> None:
+    def later(ones: Any) -> Any:
+        return ones.tril(1)
+
+    ours, theirs = spellings
+    assert_clean(padiff.diff(masked(torch.tril, ours), masked(torch.tril, theirs), X, operations=True))
+    for masks in ((later, torch.tril), (torch.tril, later)):
+        report = padiff.diff(masked(masks[0], ours), masked(masks[1], theirs), X, operations=True)
+        source(report, "forward", "tril")

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from padiff.align import BY_PLACE, Alignment, Pair
+from padiff.compare import difference
 from padiff.explain import plain_values
 from padiff.trace import Call, Leaf, Trace
 
@@ -19,6 +21,10 @@ __all__ = ["with_operations"]
 
 _SAME = 1e-3
 """Relative L2 of a tensor's sample, over the free runs, below which it may be the same tensor."""
+_LARGE = 1e3
+"""Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
+_OTHERWISE = 2.0
+"""How many times a mask's number is the other one that spells the same."""
 
 
 def with_operations(alignment: Alignment, reference: Trace, candidate: Trace) -> Alignment:
@@ -82,7 +88,19 @@ class _Flow:
         return _may_stand_for(mine, yours) and self._takes_the_same(mine, yours)
 
     def _takes_the_same(self, mine: Call, yours: Call) -> bool:
-        return _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
+        fit = _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
+        return fit and not any(map(self._mask_otherwise, mine.outputs, yours.outputs))
+
+    def _mask_otherwise(self, a: Leaf, b: Leaf) -> bool:
+        """Return whether two tensors seem to be masked by numbers far apart: -inf here, -1e9 there.
+
+        That is no fault of the operation's: only the code that uses the mask tells whether both do.
+        """
+        x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
+        if x is None or y is None or not (x.size and y.size):
+            return False
+        less, more = sorted((-float(x.min()), -float(y.min())))
+        return less >= _LARGE and more > _OTHERWISE * less
 
     def _gives_the_same(self, mine: Call, yours: Call) -> bool:
         return all(map(self._is_same, mine.outputs, yours.outputs))
@@ -95,7 +113,7 @@ class _Flow:
         x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
         if x is None or y is None or x.shape != y.shape:
             return False
-        return float(np.linalg.norm(x - y)) <= _SAME * float(np.linalg.norm(x))
+        return _is_close(x, y)
 
     def _operands(self, mine: Call, yours: Call) -> list[tuple[int, int]]:
         """Return which inputs of two operations are the same tensor: of one place, if possible."""
@@ -126,6 +144,14 @@ _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
     (_Flow.stands_in_its_place, True),
 )
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
+
+
+def _is_close(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
+    """Return whether two samples may be of one tensor; large numbers, such as a mask's, do not drown the others."""
+    size = float(np.linalg.norm(x))
+    if size <= _LARGE:
+        return float(np.linalg.norm(x - y)) <= _SAME * size
+    return difference(x, y).rel_l2 <= _SAME
 
 
 def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:
