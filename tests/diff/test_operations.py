@@ -261,3 +261,15 @@ def test_a_mask_in_another_spelling_is_right_and_no_second_source(spellings: tup
     for masks in ((later, torch.tril), (torch.tril, later)):
         report = padiff.diff(masked(masks[0], ours), masked(masks[1], theirs), X, operations=True)
         source(report, "forward", "tril")
+
+
+def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:
+    def net(kit: Kit, factor: float | None) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            y = self.fc(x)
+            return self.out(y if factor is None else kit.functional.relu(y) * factor)
+
+        return network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+
+    report = padiff.diff(net(kits[0], None), net(kits[1], 1.5), X, operations=True)
+    assert source(report, "forward", "").between == ("fc", "out"), told(report)

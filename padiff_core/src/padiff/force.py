@@ -184,8 +184,8 @@ class Forcer(Watcher):
         """Compare and feed the outputs."""
         pair = self._open.get(id(call))
         if pair is None:
-            # A framework's own module only passes on what it got; it is the user's code that makes something wrong.
-            for leaf in call.outputs if call.module.kind is None else ():
+            # A framework's own module or function only computes what it is told; it is the user's code that tells it.
+            for leaf in () if call.module.operation or call.module.kind is not None else call.outputs:
                 if leaf.token not in self._holds:
                     self._made.setdefault(leaf.token, call)
             return {}
