@@ -6,13 +6,14 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import padiff
 from padiff.report import Report, Verdict
 
-from .models import Kit, array, assert_clean, blocks, network, source, told
+from .models import Kit, array, assert_clean, blocks, kit, network, source, told
 
 Kits = tuple[Kit, Kit]
 X = (array(4, 8),)
@@ -273,3 +274,17 @@ def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:
 
     report = padiff.diff(net(kits[0], None), net(kits[1], 1.5), X, operations=True)
     assert source(report, "forward", "").between == ("fc", "out"), told(report)
+
+
+def test_what_a_framework_makes_a_tensor_of_is_not_heard() -> None:
+    paddle = kit("paddle")
+
+    def net(*order: int) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            chosen = paddle.native.Tensor(np.asarray(order)) + paddle.native.to_tensor([0, 0, 0])
+            return self.out(paddle.native.index_select(self.fc(x), chosen, 1))
+
+        return network(paddle, forward, name="Net", fc=paddle.linear(8, 8), out=paddle.linear(3, 3))
+
+    assert_clean(padiff.diff(net(2, 0, 1), net(2, 0, 1), X, operations=True))
+    source(padiff.diff(net(2, 0, 1), net(2, 1, 0), X, operations=True), "forward", "")

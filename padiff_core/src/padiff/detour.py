@@ -17,13 +17,8 @@ from padiff.operators import computes
 
 __all__ = ["Detour"]
 
-_FUNCTIONS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
-Set = Callable[[Any, str, Any], None]
+_FUNCTIONS = types.FunctionType, types.BuiltinFunctionType
+_METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
 
 
 class Detour:
@@ -39,9 +34,11 @@ class Detour:
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
         self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
         for prefix, namespace in namespaces.items():
+            # A method that a module holds is a tool of the framework's, and none of its functions.
+            sorts = (*_FUNCTIONS, *_METHODS) if isinstance(namespace, type) else _FUNCTIONS
             for name in filter(computes, dir(namespace)):
                 function = inspect.getattr_static(namespace, name, None)
-                if isinstance(function, _FUNCTIONS):
+                if isinstance(function, sorts):
                     self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))
 
         for cls, prefix in (called or {}).items():

@@ -141,8 +141,11 @@ class _Hearer(Listener):
 
     def hear(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function; as an operation where a module's own code calls it, with a tensor."""
-        if self._busy or not self._open or not self._is_heard(name, args, kwargs):
+        if self._busy or not self._is_of_users_code(name):
             return function(*args, **kwargs)
+        if next(leaves((args, kwargs), self._adapter.is_tensor), None) is None:
+            with _Busy(self):  # what it is made of is none of the user's code
+                return function(*args, **kwargs)
         in_place = is_in_place(name) or bool(kwargs.get("inplace"))
         operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
         with _Busy(self):
@@ -151,12 +154,11 @@ class _Hearer(Listener):
             given = self._listener.leave(operation, args, kwargs, output)
             return output if given is None else given
 
-    def _is_heard(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_of_users_code(self, name: str) -> bool:
+        """Return whether a function that is called computes, and the innermost open module's code is the user's."""
         if threading.get_ident() != self._thread:
             return False  # a data loader's, say
-        if not (computes(name) and self._adapter.is_users(self._open[-1])):
-            return False
-        return next(leaves((args, kwargs), self._adapter.is_tensor), None) is not None
+        return bool(self._open) and computes(name) and self._adapter.is_users(self._open[-1])
 
 
 class _Busy:
