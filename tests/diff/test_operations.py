@@ -288,3 +288,16 @@ def test_what_a_framework_makes_a_tensor_of_is_not_heard() -> None:
 
     assert_clean(padiff.diff(net(2, 0, 1), net(2, 0, 1), X, operations=True))
     source(padiff.diff(net(2, 0, 1), net(2, 1, 0), X, operations=True), "forward", "")
+
+
+def test_what_a_dropout_that_does_nothing_hands_on_is_no_second_source(kits: Kits) -> None:
+    def net(kit: Kit, factor: float) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            y = kit.functional.relu(self.fc(x))
+            return self.out(kit.functional.dropout(y, 0.5, training=False) * factor)
+
+        return network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+
+    assert_clean(padiff.diff(net(kits[0], 2.0), net(kits[1], 2.0), X, operations=True))
+    report = padiff.diff(net(kits[0], 2.0), net(kits[1], 2.1), X, operations=True)
+    source(report, "forward", "mul")

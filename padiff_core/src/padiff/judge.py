@@ -24,7 +24,7 @@ from padiff.forced import Forced, StateCheck
 from padiff.measure import Measures
 from padiff.report import Figures, Measurement, Phase, Verdict
 from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Reader, Ruling, Settler, epsilon, is_suspect, relative
-from padiff.trace import Trace
+from padiff.trace import Leaf, Trace
 from padiff.units import Held
 from padiff.weights import canonical
 
@@ -213,7 +213,9 @@ class Judge:
     def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
         spot = check.spot
-        taken = [pair for pair in self.forced.consumers.get(spot.candidate.token, ()) if pair is not spot.pair]
+        # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
+        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *self._taking(spot.reference)]
+        taken = [pair for pair in taken if pair is not spot.pair]
         if spot.what == "input":
             taken.append(spot.pair)
         inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
@@ -228,6 +230,12 @@ class Judge:
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
                 return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, check)
         return self._unexplained(check, suspects)
+
+    def _taking(self, leaf: Leaf) -> Iterator[Pair]:
+        """Yield the pairs that take a tensor of the reference's, or what stands for it."""
+        for pair in self.alignment.pairs:
+            if any(pair.reference.inputs[ours].token == leaf.token for ours, _ in pair.inputs):
+                yield pair
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
