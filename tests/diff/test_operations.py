@@ -301,3 +301,21 @@ def test_what_a_dropout_that_does_nothing_hands_on_is_no_second_source(kits: Kit
     assert_clean(padiff.diff(net(kits[0], 2.0), net(kits[1], 2.0), X, operations=True))
     report = padiff.diff(net(kits[0], 2.0), net(kits[1], 2.1), X, operations=True)
     source(report, "forward", "mul")
+
+
+def test_a_loop_whose_values_settle_is_followed_step_by_step(kits: Kits) -> None:
+    def net(kit: Kit, *wrong: int) -> Any:
+        f = kit.functional
+
+        def forward(self: Any, x: Any) -> Any:
+            y = self.fc(x)
+            for step in range(20):
+                y = f.sigmoid(y * (0.6 if step in wrong else 0.5) + x) + f.relu(y - x) * 0.3
+            return self.out(y)
+
+        return network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+
+    assert_clean(padiff.diff(net(kits[0]), net(kits[1]), X, operations=True))
+    report = padiff.diff(net(kits[0]), net(kits[1], 10), X, operations=True)
+    found = source(report, "forward", "mul")
+    assert [one.cause for one in report.sources] == [found.cause], told(report)

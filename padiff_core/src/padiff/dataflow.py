@@ -75,6 +75,16 @@ class _Flow:
     def _is_alone(self, mine: Call, theirs: Sequence[Call], belongs: Callable[[_Flow, Call, Call], bool]) -> bool:
         return sum(belongs(self, mine, yours) for yours in theirs) == 1
 
+    def takes_the_tied(self, mine: Call, yours: Call) -> bool:
+        """Return whether two operations of one name take tensors that are tied, whatever they give.
+
+        Values prove less: those of a loop that settles come again step by step.
+        """
+        for leaf in mine.inputs:
+            if not any((leaf.token, other.token) in self._ties for other in yours.inputs):
+                return False
+        return self.is_the_same(mine, yours)
+
     def does_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take the same tensors, and gave the same in the free runs."""
         return self.is_the_same(mine, yours) and self._gives_the_same(mine, yours)
@@ -139,6 +149,7 @@ class _Flow:
 
 
 _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
+    (_Flow.takes_the_tied, True),
     (_Flow.does_the_same, False),
     (_Flow.is_the_same, False),
     (_Flow.stands_in_its_place, True),
