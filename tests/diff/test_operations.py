@@ -319,3 +319,15 @@ def test_a_loop_whose_values_settle_is_followed_step_by_step(kits: Kits) -> None
     report = padiff.diff(net(kits[0]), net(kits[1], 10), X, operations=True)
     found = source(report, "forward", "mul")
     assert [one.cause for one in report.sources] == [found.cause], told(report)
+
+
+def test_a_function_that_draws_with_another_probability_is_named(kits: Kits) -> None:
+    def net(kit: Kit, p: float) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            return self.out(kit.functional.dropout(self.fc(x), p, training=True))
+
+        return network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+
+    assert padiff.diff(net(kits[0], 0.5), net(kits[1], 0.5), X, operations=True).aligned
+    report = padiff.diff(net(kits[0], 0.5), net(kits[1], 0.3), X, operations=True)
+    assert "0.3" in str(source(report, "forward", "dropout").cause)

@@ -12,7 +12,16 @@ from padiff.layers import CATALOGUE, FUSED, Setting
 from padiff.trace import Call, Slot
 from padiff.tree import leaves
 
-__all__ = ["Contrast", "called_otherwise", "contrasts", "contrasts_inside", "in_words", "plain_values", "settings_of"]
+__all__ = [
+    "Contrast",
+    "called_otherwise",
+    "contrasts",
+    "contrasts_inside",
+    "draws_otherwise",
+    "in_words",
+    "plain_values",
+    "settings_of",
+]
 
 
 _NOT_FUSED = Setting(lambda module: None)
@@ -154,6 +163,17 @@ def called_otherwise(reference: Call, candidate: Call) -> str | None:
     if plain_values(reference) == plain_values(candidate):
         return None
     return f"called as {_as_called(reference)} in the reference, as {_as_called(candidate)} in the candidate"
+
+
+def draws_otherwise(reference: Call, candidate: Call) -> bool:
+    """Return whether both sides call a function with as many fractions, and with others: 0.5 here, 0.3 there."""
+    if not (reference.module.operation and candidate.module.operation):
+        return False
+    ours, theirs = (
+        sorted(value for _, value in leaves((call.args, call.kwargs), lambda value: isinstance(value, float)))
+        for call in (reference, candidate)
+    )
+    return len(ours) == len(theirs) and not all(map(_same, ours, theirs))
 
 
 def plain_values(call: Call) -> list[str]:

@@ -14,7 +14,7 @@ from padiff.align import Alignment, Pair
 from padiff.asked import Asked
 from padiff.compare import difference
 from padiff.doubts import Judged
-from padiff.explain import contrasts
+from padiff.explain import contrasts, draws_otherwise
 from padiff.findings import at_home, finding_of, merged, place_of, with_location
 from padiff.forced import Forced
 from padiff.judge import Judge, Suspicion
@@ -144,7 +144,8 @@ class Outcome:
         found = []
         for suspicion in suspicions:
             pair = suspicion.pair
-            differing = contrasts(pair.reference.module, pair.candidate.module)
+            modules = pair.reference.module, pair.candidate.module
+            differing = contrasts(*modules) or draws_otherwise(pair.reference, pair.candidate)
             if suspicion.verdict is Verdict.STOCHASTIC and differing and not self._is_ignored(pair):
                 found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
         return found
