@@ -331,3 +331,27 @@ def test_a_function_that_draws_with_another_probability_is_named(kits: Kits) -> 
     assert padiff.diff(net(kits[0], 0.5), net(kits[1], 0.5), X, operations=True).aligned
     report = padiff.diff(net(kits[0], 0.5), net(kits[1], 0.3), X, operations=True)
     assert "0.3" in str(source(report, "forward", "dropout").cause)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_operator_that_is_made_where_it_is_called_is_compared(turned: bool) -> None:
+    ours, theirs = kit("mindspore"), kit("torch")
+
+    def making(axis: int) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            made = ours.native.ops
+            return self.out(made.Softmax(axis=axis)(made.ReLU()(self.fc(x))))
+
+        return network(ours, forward, name="Net", fc=ours.linear(8, 8), out=ours.linear(8, 3))
+
+    def forward(self: Any, x: Any) -> Any:
+        return self.out(theirs.functional.relu(self.fc(x)).softmax(-1))
+
+    plain = network(theirs, forward, name="Net", fc=theirs.linear(8, 8), out=theirs.linear(8, 3))
+    for axis in (-1, 0):
+        models = (plain, making(axis)) if turned else (making(axis), plain)
+        report = padiff.diff(*models, X, operations=True)
+        if axis == -1:
+            assert_clean(report)
+        else:
+            source(report, "forward", "softmax")

@@ -97,7 +97,10 @@ class Detour:
 
 
 class _Bound:
-    """Be an object as it is called without the detour; the same to a dict for the same object."""
+    """Be an object as it is called without the detour; the same to a dict for any that was made alike.
+
+    A model may make one whenever it runs: ``ops.Softmax(axis=-1)(x)``.
+    """
 
     def __init__(self, call: Callable[..., Any], one: Any) -> None:
         self._call = call
@@ -107,10 +110,19 @@ class _Bound:
         return self._call(self._one, *args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Bound) and other._one is self._one and other._call is self._call
+        return isinstance(other, _Bound) and other._call is self._call and _made_alike(other._one, self._one)
 
     def __hash__(self) -> int:
-        return hash((self._call, id(self._one)))
+        return hash((self._call, type(self._one)))
+
+
+def _made_alike(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
+    try:
+        return bool(vars(one) == vars(other))
+    except (TypeError, ValueError):
+        return False  # an array among its attributes
 
 
 def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:

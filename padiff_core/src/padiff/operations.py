@@ -147,8 +147,8 @@ class _Hearer(Listener):
             with _Busy(self):  # what it is made of is none of the user's code
                 return function(*args, **kwargs)
         in_place = is_in_place(name) or bool(kwargs.get("inplace"))
-        operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
         with _Busy(self):
+            operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
             args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
             output = function(*args, **kwargs)
             given = self._listener.leave(operation, args, kwargs, output)
