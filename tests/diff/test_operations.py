@@ -355,3 +355,15 @@ def test_an_operator_that_is_made_where_it_is_called_is_compared(turned: bool) -
             assert_clean(report)
         else:
             source(report, "forward", "softmax")
+
+
+def test_what_makes_a_reference_unusable_is_named_and_not_the_mask_before(kits: Kits) -> None:
+    kit = kits[0]
+
+    def forward(self: Any, x: Any) -> Any:
+        hidden = kit.tensor(np.full((4, 8), np.inf, np.float32))
+        return self.out((self.fc(x) - hidden) * 0.0)
+
+    net = network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+    with pytest.raises(padiff.PadiffError, match="first in the output of 'mul'"):
+        padiff.diff(net, attending(kits[1]), X, operations=True)

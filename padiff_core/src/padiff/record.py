@@ -277,13 +277,25 @@ def _listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
 
 
 def first_nonfinite(trace: Trace) -> Call | None:
-    """Return the innermost call that first gave NaN or Inf, or None."""
+    """Return the innermost call that first gave NaN or Inf, or None; one that only masks by -Inf after all others."""
+    masking = None
     for call in sorted(trace.calls, key=lambda c: (max(d.index for d in c.subtree()), -c.index)):
         for leaf in call.outputs:
             value = trace.value(leaf)
-            if value is not None and not is_finite(value):
+            if value is None or is_finite(value):
+                continue
+            if not _is_masked(value):
                 return call
-    return None
+            masking = masking or call
+    return masking
+
+
+def _is_masked(array: Array) -> bool:
+    """Return whether -Inf is all that is not finite."""
+    if array.dtype.kind == "c":
+        return False
+    values = array if array.dtype.kind == "f" else array.astype(np.float32)
+    return bool((values[~np.isfinite(values)] == -np.inf).all())
 
 
 def nonfinite_inputs(trace: Trace) -> str:
