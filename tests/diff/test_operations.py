@@ -367,3 +367,24 @@ def test_what_makes_a_reference_unusable_is_named_and_not_the_mask_before(kits: 
     net = network(kit, forward, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
     with pytest.raises(padiff.PadiffError, match="first in the output of 'mul'"):
         padiff.diff(net, attending(kits[1]), X, operations=True)
+
+
+def test_another_order_of_scales_is_right_beside_a_fault(kits: Kits) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        y = self.fc(x) * 2.0
+        z = self.f.sigmoid(y * 1.5) + y
+        return self.out(self.f.relu(z))
+
+    def other(self: Any, x: Any) -> Any:
+        y = self.fc(x) * 3.0
+        z = self.f.sigmoid(y) + y / 1.5
+        return self.out(self.act(z))
+
+    def net(kit: Kit, code: Any, act: str = "relu") -> Any:
+        net = network(kit, code, name="Net", fc=kit.linear(8, 8), out=kit.linear(8, 3))
+        net.f, net.act = kit.functional, getattr(kit.functional, act)
+        return net
+
+    assert_clean(padiff.diff(net(kits[0], forward), net(kits[1], other), X, operations=True))
+    report = padiff.diff(net(kits[0], forward), net(kits[1], other, "sigmoid"), X, operations=True)
+    assert source(report, "forward", "relu").candidate.path.startswith("sigmoid"), told(report)

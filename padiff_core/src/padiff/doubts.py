@@ -30,6 +30,8 @@ _SAME = 1e-3
 _SHARED = 1e-4
 """An error of a gradient that a use of the tensor elsewhere may explain."""
 _NEAR = 3
+_SINGLY = 4
+"""Operations that are doubted one by one."""
 
 
 @attrs.frozen
@@ -43,7 +45,8 @@ class Judged:
 def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
     """Judge a forced run; where matches are in doubt, take them apart and judge again.
 
-    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most five times.
+    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most five times, and once
+    more for each of a few operations that are in doubt together.
     """
     return _with_uses(judge, _with_matches(judge, trace, free, alignment))
 
@@ -102,6 +105,13 @@ def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trac
     seen = {_spot_key(s) for s in rough}
     fresh = [s for s in second.judge.forward(rough=True) if _spot_key(s) not in seen]
     wrong = [pair for pair in doubtful if not _spoils(pair, fresh, second.judge)]
+    # Taken apart with others, a match is spoiled by their faults too.
+    operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
+    for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
+        single = judge(alignment.without([*wrong, pair]))
+        fresh = [s for s in single.judge.forward(rough=True) if _spot_key(s) not in seen]
+        if not _spoils(pair, fresh, single.judge):
+            wrong.append(pair)
     if not wrong:
         return first
     return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
