@@ -36,7 +36,7 @@ demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing 
 
 test: lint $(APART)/test.stamp $(FLAX)/test.stamp  ## lint, then the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
-	cd examples/padiff_flax && ../../$(FLAX)/bin/python -m pytest
+	cd examples/padiff_flax && OMP_NUM_THREADS=1 ../../$(FLAX)/bin/python -m pytest $(SPREAD)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
