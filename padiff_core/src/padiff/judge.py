@@ -14,21 +14,19 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Parameter
 from padiff.align import Alignment, Pair
 from padiff.alone import Alone, Bench
 from padiff.compare import Difference, difference
 from padiff.explain import contrasts
 from padiff.force import Check, Measure, Spot
-from padiff.forced import Forced, StateCheck
+from padiff.forced import Forced
 from padiff.measure import Measures
 from padiff.report import Figures, Measurement, Phase, Verdict
 from padiff.settle import QUIET, QUIET_BACKWARD, QUIET_LIBRARY, Reader, Ruling, Settler, epsilon, is_suspect, relative
 from padiff.trace import Leaf, Trace
 from padiff.units import Held
-from padiff.weights import canonical
 
-__all__ = ["Judge", "Suspicion", "measuring"]
+__all__ = ["HOOKED", "Judge", "Suspicion", "contrasted", "measuring"]
 
 Array = NDArray[Any]
 
@@ -38,7 +36,7 @@ _KINKS = 0.3
 input, made by code that cannot be fed, is zero but for rounding, an element's whole gradient comes or goes."""
 _OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
-_HOOKED = 1e-4
+HOOKED = 1e-4
 """A gradient so far off in the model, and right alone, was changed on its way."""
 
 
@@ -93,13 +91,13 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
-            if check.tainted and not _contrasted(owner, but=_OF_STATE):
+            if check.tainted and not contrasted(owner, but=_OF_STATE):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)
             elif rough and check.difference.rel_l2 > _GROSS:
                 ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
-            elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or _contrasted(owner):
+            elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
                 ruling = self.settler.settle(
                     owner, read, check.difference, truth, backward=False, what=_within(owner, spot)
@@ -159,7 +157,7 @@ class Judge:
 
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the suspects of the backward pass that no forward source explains."""
-        excused = self._excused(forward)
+        excused = self.excused(forward)
         # What computes in a narrower type forward sends a gradient that is so much coarser.
         narrow = {id(s.pair) for s in forward if s.verdict is Verdict.PRECISION}
         found = list(self._at_inputs(excused | narrow))
@@ -180,7 +178,7 @@ class Judge:
         root = self.alignment.pairs[0]
         for check in self.forced.inputs:
             apart = check.difference
-            if relative(apart) <= _HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
+            if relative(apart) <= HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
                 continue
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
             if apart.max_abs <= QUIET * 2 * epsilon(check.reference.dtype) * self._sent(check.users):
@@ -197,8 +195,8 @@ class Judge:
         arrays = [np.asarray(one, dtype=np.float64) for one in found if one is not None and one.size]
         return max((float(np.sqrt(np.mean(one * one))) for one in arrays), default=0.0)
 
-    def _excused(self, earlier: Sequence[Suspicion]) -> set[int]:
-        """Return the calls whose later differences follow from what is known of them already."""
+    def excused(self, earlier: Sequence[Suspicion]) -> set[int]:
+        """Return the ids of the calls whose later differences follow from what is known of them already."""
         parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
         # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
         written = [self.around(pair) for pair in parting if "same" in pair.memory]
@@ -242,7 +240,7 @@ class Judge:
         spot, apart = check.spot, check.difference
         root = self.alignment.pairs[0]
         figures = Figures(apart.rel_l2, apart.max_abs)
-        if apart.rel_l2 <= _HOOKED and check.close is None:
+        if apart.rel_l2 <= HOOKED and check.close is None:
             return None
         if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
@@ -268,108 +266,6 @@ class Judge:
             pair = self.around(pair)
         return found
 
-    def state(self, earlier: Sequence[Suspicion]) -> list[Suspicion]:
-        """Settle the gradients of parameters and the buffers that no earlier source explains."""
-        excused = self._excused(earlier)
-        found = [self._parameter(check, excused) for check in self.forced.gradients if _state_suspect(check)]
-        found += [self._buffer(check, excused) for check in self.forced.buffers]
-        return [suspicion for suspicion in found if suspicion is not None]
-
-    def _parameter(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
-        tied = [c.match for c in self.forced.gradients if c.link.candidate.parameter is check.link.candidate.parameter]
-        pairs = [pair for match in tied for pair in self.alignment.using(match.candidate.module)]
-        around = [p for p in map(self.around, pairs) if p is not None]
-        if not pairs or any(id(pair) in excused | self.forced.unreached for pair in pairs):
-            return None
-        without = check.link.candidate.parameter.path not in self.forced.reached
-        if without and any(id(pair) in self.forced.starved for pair in pairs):
-            return None  # cut off further on
-        read = _of_parameter(check, lambda alone: alone.gradients)
-        what = f"gradient of {check.link.candidate.part.parameter}"
-        truth = check.reference if len(pairs) == 1 else None
-        ruling = None
-        for pair in pairs:
-            ruling = self.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
-            if ruling.verdict is Verdict.STOCHASTIC:
-                return None
-            if ruling.verdict is Verdict.DIFFERS:
-                return self._of_state(pair, Phase.BACKWARD, what, ruling, check)
-        if (
-            ruling is None
-            or relative(check.difference, check.scale) <= _HOOKED
-            or any(id(pair) in excused for pair in around)
-            or any(self.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
-        ):
-            return None
-        if any(self.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
-            text = "the candidate's module alone is as far from its own float64: a narrower type inside"
-            ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=(*ruling.evidence, text))
-            return self._of_state(pairs[0], Phase.BACKWARD, what, ruling, check)
-        text = (
-            f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
-            "the gradient on its way (a hook on the parameter or on the module's output)"
-        )
-        ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(text,))
-        return self._of_state(pairs[0], Phase.BACKWARD, what, ruling, check)
-
-    def _of_state(self, pair: Pair, phase: Phase, what: str, ruling: Ruling, check: StateCheck) -> Suspicion:
-        held = check.link.candidate
-        return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
-
-    def _buffer(self, check: StateCheck, excused: set[int]) -> Suspicion | None:
-        pairs = self.alignment.using(check.match.candidate.module)
-        what = f"buffer {check.link.candidate.part.parameter} after the run"
-        if len(pairs) == 1 and pairs[0].misfed and _contrasted(pairs[0]):
-            figures = Figures(check.difference.rel_l2, check.difference.max_abs)
-            text = "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ"
-            ruling = Ruling(Verdict.DIFFERS, figures, (text,))
-            return self._of_state(pairs[0], Phase.BUFFER, what, ruling, check)
-        if not pairs or any(id(pair) in excused for pair in pairs):
-            return None
-        if self._bessel(check):
-            self.notes.add(
-                f"running variances are tracked with n/(n-1) by one framework and without by the other "
-                f"({self.settler.bench.reference.name}, {self.settler.bench.candidate.name}): taken as a convention"
-            )
-            return None
-        suspect = is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_LIBRARY)
-        if not (suspect if check.close is None else not check.close):
-            return None
-        read = _of_parameter(check, lambda alone: alone.buffers)
-        truth = check.reference if len(pairs) == 1 else None
-        ruling = self.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
-        if ruling.verdict is Verdict.ROUNDING:
-            return None
-        return self._of_state(pairs[0], Phase.BUFFER, what, ruling, check)
-
-    def _bessel(self, check: StateCheck) -> bool:
-        """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
-        bench, module = self.settler.bench, check.match.reference.module
-        calls = [call for call in self.trace.calls if call.module.native is module.native]
-        if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(calls) != 1:
-            return False
-        assert check.candidate is not None
-        momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
-        values = calls[0].inputs[0].shape if calls[0].inputs else ()
-        count = int(np.prod(values)) // max(check.reference.size, 1)
-        if momentum is None or count < 2:
-            return False
-        held = check.link.reference
-        before = check.link.to_candidate(canonical(held, held.parameter.view())).astype(np.float64)
-        ours, theirs = (
-            array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate)
-        )
-        ratio = count / (count - 1)
-        eps = np.dtype(np.float32)
-        return any(
-            not is_suspect(
-                difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r),
-                eps,
-                quiet=QUIET_LIBRARY,
-            )
-            for r in (ratio, 1 / ratio)
-        )
-
 
 def measuring(measures: Measures) -> Measure | None:
     """Return what measures a value that may become a finding, as far as that is known when it is seen."""
@@ -381,16 +277,10 @@ def measuring(measures: Measures) -> Measure | None:
     ) -> tuple[Measurement, ...]:
         matters = not close
         if close is None:
-            matters = is_suspect(apart, ours.dtype) or (owner is not None and _contrasted(owner))
+            matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
         return measures(ours, theirs) if matters else ()
 
     return measure
-
-
-def _state_suspect(check: StateCheck) -> bool:
-    if check.close is not None:
-        return not check.close
-    return is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_BACKWARD)
 
 
 def _quiet(pair: Pair) -> float:
@@ -400,7 +290,7 @@ def _quiet(pair: Pair) -> float:
     return QUIET_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else QUIET
 
 
-def _contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
+def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
     return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
 
@@ -440,26 +330,6 @@ def _value(spot: Spot, given: Array | None = None) -> Reader:
 
 def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:
     return lambda alone, _: alone.observed.gradients.get(token)
-
-
-def _of_parameter(
-    check: StateCheck, table: Callable[[Alone], dict[str, Array]]
-) -> Callable[[Alone, bool], Array | None]:
-    link = check.link
-
-    def read(alone: Alone, ours: bool) -> Array | None:
-        def native(parameter: Parameter) -> Array | None:
-            known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
-            if known is None and link.buffer and not parameter.buffer:
-                return parameter.view()  # a buffer may be made of parameters too, which a run does not change
-            return known
-
-        if ours:
-            return link.expected(native) if link.buffer else link.gradient(native)
-        values = native(link.candidate.parameter)
-        return None if values is None else canonical(link.candidate, values)
-
-    return read
 
 
 def _name(spot: Spot) -> str:

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.adapter import Model
+from padiff.aftermath import of_state
 from padiff.align import Alignment, Pair
 from padiff.asked import Asked
 from padiff.compare import difference
@@ -66,7 +67,7 @@ class Outcome:
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
         excuses = chance if self.asked.phase == "backward" else forward
         backward = judge.backward(excuses) if self.asked.backward else []
-        state = judge.state([*excuses, *backward])
+        state = of_state(judge, [*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *backward, *state]), key=lambda s: s.order)
         found = []
         for suspicion in suspicions:
