@@ -21,7 +21,9 @@ def pytest_configure() -> None:
         pytest.exit(msg, returncode=4)
     # Both ship a libdnnl.so.3, the first one loaded stays, and MindSpore cannot use Paddle's.
     if importlib.util.find_spec("mindspore") is not None:
-        importlib.import_module("mindspore")
+        mindspore = importlib.import_module("mindspore")
+        # Its kernels hand each other pieces of work, and wait by turning: on busy cores twenty times as long as alone.
+        mindspore.set_context(runtime_num_threads=1)
 
 
 @pytest.fixture(autouse=True)

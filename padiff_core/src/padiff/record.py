@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -277,17 +277,25 @@ def _listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
 
 
 def first_nonfinite(trace: Trace) -> Call | None:
-    """Return the innermost call that first gave NaN or Inf, or None; one that only masks by -Inf after all others."""
+    """Return the innermost call that first gave NaN or Inf, or None.
+
+    An infinity below zero may be a mask: it is none of the trouble where a later call makes finite values of it.
+    """
     masking = None
     for call in sorted(trace.calls, key=lambda c: (max(d.index for d in c.subtree()), -c.index)):
-        for leaf in call.outputs:
-            value = trace.value(leaf)
-            if value is None or is_finite(value):
-                continue
-            if not _is_masked(value):
-                return call
+        wrong = list(_nonfinite(trace, call.outputs))
+        if not all(map(_is_masked, wrong)):
+            return masking or call
+        if wrong:
             masking = masking or call
+        elif any(True for _ in _nonfinite(trace, call.inputs)):
+            masking = None
     return masking
+
+
+def _nonfinite(trace: Trace, tensors: Iterable[Leaf]) -> Iterator[Array]:
+    values = map(trace.value, tensors)
+    return (value for value in values if value is not None and not is_finite(value))
 
 
 def _is_masked(array: Array) -> bool:
