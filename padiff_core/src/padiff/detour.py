@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
@@ -31,6 +32,7 @@ class Detour:
 
     def __init__(self, namespaces: Mapping[str, Any], called: Mapping[type, str] | None = None) -> None:
         self._hears: list[Hear] = []
+        self._roots = {prefix.partition(".")[0] for prefix in namespaces}
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
         self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
         for prefix, namespace in namespaces.items():
@@ -44,8 +46,12 @@ class Detour:
         for cls, prefix in (called or {}).items():
             self._places.append((cls, "__call__", cls.__call__, self._caller(cls.__call__, prefix)))
 
-    def open(self, hear: Hear, holders: Iterable[MutableMapping[str, Any]] = ()) -> Hook:
-        """Lead calls to ``hear`` until the hook is closed; ``holders`` are further dicts that may hold functions."""
+    def open(self, hear: Hear, modules: Iterable[Any] = ()) -> Hook:
+        """Lead calls to ``hear`` until the hook is closed.
+
+        ``modules`` are native modules that will run: functions that they keep as attributes, and that the files of
+        their classes have imported, lead there too.
+        """
         hook = Hook()
         first = not self._hears
         self._hears.append(hear)
@@ -56,7 +62,7 @@ class Detour:
                     own = name in vars(namespace)
                     setattr(namespace, name, wrapper)
                     hook.add(functools.partial(_put_back, namespace, name, function, own))
-            for holder in holders:
+            for holder in self._holders(modules):
                 for name, function in list(self._held(holder)):
                     holder[name] = self._by_function[id(function)][1]
                     hook.add(functools.partial(holder.__setitem__, name, function))
@@ -64,6 +70,16 @@ class Detour:
             hook.close()
             raise
         return hook
+
+    def _holders(self, modules: Iterable[Any]) -> Iterator[MutableMapping[str, Any]]:
+        """Yield the namespaces that the code of modules reads, but for the framework's own files."""
+        homes = {}
+        for one in modules:
+            yield one.__dict__
+            for cls in type(one).__mro__:
+                if cls.__module__.partition(".")[0] not in self._roots and cls.__module__ in sys.modules:
+                    homes[cls.__module__] = vars(sys.modules[cls.__module__])
+        yield from homes.values()
 
     def _held(self, holder: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for name, value in holder.items():

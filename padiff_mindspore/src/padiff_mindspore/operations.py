@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 import mindspore
@@ -21,7 +21,6 @@ __all__ = ["Calling", "hear_functions"]
 
 _NAMESPACES = ("mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint", "mindspore.ops")
 _NUMPY = "mindspore.numpy"
-_HERE = "mindspore"
 
 
 class Calling(mindspore.nn.Cell):
@@ -38,7 +37,7 @@ class Calling(mindspore.nn.Cell):
 
 def hear_functions(cell: Any, hear: Hear) -> Hook:
     """Let ``hear`` be called in place of MindSpore's functions, in what a cell's code uses, until the hook closes."""
-    return _detour().open(hear, _holders(cell))
+    return _detour().open(hear, (one for _, one in cell.cells_and_names()))
 
 
 @functools.cache
@@ -51,14 +50,3 @@ def _detour() -> Detour:
 def _with_bases(classes: list[type]) -> dict[type, str]:
     """Return classes that say what a call of theirs does, by the prefix of their full name."""
     return {one: "mindspore.ops" for cls in classes for one in cls.__mro__ if "__call__" in vars(one)}
-
-
-def _holders(cell: Any) -> Iterator[MutableMapping[str, Any]]:
-    """Yield the namespaces that the code of a cell and those below reads: their modules', and their own."""
-    homes = {}
-    for _, one in cell.cells_and_names():
-        yield one.__dict__
-        for cls in type(one).__mro__:
-            if cls.__module__.partition(".")[0] != _HERE and cls.__module__ in sys.modules:
-                homes[cls.__module__] = vars(sys.modules[cls.__module__])
-    yield from homes.values()

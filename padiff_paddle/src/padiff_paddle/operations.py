@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -43,21 +43,10 @@ class Calling(paddle.nn.Layer):
 
 def hear_functions(layer: Any, hear: Hear) -> Hook:
     """Let ``hear`` be called in place of Paddle's functions, in what a layer's code uses, until the hook is closed."""
-    return _detour().open(hear, _holders(layer))
+    return _detour().open(hear, layer.sublayers(include_self=True))
 
 
 @functools.cache
 def _detour() -> Detour:
     spaces = {name: sys.modules[name] for name in _NAMESPACES if name in sys.modules}
     return Detour({"paddle.Tensor": paddle.Tensor, **spaces})
-
-
-def _holders(layer: Any) -> Iterator[MutableMapping[str, Any]]:
-    """Yield the namespaces that the code of a layer and its sub-layers reads: their modules', and their own."""
-    homes = {}
-    for one in layer.sublayers(include_self=True):
-        yield one.__dict__
-        for cls in type(one).__mro__:
-            if cls.__module__.partition(".")[0] != "paddle" and cls.__module__ in sys.modules:
-                homes[cls.__module__] = vars(sys.modules[cls.__module__])
-    yield from homes.values()

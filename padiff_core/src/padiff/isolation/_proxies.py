@@ -169,24 +169,31 @@ class RemoteParameter(Parameter):
         self._session.request("set_gradient", self.native, array)
 
 
-class RemoteModule(Module):
-    """Wrap the stand-in of a module; hyper-parameters are read there when they are asked for."""
+class _RemoteNode(Module):
+    """Wrap a stand-in whose calls are heard from there."""
 
-    def __init__(self, path: str, native: StandIn, about: Mapping[str, Any], readings: Readings) -> None:
-        self._about = about
+    def __init__(self, path: str, native: StandIn, rule: Rule | None, forward: tuple[Any, ...]) -> None:
+        super().__init__(path, native, rule)
         self.mode = False
-        super().__init__(path, native, _rule(path, about, readings) if about["kind"] else None)
-        self._forward = _forward(*about["forward"])
+        self._forward = _forward(*forward)
 
     @property
     def training(self) -> bool:
-        """Return whether the module was in training mode when it was last heard of."""
+        """Return whether it was in training mode when it was last heard of."""
         return self.mode
 
     @property
     def forward(self) -> Callable[..., Any]:
-        """Return a function with the name and the signature of the module's forward; it cannot be called."""
+        """Return a function with the name and the signature of what runs there; it cannot be called."""
         return self._forward
+
+
+class RemoteModule(_RemoteNode):
+    """Wrap the stand-in of a module; hyper-parameters are read there when they are asked for."""
+
+    def __init__(self, path: str, native: StandIn, about: Mapping[str, Any], readings: Readings) -> None:
+        super().__init__(path, native, _rule(path, about, readings) if about["kind"] else None, about["forward"])
+        self._about = about
 
     @property
     def definition(self) -> tuple[str, int] | None:
@@ -200,17 +207,15 @@ class RemoteModule(Module):
         return any(name in (known, known.rpartition(".")[2]) for known in self._about["classes"])
 
 
-class RemoteOperation(Module):
+class RemoteOperation(_RemoteNode):
     """Be a function that a remote model's own code calls."""
 
     operation = True
 
     def __init__(self, native: StandIn, path: str, name: str, kind: str | None, memory: str, forward: Any) -> None:
-        super().__init__(path, native, Rule(kind) if kind else None)
-        self.mode = False
+        super().__init__(path, native, Rule(kind) if kind else None, forward)
         self.memory = memory
         self._name = name
-        self._forward = _forward(*forward)
 
     @property
     def class_name(self) -> str:
@@ -218,22 +223,9 @@ class RemoteOperation(Module):
         return self._name
 
     @property
-    def training(self) -> bool:
-        """Return whether the module whose code calls it is in training mode."""
-        return self.mode
-
-    @property
-    def forward(self) -> Callable[..., Any]:
-        """Return a function with the name and the signature of the real one; it cannot be called."""
-        return self._forward
-
-    @property
     def definition(self) -> None:
         """Return None: the line of an operation is where it is called."""
         return
-
-
-_RemoteNode = RemoteModule | RemoteOperation
 
 
 def _rule(path: str, about: Mapping[str, Any], readings: Readings) -> Rule:
