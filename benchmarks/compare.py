@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from padiff.compare import difference
+from padiff.numerics import difference
 
 AIMS = {"unequal": 18.0, "equal": 34.0}
 Run = Callable[[], object]

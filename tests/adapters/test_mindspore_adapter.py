@@ -17,8 +17,8 @@ from mindspore.experimental import optim as experimental
 from numpy.typing import NDArray
 
 from padiff.errors import InputError, LiftError, UnwatchableModel
+from padiff.pytree import leaves, map_leaves
 from padiff.testing import AdapterTests, Log
-from padiff.tree import leaves, map_leaves
 from padiff_mindspore import autograd
 from padiff_mindspore.adapter import MindSporeAdapter
 

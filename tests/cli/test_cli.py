@@ -18,9 +18,8 @@ import pytest
 
 import padiff
 from padiff.cli import main
-from padiff.contributions import Renderer
 from padiff.errors import InputError
-from padiff.plugins import Contributed, Installed, Row, State
+from padiff.plugins import Contributed, Installed, Renderer, Row, State
 from padiff.progress import shown, silenced
 from padiff.report import Figures, Finding, Phase, Place, Report, Verdict
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from padiff.compare import _dtypes, close, difference, metrics, sample
+from padiff.numerics import _dtypes, close, difference, metrics, sample
 
 FLOATS = [
     "float16",

@@ -12,9 +12,9 @@ import pytest
 
 import padiff
 from padiff import Metric, Renderer, Report, SpecialTransfer, plugins
-from padiff.asked import Asked
 from padiff.errors import InputError, PluginError, PluginWarning
-from padiff.measure import Measures, contributed_measures
+from padiff.judging import Measures, contributed_measures
+from padiff.options import Asked
 from padiff.plugins import State
 
 from .site import Site

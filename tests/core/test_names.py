@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from padiff.names import agreement, renumbered, similarity, words
+from padiff.alignment import agreement, renumbered, similarity, words
 
 SURE = 3
 

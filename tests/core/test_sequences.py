@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from padiff.weights import align_sequences, forward_run
+from padiff.alignment import align_sequences, forward_run
 
 matrices = st.integers(0, 5).flatmap(
     lambda rows: st.integers(0, 5).flatmap(

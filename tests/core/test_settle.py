@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from padiff.settle import epsilon
+from padiff.judging import epsilon
 
 SMALL = [name for name in dir(ml_dtypes) if name.startswith(("bfloat16", "float8_"))]
 

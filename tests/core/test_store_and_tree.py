@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from padiff.layers import Part
-from padiff.store import ValueStore, temporary_store
-from padiff.tree import leaves, map_leaves
+from padiff.kinds import Part
+from padiff.pytree import leaves, map_leaves
+from padiff.trace import ValueStore, temporary_store
 
 Point = namedtuple("Point", "x y")
 

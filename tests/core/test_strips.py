@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from padiff.compare import difference
-from padiff.strips import is_crosswise, laid_out
+from padiff.numerics import difference, is_crosswise, laid_out
 
 SHAPES = [(300, 301), (257, 1025), (1025, 257), (4099, 17), (17, 4099)]
 

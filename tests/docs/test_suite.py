@@ -19,8 +19,7 @@ import pytest
 
 import padiff
 from padiff import Part, Rule, Unit
-from padiff.testing import AdapterTests, _models, assert_aligned
-from padiff.testing.conformance import read
+from padiff.testing import AdapterTests, _models, assert_aligned, read
 
 from .pages import ROOT, blocks
 from .site import imported, write

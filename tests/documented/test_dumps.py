@@ -23,7 +23,7 @@ from padiff import (
     check_weights,
     create_model,
 )
-from padiff.documented import _folders
+from padiff.compat import _folders
 
 from .nets import array, linear, mlp, native, network, pair, residual
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import padiff
-from padiff.documented import _forms
+from padiff.compat import _forms
 
 _DOCS = Path(padiff.__file__).parents[3] / "docs"
 _PAGES = [(_DOCS / name).read_text(encoding="utf-8") for name in ("padiff.md", "padiff.zh.md")]

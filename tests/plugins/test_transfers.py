@@ -198,10 +198,8 @@ def test_what_only_moves_is_found_out(function: Callable[..., Any], told: set[st
     class Right(Left):
         pass
 
+    from padiff.parameters import Specials, same_names, units_of
     from padiff.plugins import adapter_for
-    from padiff.special import Specials
-    from padiff.units import units_of
-    from padiff.weights import same_names
 
     models = [adapter_for(model).wrap(model) for model in (Left(), Right())]
     with padiff.register_transfer(padiff.SpecialTransfer("*Left", "*Right", function)):

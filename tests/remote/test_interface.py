@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from padiff.compare import sample
-from padiff.explain import settings_of
-from padiff.extent import extent_of, shares_elements
-from padiff.memory import Memory
+from padiff.adapter import extent_of, shares_elements
+from padiff.forcing import Memory
+from padiff.import_string import SpecError, loss_of, optimizer_of
+from padiff.numerics import sample
 from padiff.plugins import adapter_for
-from padiff.spec import SpecError, loss_of, optimizer_of
-from padiff.tree import Nested, leaves, map_leaves
+from padiff.pytree import Nested, leaves, map_leaves
+from padiff.trace import settings_of
 
 from .conftest import Sides
 
@@ -164,8 +164,8 @@ def test_names_of_losses_and_optimizers(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_frames_are_those_of_the_process_in_which_the_model_runs(sides: Sides, inputs: dict[str, Any]) -> None:
-    from padiff.record import Task, record
-    from padiff.store import temporary_store
+    from padiff.recording import Task, record
+    from padiff.trace import temporary_store
 
     here = sides.here("torch")
     with temporary_store() as store:

@@ -18,12 +18,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from padiff.errors import InputError, RemoteError
-from padiff.isolation._channel import Channel, Gone, Silent, Unsendable
-from padiff.isolation._errors import raised_again, told
-from padiff.isolation._pins import Pins
-from padiff.isolation._segment import Arena, Segment
-from padiff.isolation._shown import Shown, plain, shown
-from padiff.isolation._wire import Wire
+from padiff.isolation import (
+    Arena,
+    Channel,
+    Gone,
+    Pins,
+    Segment,
+    Shown,
+    Silent,
+    Unsendable,
+    Wire,
+    plain,
+    raised_again,
+    shown,
+    told,
+)
 
 LARGE = 1 << 15
 

@@ -17,8 +17,20 @@ import pytest
 
 from padiff import report as reports
 from padiff.errors import InputError
-from padiff.render import SCHEMA, headline, to_text
-from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
+from padiff.report import (
+    SCHEMA,
+    Figures,
+    Finding,
+    Measurement,
+    Note,
+    Phase,
+    Place,
+    Report,
+    Transfer,
+    Verdict,
+    headline,
+    to_text,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from padiff._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from padiff.adapter import API_VERSION, CAPABILITIES, Adapter, AdapterInfo
     from padiff.adapter import Hook as Hook
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from padiff.adapter import Parameter as Parameter
     from padiff.adapter import Tape as Tape
     from padiff.adapter import Tensor as Tensor
-    from padiff.contributions import Metric, Renderer, SpecialTransfer
-    from padiff.documented import (
+    from padiff.alignment import LayerMap
+    from padiff.compat import (
         ProxyModel,
         add_special_init,
         assign_weight,
@@ -51,37 +53,31 @@ if TYPE_CHECKING:
         UnwatchableModel,
         WorkerError,
     )
-    from padiff.hookspecs import hookimpl
     from padiff.isolation import Remote, remote
-    from padiff.layers import CATALOGUE
-    from padiff.layers import Habit as Habit
-    from padiff.layers import Kind as Kind
-    from padiff.layers import Part as Part
-    from padiff.layers import Rule as Rule
-    from padiff.layers import Setting as Setting
-    from padiff.layers import Unit as Unit
-    from padiff.mapping import LayerMap
-    from padiff.plugins import register_transfer
+    from padiff.kinds import CATALOGUE
+    from padiff.kinds import Habit as Habit
+    from padiff.kinds import Kind as Kind
+    from padiff.kinds import Part as Part
+    from padiff.kinds import Rule as Rule
+    from padiff.kinds import Setting as Setting
+    from padiff.kinds import Unit as Unit
+    from padiff.plugins import Metric, Renderer, SpecialTransfer, hookimpl, register_transfer
     from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
     "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tape Tensor",
-    "contributions": "Metric Renderer SpecialTransfer",
-    "documented": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
+    "plugins": "Metric Renderer SpecialTransfer hookimpl register_transfer",
+    "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
     "engine": "diff",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
-    "hookspecs": "hookimpl",
     "isolation": "Remote remote",
-    "layers": "CATALOGUE Habit Kind Part Rule Setting Unit",
-    "mapping": "LayerMap",
-    "plugins": "register_transfer",
+    "kinds": "CATALOGUE Habit Kind Part Rule Setting Unit",
+    "alignment": "LayerMap",
     "report": "Figures Finding Measurement Note Phase Place Report Transfer Verdict",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-__version__ = "0.4.0"
 
 __all__ = [
     "API_VERSION",

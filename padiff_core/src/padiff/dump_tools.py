@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from padiff.documented import ProxyModel, get_dump_root_path, set_dump_root_path
+from padiff.compat import ProxyModel, get_dump_root_path, set_dump_root_path
 
 __all__ = ["dump_grads", "dump_params", "dump_report", "dump_weights", "get_dump_root_path", "set_dump_root_path"]
 

@@ -1,5 +1,5 @@
 """Stand where scripts written for PaDiff 0.3 look for LayerMap."""
 
-from padiff.mapping import LayerMap
+from padiff.alignment import LayerMap
 
 __all__ = ["LayerMap"]

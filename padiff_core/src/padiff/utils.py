@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from padiff.mapping import LayerMap
+from padiff.alignment import LayerMap
 
 __all__ = ["LayerMap", "log"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, Adapter
-from padiff.layers import Rule
+from padiff.kinds import Rule
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.operations import Calling

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from padiff.layers import Habit, Part, Rule, Setting, Unit
+from padiff.kinds import Habit, Part, Rule, Setting, Unit
 from padiff_mindspore import spelling
 
 __all__ = ["HABITS", "TABLE"]

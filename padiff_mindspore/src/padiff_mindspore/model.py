@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter, Tape
 from padiff.errors import InputError, UnwatchableModel
-from padiff.tree import leaves
+from padiff.pytree import leaves
 from padiff_mindspore import autograd, state
 from padiff_mindspore.operations import hear_functions
 from padiff_mindspore.spelling import note_size

@@ -15,7 +15,7 @@ import mindspore
 from mindspore.ops import Primitive
 
 from padiff.adapter import Hear, Hook
-from padiff.detour import Detour
+from padiff.adapter.interception import Detour
 
 __all__ = ["Calling", "hear_functions"]
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from padiff.layers import Setting, same_padding
+from padiff.kinds import Setting, same_padding
 
 __all__ = [
     "ALIGNED",

@@ -13,7 +13,7 @@ from mindspore import nn, ops
 from mindspore.common.seed import _get_graph_seed
 
 from padiff.errors import LiftError
-from padiff.tree import leaves, map_leaves
+from padiff.pytree import leaves, map_leaves
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, dtype_of, from_array, give, is_inexact, native_dtype, overwrite
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from padiff.layers import Habit, Part, Rule, Setting, Unit, same_padding
+from padiff.kinds import Habit, Part, Rule, Setting, Unit, same_padding
 
 __all__ = ["HABITS", "STATISTICS", "TABLE"]
 

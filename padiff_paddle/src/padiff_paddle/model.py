@@ -15,7 +15,7 @@ from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFun
 
 from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
 from padiff.errors import InputError, LiftError, UnwatchableModel
-from padiff.tree import leaves
+from padiff.pytree import leaves
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.operations import hear_functions
 from padiff_paddle.tensor import array_of, device_of, dtype_of, from_array, is_inexact, numpy_dtype, relayed

@@ -14,7 +14,7 @@ from typing import Any
 import paddle
 
 from padiff.adapter import Hear, Hook
-from padiff.detour import Detour
+from padiff.adapter.interception import Detour
 
 __all__ = ["Calling", "hear_functions"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from padiff.adapter import AdapterInfo
-from padiff.hookspecs import hookimpl
+from padiff.plugins import hookimpl
 
 __all__ = ["padiff_adapters"]
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, Adapter, Model, Tensor
-from padiff.layers import Rule
+from padiff.kinds import Rule
 from padiff_torch import optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from padiff.layers import Habit, Part, Rule, Setting, Unit, same_padding
+from padiff.kinds import Habit, Part, Rule, Setting, Unit, same_padding
 
 __all__ = ["HABITS", "TABLE"]
 

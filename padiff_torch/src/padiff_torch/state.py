@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from padiff.errors import LiftError
-from padiff.tree import map_leaves
+from padiff.pytree import map_leaves
 from padiff_torch.tensor import dtype_of
 
 __all__ = ["lifted", "preserved"]

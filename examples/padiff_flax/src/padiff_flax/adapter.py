@@ -18,7 +18,7 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Tensor
-from padiff.layers import Rule
+from padiff.kinds import Rule
 from padiff_flax import optim
 from padiff_flax.kinds import TABLE, rule_of
 from padiff_flax.model import FlaxModel

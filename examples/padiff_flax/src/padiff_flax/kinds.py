@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from padiff.layers import Part, Rule, Setting, Unit
+from padiff.kinds import Part, Rule, Setting, Unit
 
 __all__ = ["TABLE", "rule_of"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _sides
 from padiff.cli._sides import Sides
-from padiff.spec import called
+from padiff.import_string import called
 
 if TYPE_CHECKING:
     from padiff.report import Report

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from padiff import __version__
+from padiff._version import __version__
 from padiff.cli import _adapters, _diff, _plugins
 from padiff.errors import PadiffError, PluginWarning
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from padiff.spec import SpecError
+from padiff.import_string import SpecError
 
 if TYPE_CHECKING:
     from padiff.plugins import Row
@@ -69,7 +69,7 @@ def written(report: Report, wanted: list[Output], *, quiet: bool) -> tuple[bool,
     """
     from padiff import plugins
     from padiff.errors import PluginError
-    from padiff.render import headline
+    from padiff.report import headline
 
     well, text = True, None
     for output in wanted:

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli._order import import_in_order
-from padiff.spec import SpecError, called, guarded, load, parameters
+from padiff.import_string import SpecError, called, guarded, load, parameters
 
 if TYPE_CHECKING:
     from padiff.isolation import Remote

@@ -1,6 +1,6 @@
 """Stand where scripts written for PaDiff 0.3 look for its interface."""
 
-from padiff.documented import (
+from padiff.compat import (
     add_special_init,
     assign_weight,
     auto_diff,

@@ -1,5 +1,5 @@
 """Stand where scripts written for PaDiff 0.3 look for its default loss."""
 
-from padiff.documented import default_loss
+from padiff.compat import default_loss
 
 __all__ = ["default_loss"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from padiff import __version__
+from padiff._version import __version__
 from padiff.errors import WorkerError
 from padiff.isolation._channel import PROTOCOL
 from padiff.isolation._process import Process

@@ -11,14 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
-from padiff.extent import Extent
 from padiff.isolation._references import referred
 from padiff.isolation._session import Session
 from padiff.isolation._shelf import Readings, Shelf
 from padiff.isolation._standin import StandIn, TensorStandIn
-from padiff.layers import Rule, Setting
+from padiff.kinds import Rule, Setting
 from padiff.trace import Frame
 
 __all__ = ["RemoteAdapter", "RemoteModel"]

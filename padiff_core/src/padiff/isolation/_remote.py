@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from padiff import operations
+from padiff import recording
 from padiff.adapter import Model
 from padiff.errors import InputError, PadiffError, WorkerError
 from padiff.isolation._greeting import check
@@ -268,4 +268,4 @@ def operating(model: Model) -> Model:
         msg = f"operations were to be compared, and the {adapter.name} adapter does not offer that.\n"
         msg += "Hint: leave operations=True out; modules are compared as ever."
         raise InputError(msg)
-    return model.operating() if isinstance(model, RemoteModel) else operations.operating(model)
+    return model.operating() if isinstance(model, RemoteModel) else recording.operating(model)

@@ -13,17 +13,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
-from padiff.extent import Extent
+from padiff.import_string import load
 from padiff.isolation._channel import Channel
 from padiff.isolation._shown import Shown, plain, shown
 from padiff.isolation._sight import Sight
-from padiff.layers import Setting, Unit
-from padiff.operations import OperatingAdapter
-from padiff.origin import Stack
-from padiff.spec import load
-from padiff.tree import map_leaves
+from padiff.kinds import Setting, Unit
+from padiff.pytree import map_leaves
+from padiff.recording import OperatingAdapter, Stack
 
 __all__ = ["Server"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from padiff.isolation._session import Session
 from padiff.isolation._standin import StandIn
-from padiff.layers import Unit
+from padiff.kinds import Unit
 
 __all__ = ["Readings", "Shelf"]
 

@@ -14,8 +14,8 @@ from padiff.isolation._channel import Channel
 from padiff.isolation._pins import Pins
 from padiff.isolation._shown import PLAIN, is_plain
 from padiff.isolation._wire import INLINE
+from padiff.pytree import leaves, map_leaves
 from padiff.trace import Slot
-from padiff.tree import leaves, map_leaves
 
 __all__ = ["Sight"]
 

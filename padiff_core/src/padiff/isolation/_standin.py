@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from padiff.extent import Extent
+from padiff.adapter import Extent
 from padiff.isolation._wire import marker
-from padiff.tree import Nested
+from padiff.pytree import Nested
 
 if TYPE_CHECKING:
     from padiff.isolation._session import Session

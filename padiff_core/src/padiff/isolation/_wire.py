@@ -14,7 +14,7 @@ import ml_dtypes  # noqa: F401  registers bfloat16 and float8 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.extent import extent_of
+from padiff.adapter import extent_of
 from padiff.isolation._segment import Arena, Block, Segment, Space
 
 __all__ = ["INLINE", "Wire", "marker"]

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from padiff.errors import PadiffError, WorkerError
+from padiff.import_string import SpecError, called, guarded, load, loss_of, optimizer_of
 from padiff.isolation._channel import PROTOCOL, Channel
 from padiff.isolation._errors import Relayed, told, traceback_of
 from padiff.isolation._pins import Pins
 from padiff.isolation._server import Server
 from padiff.isolation._sight import Sight
 from padiff.isolation._wire import Wire
-from padiff.origin import line_of, package_of
 from padiff.plugins import FRAMEWORKS, adapter_for
-from padiff.spec import SpecError, called, guarded, load, loss_of, optimizer_of
+from padiff.recording import line_of, package_of
 
 __all__ = ["PROTOCOL", "main"]
 

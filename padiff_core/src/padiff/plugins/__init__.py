@@ -6,9 +6,11 @@ before a model or a caller asks for it.
 """
 
 from padiff.plugins._contributed import contributions, find, rendered, renderer, renderer_for
+from padiff.plugins._contributions import Metric, Renderer, SpecialTransfer
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
+from padiff.plugins._hookspecs import hookimpl
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._registered import register_transfer, transfers
@@ -20,7 +22,10 @@ __all__ = [
     "HOOKS",
     "Contributed",
     "Installed",
+    "Metric",
+    "Renderer",
     "Row",
+    "SpecialTransfer",
     "State",
     "adapter_for",
     "adapter_of_tensor",
@@ -28,6 +33,7 @@ __all__ = [
     "contributed",
     "contributions",
     "find",
+    "hookimpl",
     "installed",
     "load",
     "loaded",

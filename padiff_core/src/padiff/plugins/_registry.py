@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from padiff import __version__, predecessor
+from padiff import predecessor
+from padiff._version import __version__
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import PluginWarning
 from padiff.plugins._hooks import HOOKS, Answer, answers
@@ -20,7 +21,7 @@ __all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "regist
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
 
-_OWN = importlib.metadata.EntryPoint("padiff", "padiff.own", GROUP)
+_OWN = importlib.metadata.EntryPoint("padiff", "padiff.report._builtin", GROUP)
 """What padiff itself contributes, through the hooks that every plugin has."""
 _CORE = "padiff-core"
 

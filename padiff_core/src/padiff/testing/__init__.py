@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 _HOME = {"AdapterTests": "_suite", "Log": "_log", "assert_aligned": "_aligned", "fault": "_fault"}
 
-__all__ = ["AdapterTests", "Log", "assert_aligned", "fault"]
+__all__ = [
+    "AdapterTests",
+    "Log",
+    "assert_aligned",
+    "fault",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from padiff.adapter import Hook, Model, Module, Tensor
+from padiff.pytree import leaves, map_leaves
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
-from padiff.tree import leaves, map_leaves
 
 __all__ = ["GradientTests"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from padiff.adapter import Module
+from padiff.pytree import leaves, map_leaves
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
-from padiff.tree import leaves, map_leaves
 
 __all__ = ["CallTests"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Listener, Module
 from padiff.errors import MappingError
 from padiff.plugins import adapter_for
-from padiff.tree import map_leaves
+from padiff.pytree import map_leaves
 
 __all__ = ["fault"]
 

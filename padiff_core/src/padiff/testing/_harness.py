@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, Adapter, AdapterInfo, Model, Parameter, Tensor
-from padiff.layers import Part
+from padiff.kinds import Part
 from padiff.plugins import adapters, load
 
 __all__ = ["FACTORIES", "Harness", "Held", "lacks", "needs", "randoms"]

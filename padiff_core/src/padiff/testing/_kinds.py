@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from padiff.layers import CATALOGUE, Rule
+from padiff.kinds import CATALOGUE, Rule
 from padiff.plugins import principal
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from padiff.engine import diff
-from padiff.operations import operating
-from padiff.operators import short_name
+from padiff.kinds import short_name
+from padiff.recording import operating
 from padiff.testing._harness import Harness, randoms
 from padiff.testing._log import Log
 

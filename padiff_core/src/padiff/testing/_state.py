@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.errors import LiftError
-from padiff.record import Task, record
-from padiff.store import temporary_store
+from padiff.pytree import leaves
+from padiff.recording import Task, record
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
-from padiff.tree import leaves
+from padiff.trace import temporary_store
 
 __all__ = ["StateTests", "fingerprint"]
 

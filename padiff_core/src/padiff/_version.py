@@ -1,0 +1,5 @@
+"""The version of the distribution padiff-core."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.4.0"

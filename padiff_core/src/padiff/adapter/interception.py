@@ -1,0 +1,148 @@
+"""Stand in for a framework's functions while someone listens: for frameworks that cannot be asked for what they run.
+
+A function is reached by many names: in its namespace, as a method of the tensor class, imported into the user's module,
+kept as an attribute of a module. All of them lead through a detour until the hook is closed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from padiff.adapter._adapter import Hear, Hook
+from padiff.kinds import computes
+
+__all__ = ["Detour"]
+
+_FUNCTIONS = types.FunctionType, types.BuiltinFunctionType
+_METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
+
+
+class Detour:
+    """Know a framework's functions, and lead calls of them to whoever listens.
+
+    ``namespaces`` maps a prefix of full names (``paddle.nn.functional``) to a module or a class; a function that
+    several of them hold goes by the first. ``called`` maps classes whose objects are called like functions, and define
+    that themselves, to the prefix of their full names, which end as the class does.
+    """
+
+    def __init__(self, namespaces: Mapping[str, Any], called: Mapping[type, str] | None = None) -> None:
+        self._hears: list[Hear] = []
+        self._roots = {prefix.partition(".")[0] for prefix in namespaces}
+        self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
+        for prefix, namespace in namespaces.items():
+            # A method that a module holds is a tool of the framework's, and none of its functions.
+            sorts = (*_FUNCTIONS, *_METHODS) if isinstance(namespace, type) else _FUNCTIONS
+            for name in filter(computes, dir(namespace)):
+                function = inspect.getattr_static(namespace, name, None)
+                if isinstance(function, sorts):
+                    self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))
+
+        for cls, prefix in (called or {}).items():
+            self._places.append((cls, "__call__", cls.__call__, self._caller(cls.__call__, prefix)))
+
+    def open(self, hear: Hear, modules: Iterable[Any] = ()) -> Hook:
+        """Lead calls to ``hear`` until the hook is closed.
+
+        ``modules`` are native modules that will run: functions that they keep as attributes, and that the files of
+        their classes have imported, lead there too.
+        """
+        hook = Hook()
+        first = not self._hears
+        self._hears.append(hear)
+        hook.add(self._hears.pop)
+        try:
+            if first:
+                for namespace, name, function, wrapper in self._places:
+                    own = name in vars(namespace)
+                    setattr(namespace, name, wrapper)
+                    hook.add(functools.partial(_put_back, namespace, name, function, own))
+            for holder in self._holders(modules):
+                for name, function in list(self._held(holder)):
+                    holder[name] = self._by_function[id(function)][1]
+                    hook.add(functools.partial(holder.__setitem__, name, function))
+        except BaseException:
+            hook.close()
+            raise
+        return hook
+
+    def _holders(self, modules: Iterable[Any]) -> Iterator[MutableMapping[str, Any]]:
+        """Yield the namespaces that the code of modules reads, but for the framework's own files."""
+        homes = {}
+        for one in modules:
+            yield one.__dict__
+            for cls in type(one).__mro__:
+                if cls.__module__.partition(".")[0] not in self._roots and cls.__module__ in sys.modules:
+                    homes[cls.__module__] = vars(sys.modules[cls.__module__])
+        yield from homes.values()
+
+    def _held(self, holder: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in holder.items():
+            known = self._by_function.get(id(value))
+            if known is not None and known[0] is value:
+                yield name, value
+
+    def _wrapper(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        known = self._by_function.get(id(function))
+        if known is not None:
+            return known[1]
+        hears = self._hears
+
+        @functools.wraps(function)
+        def led(*args: Any, **kwargs: Any) -> Any:
+            return hears[-1](function, name, args, kwargs) if hears else function(*args, **kwargs)
+
+        self._by_function[id(function)] = function, led
+        return led
+
+    def _caller(self, call: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+        hears = self._hears
+
+        @functools.wraps(call)
+        def led(one: Any, *args: Any, **kwargs: Any) -> Any:
+            if not hears:
+                return call(one, *args, **kwargs)
+            return hears[-1](_Bound(call, one), f"{prefix}.{type(one).__name__}", args, kwargs)
+
+        return led
+
+
+class _Bound:
+    """Be an object as it is called without the detour; the same to a dict for any that was made alike.
+
+    A model may make one whenever it runs: ``ops.Softmax(axis=-1)(x)``.
+    """
+
+    def __init__(self, call: Callable[..., Any], one: Any) -> None:
+        self._call = call
+        self._one = one
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self._one, *args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bound) and other._call is self._call and _made_alike(other._one, self._one)
+
+    def __hash__(self) -> int:
+        return hash((self._call, type(self._one)))
+
+
+def _made_alike(one: Any, other: Any) -> bool:
+    if one is other or type(one) is not type(other):
+        return one is other
+    try:
+        return bool(vars(one) == vars(other))
+    except (TypeError, ValueError):
+        return False  # an array among its attributes
+
+
+def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:
+    if own:
+        setattr(namespace, name, function)
+    else:
+        delattr(namespace, name)

@@ -1,0 +1,202 @@
+"""Match the operations in the code of matched calls: what does the same to the same tensors.
+
+Two programmers order their code differently and spell it differently, so order and names alone tie the wrong
+operations. Tensors are known from the calls around that are matched, from operations that were matched before, and
+where the free runs gave the same values. An operation that no other does is left to the code around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment._calls import BY_PLACE, Alignment, Pair
+from padiff.numerics import difference
+from padiff.trace import Call, Leaf, Trace, plain_values
+
+__all__ = ["with_operations"]
+
+_SAME = 1e-3
+"""Relative L2 of a tensor's sample, over the free runs, below which it may be the same tensor."""
+_LARGE = 1e3
+"""Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
+_OTHERWISE = 2.0
+"""How many times a mask's number is the other one that spells the same."""
+
+
+def with_operations(alignment: Alignment, reference: Trace, candidate: Trace) -> Alignment:
+    """Return an alignment with the operations matched too, of two traces that hold some."""
+    flow = _Flow(reference, candidate)
+    for pair in alignment.pairs:
+        flow.tie(pair)
+    found = [tied for pair in alignment.pairs if not alignment.is_whole(pair) for tied in flow.tied(pair, alignment)]
+    taken = {id(call) for pair in found for call in (pair.reference, pair.candidate)}
+    return Alignment(
+        sorted([*alignment.pairs, *found], key=lambda pair: pair.candidate.index),
+        [call for call in alignment.left_reference if id(call) not in taken],
+        [call for call in alignment.left_candidate if id(call) not in taken],
+        alignment.loose,
+    )
+
+
+class _Flow:
+    """Know which tensors of two runs are the same."""
+
+    def __init__(self, reference: Trace, candidate: Trace) -> None:
+        self._samples = reference.samples, candidate.samples
+        self._ties: set[tuple[int, int]] = set()
+
+    def tie(self, pair: Pair) -> None:
+        """Take what a matched call takes and gives on one side for what it takes and gives on the other."""
+        self._ties.update((pair.reference.inputs[a].token, pair.candidate.inputs[b].token) for a, b in pair.inputs)
+        self._ties.update((pair.reference.outputs[a].token, pair.candidate.outputs[b].token) for a, b in pair.outputs)
+
+    def tied(self, around: Pair, alignment: Alignment) -> list[Pair]:
+        """Return the operations that belong together in the code of a matched call, the surest matched first."""
+        ours = list(_unmatched(around.reference, alignment.of_reference))
+        theirs = list(_unmatched(around.candidate, alignment.of_candidate))
+        found = []
+        for belongs, alone in _PASSES:
+            for yours in list(theirs):
+                fits = [mine for mine in ours if belongs(self, mine, yours)]
+                if not fits or (alone and not (len(fits) == 1 and self._is_alone(fits[0], theirs, belongs))):
+                    continue
+                mine = max(fits, key=lambda one: self._likeness(one, yours))
+                ours.remove(mine)
+                theirs.remove(yours)
+                found.append(self._paired(mine, yours))
+                if _is_like(mine, yours):
+                    self.tie(found[-1])
+        return found
+
+    def _is_alone(self, mine: Call, theirs: Sequence[Call], belongs: Callable[[_Flow, Call, Call], bool]) -> bool:
+        return sum(belongs(self, mine, yours) for yours in theirs) == 1
+
+    def takes_the_tied(self, mine: Call, yours: Call) -> bool:
+        """Return whether two operations of one name take tensors that are tied, whatever they give.
+
+        Values prove less: those of a loop that settles come again step by step.
+        """
+        for leaf in mine.inputs:
+            if not any((leaf.token, other.token) in self._ties for other in yours.inputs):
+                return False
+        return self.is_the_same(mine, yours)
+
+    def does_the_same(self, mine: Call, yours: Call) -> bool:
+        """Return whether two operations of one name take the same tensors, and gave the same in the free runs."""
+        return self.is_the_same(mine, yours) and self._gives_the_same(mine, yours)
+
+    def is_the_same(self, mine: Call, yours: Call) -> bool:
+        """Return whether two operations of one name take the same tensors, in whatever order."""
+        return _is_like(mine, yours) and self._takes_the_same(mine, yours)
+
+    def stands_in_its_place(self, mine: Call, yours: Call) -> bool:
+        """Return whether two other operations take the same tensors: another activation, a sum for a product."""
+        return _may_stand_for(mine, yours) and self._takes_the_same(mine, yours)
+
+    def _takes_the_same(self, mine: Call, yours: Call) -> bool:
+        fit = _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
+        return fit and not any(map(self._mask_otherwise, mine.outputs, yours.outputs))
+
+    def _mask_otherwise(self, a: Leaf, b: Leaf) -> bool:
+        """Return whether two tensors seem to be masked by numbers far apart: -inf here, -1e9 there.
+
+        That is no fault of the operation's: only the code that uses the mask tells whether both do.
+        """
+        x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
+        if x is None or y is None or not (x.size and y.size):
+            return False
+        less, more = sorted((-float(x.min()), -float(y.min())))
+        return less >= _LARGE and more > _OTHERWISE * less
+
+    def _gives_the_same(self, mine: Call, yours: Call) -> bool:
+        return all(map(self._is_same, mine.outputs, yours.outputs))
+
+    def _is_same(self, a: Leaf, b: Leaf) -> bool:
+        if a.shape != b.shape:
+            return False
+        if (a.token, b.token) in self._ties:
+            return True
+        x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
+        if x is None or y is None or x.shape != y.shape:
+            return False
+        return _is_close(x, y)
+
+    def _operands(self, mine: Call, yours: Call) -> list[tuple[int, int]]:
+        """Return which inputs of two operations are the same tensor: of one place, if possible."""
+        found: list[tuple[int, int]] = []
+        free = list(range(len(yours.inputs)))
+        for i, leaf in enumerate(mine.inputs):
+            same = [j for j in free if self._is_same(leaf, yours.inputs[j])]
+            if same:
+                ranks = {j: ((leaf.token, yours.inputs[j].token) not in self._ties, abs(i - j)) for j in same}
+                best = min(same, key=ranks.__getitem__)
+                found.append((i, best))
+                free.remove(best)
+        return found
+
+    def _likeness(self, mine: Call, yours: Call) -> tuple[bool, bool]:
+        return plain_values(mine) == plain_values(yours), self._gives_the_same(mine, yours)
+
+    def _paired(self, mine: Call, yours: Call) -> Pair:
+        """Return a pair whose inputs are tied where they are the same tensor, whichever comes first."""
+        pair = Pair(mine, yours, BY_PLACE)
+        pair.inputs = tuple(self._operands(mine, yours))
+        return pair
+
+
+_PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
+    (_Flow.takes_the_tied, True),
+    (_Flow.does_the_same, False),
+    (_Flow.is_the_same, False),
+    (_Flow.stands_in_its_place, True),
+)
+"""What shows that two operations belong together, the surest first; and whether no other may fit as well."""
+
+
+def _is_close(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
+    """Return whether two samples may be of one tensor; large numbers, such as a mask's, do not drown the others."""
+    size = float(np.linalg.norm(x))
+    if size <= _LARGE:
+        return float(np.linalg.norm(x - y)) <= _SAME * size
+    return difference(x, y).rel_l2 <= _SAME
+
+
+def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:
+    """Yield the operations in a call's own code and in that of unmatched calls inside; and unmatched leaf modules."""
+    for child in top.children:
+        if matched(child) is not None:
+            continue
+        if child.leaf and child.outputs:
+            yield child
+        if not child.module.operation:
+            yield from _unmatched(child, matched)
+
+
+def _is_like(mine: Call, yours: Call) -> bool:
+    """Return whether two calls are of one operation by name, or a module and an operation of one kind."""
+    a, b = mine.module, yours.module
+    if a.operation and b.operation and _name(mine) == _name(yours):
+        return True
+    return (a.operation or b.operation) and a.kind is not None and a.kind == b.kind
+
+
+def _may_stand_for(mine: Call, yours: Call) -> bool:
+    """Return whether one of two calls, one an operation at least, may have been written for the other.
+
+    What is computed of one tensor alone may be a first step of many (a scale, a cast), but for known functions.
+    """
+    a, b = mine.module, yours.module
+    return (a.operation or b.operation) and ((a.kind is not None and b.kind is not None) or len(mine.inputs) > 1)
+
+
+def _name(call: Call) -> str:
+    return call.path.rpartition(".")[2]
+
+
+def _fit(mine: Call, yours: Call) -> bool:
+    """Return whether two calls take tensors of the same shapes, in whatever order, and give such."""
+    a, b = ([[leaf.shape for leaf in leaves] for leaves in (call.inputs, call.outputs)] for call in (mine, yours))
+    return sorted(a[0]) == sorted(b[0]) != [] and a[1] == b[1] != []

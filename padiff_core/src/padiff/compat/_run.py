@@ -1,0 +1,127 @@
+"""Record the runs of one model as its user makes them: each call of it, and the backward pass behind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from padiff.adapter import Model, Tensor
+from padiff.recording import Recorder
+from padiff.trace import Call, Leaf, Trace, ValueStore
+
+__all__ = ["Item", "Keeper", "RunReport"]
+
+
+@attrs.define(eq=False)
+class Item:
+    """Show one recorded call, or its backward pass, as PaDiff's reports list them."""
+
+    type: str
+    """``forward`` or ``backward``."""
+    step: int
+    net: Any
+    net_str: str
+    net_id: int
+    call: Call
+    trace: Trace
+
+    def tensors_for_compare(self) -> list[Any]:
+        """Return the outputs of a forward item, the gradients of the inputs of a backward one, as arrays."""
+        return [array for _, array in self.named()]
+
+    def named(self) -> list[tuple[Leaf, Any]]:
+        """Return what `tensors_for_compare` does, each with what it is."""
+        leaves, read = (
+            (self.call.outputs, self.trace.value) if self.type == "forward" else (self.call.inputs, self.trace.gradient)
+        )
+        return [(leaf, array) for leaf in leaves if (array := read(leaf)) is not None]
+
+    def __str__(self) -> str:
+        """Return it in three lines."""
+        return f"ReportItem: \n    type={self.type}\n    step_idx: {self.step}\n    net: {self.net_str}\n"
+
+
+class RunReport:
+    """Show what a model's runs did: of the listed modules' calls."""
+
+    def __init__(self, model: Model, recorded: Collection[str], trace: Trace) -> None:
+        self.trace = trace
+        self._recorded = frozenset(recorded)
+        self._numbers = {path: number for number, path in enumerate(model.modules())}
+
+    @property
+    def calls(self) -> list[Call]:
+        """Return the recorded calls, in execution order."""
+        return [call for call in self.trace.calls if _home(call).path in self._recorded]
+
+    @property
+    def items(self) -> list[Item]:
+        """Return an item for each recorded call, and behind them one for its backward pass, the last call's first."""
+        forward = [("forward", call) for call in self.calls]
+        backward = [("backward", call) for call in reversed(self.calls)]
+        return [
+            Item(
+                sort,
+                step,
+                call.module.native,
+                call.module.class_name.rpartition(".")[2],
+                self._numbers[_home(call).path],
+                call,
+                self.trace,
+            )
+            for step, (sort, call) in enumerate([*forward, *backward])
+        ]
+
+    def __str__(self) -> str:
+        """Return the items, one a line."""
+        return "\n".join(["Report:", *(f"    {item.step}: [{item.net_str}]" for item in self.items)])
+
+
+class Keeper(Recorder):
+    """Accumulate, over a model's runs, the outputs of the listed calls and the gradients of their inputs."""
+
+    def __init__(self, model: Model, recorded: Collection[str]) -> None:
+        super().__init__(model.adapter, Trace(ValueStore()), values=True, gradients=True)
+        self.recorded = frozenset(recorded)
+        self._awaited: set[int] = set()
+
+    def close(self) -> None:
+        """Let go of every value and every hook."""
+        self.hooks.close()
+        self.trace.store.close()
+
+    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
+        """Wait with keeping a tensor until a recorded call takes or gives it."""
+
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Wait for the gradients of the inputs."""
+        if _home(call).path in self.recorded:
+            for leaf, tensor in zip(call.inputs, tensors, strict=True):
+                self._await(leaf, tensor)
+        return {}
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Keep the outputs."""
+        if _home(call).path in self.recorded:
+            for leaf, tensor in zip(call.outputs, tensors, strict=True):
+                if leaf.token not in self.trace.values:
+                    self.trace.values[leaf.token] = self.trace.store.put(tensor.numpy())
+        return {}
+
+    def _await(self, leaf: Leaf, tensor: Tensor) -> None:
+        trace, token = self.trace, leaf.token
+        if token in self._awaited or not leaf.differentiable:
+            return
+        self._awaited.add(token)
+
+        def keep(gradient: Tensor) -> None:
+            trace.gradients[token] = trace.store.put(gradient.numpy())
+
+        self.hooks.add(tensor.on_gradient(keep).close)
+
+
+def _home(call: Call) -> Call:
+    """Return the call of the module that a list may name: of an operation, the one in whose code it is."""
+    return call if call.parent is None or not call.module.operation else call.parent

@@ -1,0 +1,421 @@
+"""Run a model with each matched call fed from the reference: every call becomes a unit test of its own.
+
+On entry a call's inputs are compared with the reference's, then the reference's are put in; on exit the outputs;
+in the backward pass the complete gradient of every such tensor. No error accumulates, so every fault is seen in one
+run, at its own place: what differs on entry was made by the code of the enclosing call, between its children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Extent, Tensor
+from padiff.alignment import Pair
+from padiff.forcing._overwrite import Memory
+from padiff.numerics import Difference, difference
+from padiff.recording import Watcher
+from padiff.report import Measurement
+from padiff.trace import Call, Leaf
+
+__all__ = ["Check", "Forcer", "Measure", "Observed", "Plan", "Values"]
+
+Array = NDArray[Any]
+Plan = Mapping[tuple[int, int], Pair]
+"""(id of the native module, ordinal) -> the pair of that call."""
+
+
+class Values(Protocol):
+    """Give the reference's values: a trace, or what another run observed."""
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+
+
+@attrs.define(eq=False)
+class Observed:
+    """Keep what a run computed itself, by the reference's tokens, and by the spots where it was seen."""
+
+    values: dict[int, Array] = attrs.field(factory=dict)
+    spots: dict[tuple[int, str, int], Array] = attrs.field(factory=dict)
+    gradients: dict[int, Array] = attrs.field(factory=dict)
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+        return self.values.get(leaf.token)
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+        return self.gradients.get(leaf.token)
+
+
+@attrs.frozen
+class Spot:
+    """Name one tensor of the candidate where it was first seen, and what it stands for."""
+
+    what: str
+    """``input`` or ``output`` of ``pair``'s call."""
+    pair: Pair
+    owner: Pair | None
+    """The call whose own code made the tensor; None for the root's inputs."""
+    between: tuple[str, str]
+    reference: Leaf
+    candidate: Leaf
+    maker: Call | None = None
+    """The call without counterpart, inside the owner, whose own code gave the tensor."""
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """Return what names the spot in every run of the same alignment."""
+        return (self.pair.reference.index, self.what, self.reference.token)
+
+
+@attrs.frozen
+class Check:
+    """Record one value that was not the reference's to the bit."""
+
+    spot: Spot
+    backward: bool
+    difference: Difference
+    kept: bool = False
+    """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
+    tainted: bool = False
+    """True where an earlier value of the same code could not be fed: its shape was another."""
+    close: bool | None = None
+    """What the user's own rule says, where one was given."""
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give, where there are some and the difference may matter."""
+
+
+Measure = Callable[[Pair | None, Difference, bool | None, Array, Array], tuple[Measurement, ...]]
+"""Takes the owner of a value, its difference, what the user's own rule says, and both arrays."""
+
+
+class Forcer(Watcher):
+    """Feed a running model from the reference's values.
+
+    ``force`` (the reference's trace) is what is put in; ``truth`` is what is compared with: the same in the
+    model's own precision, and in float64 what the reference computes there. Without ``truth`` nothing is compared;
+    with ``observed`` what the run computed itself is kept. Gradients of the reference's tokens in ``loose`` are neither
+    compared nor put in.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        plan: Plan,
+        force: Values,
+        *,
+        truth: Values | None = None,
+        observed: Observed | None = None,
+        loose: Collection[int] = (),
+        protected: list[Extent | None],
+        gradients: bool,
+        rule: Callable[[Array, Array], bool] | None = None,
+        measure: Measure | None = None,
+    ) -> None:
+        super().__init__(adapter)
+        self.checks: list[Check] = []
+        self.consumers: dict[int, list[Pair]] = {}
+        """Token of the candidate -> the calls that took the tensor."""
+        self.own: dict[tuple[int, int], Array] = {}
+        """(id of the alignment's candidate call, input index) -> value of an input that has no counterpart, or
+        keeps its own value."""
+        self.unreached: set[int] = set()
+        """Ids of the pairs whose outputs got no gradient, though the reference's did."""
+        self.starved: set[int] = set()
+        """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+        self._plan = plan
+        self._force = force
+        self._truth = truth
+        self.wants = None if observed is None else np.asarray
+        self._observed = observed
+        self._memory = Memory(protected)
+        self._gradients = gradients
+        self._rule = rule
+        self._measure = measure
+        self._holds: dict[int, int] = {}
+        self._open: dict[int, Pair] = {}
+        self._around: dict[int, Pair | None] = {}
+        self._last: dict[int, str] = {}
+        self._last_call: dict[int, Call] = {}
+        self._tainted: set[int] = set()
+        self._made: dict[int, Call] = {}
+        self._seen: dict[int, int] = {}
+        """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
+        self._stands_for: dict[int, int] = {}
+        """Token of a tensor that was put in -> token of the one whose place it takes."""
+        self._awaited: dict[int, Spot] = {}
+        self._graded = set(loose)
+
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Compare and feed the inputs."""
+        pair = self._plan.get((id(call.module.native), call.ordinal))
+        if pair is None:
+            return {}
+        parent, owner = self._owner(call)
+        self._open[id(call)] = pair
+        self._around[id(pair)] = owner
+        between = (self._last.get(id(parent), "start"), _relative(pair.candidate, owner))
+        changed: dict[int, Any] = {}
+        fed = set()
+        for ours, theirs in pair.inputs:
+            if theirs < len(tensors):
+                fed.add(theirs)
+                leaf = call.inputs[theirs]
+                self.consumers.setdefault(self._stands_for.get(leaf.token, leaf.token), []).append(pair)
+                made = self._made.get(leaf.token) or self._wrapper(call, parent)
+                spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
+                self._feed(spot, tensors[theirs], changed, theirs, tainted=id(parent) in self._tainted)
+        for index, tensor in enumerate(tensors):
+            if index not in fed:
+                self.own[id(pair.candidate), index] = tensor.numpy()
+        return changed
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Compare and feed the outputs."""
+        pair = self._open.get(id(call))
+        if pair is None:
+            # A framework's own module or function only computes what it is told; it is the user's code that tells it.
+            for leaf in () if call.module.operation or call.module.kind is not None else call.outputs:
+                if leaf.token not in self._holds:
+                    self._made.setdefault(leaf.token, call)
+            return {}
+        parent, owner = self._owner(call)
+        between = (self._last.pop(id(call), "start"), "end")
+        changed: dict[int, Any] = {}
+        for ours, theirs in pair.outputs:
+            if theirs < len(tensors):
+                leaf = call.outputs[theirs]
+                made = self._made.get(leaf.token)
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], leaf, made)
+                tainted = id(call) in self._tainted or pair.misfed
+                self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
+        for ours, theirs in pair.misfits:
+            if theirs < len(tensors):
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
+                self.checks.append(Check(spot, False, _UNLIKE, tainted=id(call) in self._tainted or pair.misfed))
+                self._tainted.add(id(parent))
+        self._last[id(parent)] = _relative(pair.candidate, owner)
+        self._last_call[id(parent)] = call
+        return changed
+
+    def finish(self) -> None:
+        """After the backward pass: compare the gradients that never came with zero."""
+        cut: dict[int, Spot] = {}
+        missing: list[Spot] = []
+        for spot in self._awaited.values():
+            expected = self._force.gradient(spot.reference)
+            if expected is not None and expected.any():
+                missing.append(spot)
+                if spot.what == "input":
+                    self.starved.add(id(spot.owner))
+        self._awaited.clear()
+        tokens = {spot.candidate.token for spot in missing}
+        handed: dict[int, set[int]] = {}
+        for call in self.calls:
+            pair = self._open.get(id(call))
+            if pair is not None:
+                handed[id(pair)] = {self._stands_for.get(leaf.token, leaf.token) for leaf in call.outputs}
+                if not handed[id(pair)].isdisjoint(tokens):
+                    self.unreached.add(id(pair))
+        for spot in missing:
+            # Of what one code made, the last is where the gradient was cut off; the rest follows.
+            cut[id(self._user(spot, handed))] = spot
+        for owner, spot in cut.items():
+            expected = self._force.gradient(spot.reference)
+            if expected is not None and owner not in self.unreached and not self._starves(spot):
+                self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
+
+    def _user(self, spot: Spot, handed: Mapping[int, set[int]]) -> Pair | None:
+        """Return the call whose own code takes a tensor: around its maker, and around whoever hands it on outwards."""
+        if spot.what == "input":
+            return spot.owner
+        user = self._around.get(id(spot.pair))
+        while user is not None and spot.candidate.token in handed.get(id(user), ()):
+            user = self._around.get(id(user))
+        return user
+
+    def _starves(self, spot: Spot) -> bool:
+        """Return whether an input of the root got no gradient because what was made of it got none."""
+        takers = {id(pair) for pair in self.consumers.get(spot.candidate.token, ())}
+        return spot.owner is None and not takers.isdisjoint(self.unreached | self.starved)
+
+    def _wrapper(self, call: Call, owner: Call | None) -> Call | None:
+        """Return the innermost call without counterpart that is around a call and the matched one before it."""
+        before = self._last_call.get(id(owner))
+        around = [] if before is None else [id(above) for above in before.ancestors()]
+        for above in call.ancestors():
+            if above is owner:
+                break
+            if id(above) in around and above.module.kind is None:
+                return above
+        return None
+
+    def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
+        """Return the nearest enclosing matched call, and its pair."""
+        for above in call.ancestors():
+            pair = self._open.get(id(above))
+            if pair is not None:
+                return above, pair
+        return None, None
+
+    def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, *, tainted: bool) -> None:
+        """Compare one tensor, wait for its gradient, and put the reference's value in."""
+        token = spot.candidate.token
+        if self._holds.get(token) == spot.reference.token:
+            return
+        new = token not in self._holds
+        # What shares memory may be changed through another tensor, and gets no gradient of its own then.
+        alone = spot.what == "input" or spot.pair.memory == {"own"}
+        if new and alone and self._gradients and spot.reference.token not in self._graded:
+            # Further tensors of the candidate that stand for the same one (copies) get a part of its gradient only.
+            self._graded.add(spot.reference.token)
+            self._await(spot, tensor)
+        if self._observed is not None:
+            values = tensor.numpy()
+            self._observed.spots[spot.key] = values
+            if new:
+                self._observed.values.setdefault(spot.reference.token, values)
+        value = self._force.value(spot.reference)
+        if value is None:
+            return
+        known = self._seen.get(token) == spot.reference.token
+        truth = None if self._truth is None else self._truth.value(spot.reference)
+        apart = None
+        if truth is not None:
+            apart = tensor.read(difference, truth)
+            if apart.equal and truth is value:
+                if alone:
+                    self._hold(tensor, token, spot)
+                else:
+                    self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
+                return
+            kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
+            if not (apart.equal or known):
+                self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
+            if kept:
+                self._holds[token] = spot.reference.token
+                self.own[id(spot.pair.candidate), index] = tensor.numpy()
+                return
+        # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
+        # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
+        # a tensor stands for two of the reference's.
+        gross, module = apart is not None and apart.rel_l2 > _ALIKE, spot.pair.candidate.module
+        if spot.what == "output" and module.memory == "same":
+            self._memory.take_back(tensor)
+        if gross and new and self._memory.overwrite(tensor, value):
+            self._hold(tensor, token, spot)
+            return
+        if module.memory != "own" or (module.operation and self._memory.is_protected(tensor)):
+            # Another tensor in its place would not share the memory, a buffer's that is written to among it. Whoever
+            # takes this one next is fed.
+            self._seen[token] = spot.reference.token
+            if gross and spot.what == "input":
+                self._tainted.add(id(self._stack[-1]))
+            return
+        changed[index] = tensor.swapped(value)
+        swapped = self.adapter.tensor(changed[index])
+        new_token = self.tokens.of(swapped)[0]
+        self._stands_for[new_token] = self._stands_for.get(token, token)
+        self._hold(swapped, new_token, spot)
+
+    def _hold(self, tensor: Tensor, token: int, spot: Spot) -> None:
+        self._holds[token] = spot.reference.token
+        self._memory.give(tensor)
+
+    def _await(self, spot: Spot, tensor: Tensor) -> None:
+        expected = self._force.gradient(spot.reference)
+        token = spot.candidate.token
+        if expected is not None:
+            self._awaited[token] = spot
+        if not tensor.differentiable:
+            return
+        device = tensor.device
+
+        def arrived(gradient: Tensor) -> Any | None:
+            self._awaited.pop(token, None)
+            same = self._check_gradient(spot, gradient.read, gradient.view)
+            if expected is None or same:
+                return None
+            return self.adapter.from_numpy(np.asarray(expected, dtype=np.dtype(gradient.dtype)), device=device)
+
+        self.hooks.add(tensor.on_gradient(arrived).close)
+
+    def _note(
+        self,
+        spot: Spot,
+        backward: bool,
+        apart: Difference,
+        truth: Array,
+        values: Callable[[], Array],
+        *,
+        kept: bool = False,
+        tainted: bool = False,
+    ) -> None:
+        """Record a value that is not the reference's, and what can only be told while both are at hand."""
+        close = None if self._rule is None else self._rule(truth, values())
+        measured = () if self._measure is None else self._measure(spot.owner, apart, close, truth, values())
+        self.checks.append(Check(spot, backward, apart, kept, tainted, close, measured))
+
+    def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:
+        """Compare one gradient; return whether it is what will be put in, to the bit.
+
+        ``read`` is as `Tensor.read`; ``values`` returns the gradient itself.
+        """
+        if self._observed is not None:
+            self._observed.gradients.setdefault(spot.reference.token, np.array(values()))
+        if self._truth is None:
+            return False
+        truth = self._truth.gradient(spot.reference)
+        if truth is None:
+            if spot.reference.differentiable or not read(np.any):
+                return False
+            truth = np.zeros_like(values())
+        apart = read(difference, truth)
+        if not apart.equal:
+            self._note(spot, True, apart, truth, values)
+        return apart.equal and truth is self._force.gradient(spot.reference)
+
+
+def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
+    """Return an array as `Forcer` reads a gradient."""
+    return lambda function, *arrays: function(*arrays, array), lambda: array
+
+
+_UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
+_ALIKE = 1e-3
+_MASKED = -1e3
+
+
+def _keeps_its_own(spot: Spot, reference: Array, tensor: Tensor) -> bool:
+    """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
+    if tensor.differentiable or spot.what == "output":
+        return False
+    candidate = tensor.view()
+    if reference.dtype.kind == "b":
+        return candidate.dtype.kind == "b" and bool((reference != candidate).all())
+    if reference.dtype.kind in "iu":
+        kinds = spot.pair.reference.module.kind, spot.pair.candidate.module.kind
+        return spot.reference.path != spot.candidate.path and (kinds[0] is None or kinds[0] != kinds[1])
+    ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
+    return bool(
+        ((ours == 0) | (ours <= _MASKED)).all()
+        and ((theirs == 0) | (theirs <= _MASKED)).all()
+        and ((ours == 0) == (theirs == 0)).all()
+    )
+
+
+def _relative(call: Call, owner: Pair | None) -> str:
+    """Return a call's path as its owner's code names it."""
+    if owner is None:
+        return call.path
+    prefix = owner.candidate.path
+    return call.path[len(prefix) + 1 :] if prefix and call.path.startswith(f"{prefix}.") else call.path

@@ -1,0 +1,190 @@
+"""Run the candidate under forcing and collect all that was not the reference's to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Model, Parameter
+from padiff.alignment import Alignment, Pair
+from padiff.forcing._forcer import Check, Forcer, Measure
+from padiff.numerics import Difference, difference
+from padiff.parameters import Link, UnitMatch, canonical
+from padiff.recording import Task, differentiator, guarded_run, turned_input
+from padiff.report import Measurement
+from padiff.trace import Trace
+
+__all__ = ["Forced", "StateCheck", "force"]
+
+Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
+
+
+@attrs.frozen
+class StateCheck:
+    """Record one gradient of a parameter, or one buffer after the run, that was not the reference's to the bit."""
+
+    match: UnitMatch
+    link: Link
+    difference: Difference
+    reference: Array
+    """The reference's, in the candidate's orientation."""
+    candidate: Array | None
+    """The candidate's, of buffers; gradients are as many as the parameters, and are not kept."""
+    scale: float
+    """Root mean square of the largest value of its kind in the same unit: what rounding is relative to."""
+    close: bool | None = None
+    measured: tuple[Measurement, ...] = ()
+
+
+@attrs.frozen
+class InputCheck:
+    """Record the gradient of one input of the root that was not the reference's to the bit, and the input's users."""
+
+    index: int
+    """The reference's."""
+    difference: Difference
+    users: list[Pair]
+    reference: Array
+    candidate: Array
+
+
+@attrs.define(eq=False)
+class Forced:
+    """Hold what a forced run showed."""
+
+    checks: list[Check]
+    consumers: Mapping[int, list[Pair]]
+    own: Mapping[tuple[int, int], Array]
+    gradients: list[StateCheck]
+    buffers: list[StateCheck]
+    unreached: frozenset[int]
+    """Ids of the pairs whose outputs got no gradient, though the reference's did."""
+    starved: frozenset[int]
+    """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+    loss: float | None
+    inputs: list[InputCheck]
+    reached: frozenset[str]
+    """Paths of the candidate's parameters that got a gradient."""
+
+
+def force(
+    model: Model,
+    task: Task,
+    alignment: Alignment,
+    trace: Trace,
+    matches: Sequence[UnitMatch],
+    rule: Rule | None = None,
+    measure: Measure | None = None,
+) -> Forced:
+    """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was.
+
+    ``rule`` is the user's own: whether a candidate's array (second) is close enough to the reference's (first).
+    ``measure`` measures with the metrics of plugins what may matter.
+    """
+    adapter = model.adapter
+    plan = {(id(p.candidate.module.native), p.candidate.ordinal): p for p in alignment.pairs}
+    parameters = model.parameters()
+    forcer = Forcer(
+        adapter,
+        plan,
+        trace,
+        truth=trace,
+        loose=alignment.loose,
+        protected=[parameter.extent() for parameter in parameters.values()],
+        gradients=task.backward,
+        rule=rule,
+        measure=measure,
+    )
+    losses: list[float] = []
+    with adapter.seeded(task.seed), model.preserved():
+        guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
+        gradients: list[StateCheck] = []
+        if task.backward:
+            forcer.finish()
+            recorded = trace.parameter_gradients
+            gradients += _compare(matches, recorded, trace, lambda p: p.gradient(), rule, measure)
+        reached = frozenset(path for path, p in parameters.items() if not p.buffer and p.gradient() is not None)
+        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule, measure))
+    return Forced(
+        forcer.checks,
+        forcer.consumers,
+        forcer.own,
+        gradients,
+        buffers,
+        frozenset(forcer.unreached),
+        frozenset(forcer.starved),
+        losses[0] if losses else None,
+        list(_inputs(alignment.pairs[0], trace, forcer)),
+        reached,
+    )
+
+
+def _compare(
+    matches: Sequence[UnitMatch],
+    recorded: Mapping[str, int],
+    trace: Trace,
+    read: Callable[[Parameter], Array | None],
+    rule: Rule | None,
+    measure: Measure | None,
+) -> Iterator[StateCheck]:
+    for match in matches:
+        pairs = [(link, _both(link, recorded, trace, read)) for link in match.links]
+        known = [(link, *both) for link, both in pairs if both is not None]
+        checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
+        apart = [check for check in checks if not check[3].equal]
+        scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
+        for link, ours, theirs, found in apart:
+            close = None if rule is None else rule(ours, theirs)
+            measured = () if measure is None else measure(None, found, close, ours, theirs)
+            kept = np.array(theirs) if link.candidate.parameter.buffer else None
+            yield StateCheck(match, link, found, ours, kept, scale, close, measured)
+
+
+def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[InputCheck]:
+    for ours, theirs in root.inputs:
+        expected, got = trace.input_gradients.get(ours), forcer.input_gradients.get(theirs)
+        if expected is not None and got is not None:
+            got = turned_input(forcer.adapter, root.candidate.module.native, theirs, got)
+            apart = difference(expected, got)
+            if not apart.equal:
+                token = forcer.calls[0].inputs[theirs].token
+                yield InputCheck(ours, apart, forcer.consumers.get(token, []), expected, got)
+
+
+def _both(
+    link: Link, recorded: Mapping[str, int], trace: Trace, read: Callable[[Parameter], Array | None]
+) -> tuple[Array, Array] | None:
+    """Return the canonical values of both sides, zeros for a gradient that only one side has."""
+    if link.buffer is not (recorded is trace.buffers):
+        return None
+
+    def native(parameter: Parameter) -> Array | None:
+        key = recorded.get(parameter.path)
+        if key is None:
+            # A buffer may be made of parameters too, which a run does not change.
+            return parameter.view() if link.buffer and not parameter.buffer else None
+        return trace.array(key)
+
+    ours = link.expected(native) if link.buffer else link.gradient(native)
+    if not link.buffer and not link.differentiated:
+        return None
+    values = read(link.candidate.parameter)
+    theirs = None if values is None else canonical(link.candidate, values)
+    if ours is None:
+        return None if theirs is None or link.candidate.parameter.buffer else (np.zeros_like(theirs), theirs)
+    if theirs is None:
+        return None if link.buffer else (ours, np.zeros_like(ours))
+    return ours, theirs
+
+
+def _scale(array: Array, apart: Difference) -> float:
+    """Return an array's root mean square, measured already where it is not equal to another."""
+    if np.isfinite(apart.scale):
+        return apart.scale
+    flat = np.asarray(array, dtype=np.float32).ravel(order="K")
+    return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))

@@ -1,0 +1,28 @@
+"""Judge what a forced run showed: differences become verdicts, verdicts become findings."""
+
+from padiff.judging._findings import place_of
+from padiff.judging._gather import Outcome
+from padiff.judging._judge import Judge, Judged, Suspicion, measuring
+from padiff.judging._metrics import Measures, contributed_measures
+from padiff.judging._optimizer_step import step_both
+from padiff.judging._parameters import parameter_findings, special_notes
+from padiff.judging._settle import epsilon, is_suspect
+from padiff.judging._tolerance import measures_of, rule_of
+
+__all__ = [
+    "Judge",
+    "Judged",
+    "Measures",
+    "Outcome",
+    "Suspicion",
+    "contributed_measures",
+    "epsilon",
+    "is_suspect",
+    "measures_of",
+    "measuring",
+    "parameter_findings",
+    "place_of",
+    "rule_of",
+    "special_notes",
+    "step_both",
+]

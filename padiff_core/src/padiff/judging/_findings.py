@@ -1,0 +1,158 @@
+"""Write findings: name places by path and file:line, give causes, tell sources from what follows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import attrs
+
+from padiff.adapter import Model
+from padiff.alignment import MAPPED, Alignment, Pair
+from padiff.judging._judge import Suspicion
+from padiff.judging._metrics import with_measured
+from padiff.report import Finding, Phase, Place, Verdict
+from padiff.trace import Call, Frame, called_otherwise, contrasts, contrasts_inside, in_words
+
+__all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
+
+
+def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None) -> Place:
+    """Name a call's place. ``at`` is the child whose call marks the line of its parent's code, if one does."""
+    if call is None:
+        return Place(path)
+    module = call.module
+    marks = (at or call).frames
+    if (at or call).module.operation:
+        marks = tuple(itertools.dropwhile(lambda frame: frame.library, marks))
+    return Place(
+        module.path if path is None else path,
+        module.class_name,
+        _location(call, at),
+        call.ordinal,
+        tuple(map(str, marks)),
+    )
+
+
+def _location(call: Call, at: Call | None) -> str | None:
+    """Return ``file:line`` of the user's code: where the child is called, else where the code itself is.
+
+    A module of the user's own is located at its forward; one of the framework's where the user calls it.
+    """
+    definition = call.module.definition
+    own = definition is not None and (call.parent is None or _is_users(call, definition[0]))
+    if at is not None and at is not call and at.frames:
+        # Wrappers without a match may lie between: the line is the one in the call's own code.
+        own_lines = [f for f in at.frames if (f.file, f.start) == definition and not f.library]
+        return _line(own_lines or at.frames)
+    if definition is not None and own:
+        return f"{definition[0]}:{definition[1]}"
+    return _line(call.frames)
+
+
+def _is_users(call: Call, file: str) -> bool:
+    """Return whether a file is not the framework's: some calling frame tells which files are."""
+    frames = [frame for above in (call, *call.ancestors()) for frame in above.frames]
+    library = {frame.file for frame in frames if frame.library}
+    return file not in library and any(frame.file == file and not frame.library for frame in frames)
+
+
+def _line(frames: Sequence[Frame]) -> str | None:
+    frame = next((f for f in frames if not f.library), frames[0] if frames else None)
+    return f"{frame.file}:{frame.line}" if frame else None
+
+
+def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = None, step: int = 0) -> Finding:
+    """Write one settled suspect as a finding."""
+    pair, spot, held = suspicion.pair, suspicion.spot, suspicion.held
+    marks: tuple[Call | None, Call | None] = (None, None)
+    if spot is not None and suspicion.between is not None:
+        marks = (spot.pair.reference, spot.pair.candidate)
+        if spot.pair is pair:
+            marks = _last_children(pair)
+    owner = None if held is None else held.parameter.path.rpartition(".")[0]
+    found = contrasts(pair.reference.module, pair.candidate.module) or contrasts_inside(pair.reference, pair.candidate)
+    return Finding(
+        verdict=verdict or suspicion.verdict,
+        phase=suspicion.phase,
+        reference=place_of(pair.reference, at=marks[0]),
+        candidate=_candidate_place(suspicion, marks[1], owner),
+        what=suspicion.what,
+        figures=with_measured(suspicion.ruling.figures, suspicion.measured),
+        evidence=suspicion.ruling.evidence,
+        cause=in_words(found) or called_otherwise(pair.reference, pair.candidate) or suspicion.ruling.hint,
+        between=_between(suspicion),
+        source=source,
+        step=step,
+    )
+
+
+def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None) -> Place:
+    call, spot = suspicion.pair.candidate, suspicion.spot
+    mapped = suspicion.pair.why == MAPPED
+    if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD and not mapped:
+        return place_of(spot.maker)
+    return place_of(call, at=mark, path=owner if owner and call.leaf else None)
+
+
+def _between(suspicion: Suspicion) -> tuple[str, str] | None:
+    """Return the children between which the code lies, as the call that holds it names them."""
+    spot, between = suspicion.spot, suspicion.between
+    if between is None or spot is None or spot.maker is None:
+        return between
+    owner = suspicion.pair.candidate.path
+    inside = f"{spot.maker.path[len(owner) + 1 :] if owner else spot.maker.path}."
+    start, end = (name.removeprefix(inside) for name in between)
+    return (start, end)
+
+
+def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:
+    """Return the last child of each side: an output is made after it."""
+    ours, theirs = pair.reference.children, pair.candidate.children
+    return (ours[-1] if ours else None, theirs[-1] if theirs else None)
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key: tuple[object, ...] = (
+            finding.verdict,
+            finding.phase,
+            finding.candidate.path,
+            finding.between,
+            finding.step,
+        )
+        if finding.verdict is Verdict.UNMATCHED:
+            key = (*key, finding.evidence)
+        if finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or finding.between is None:
+            key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
+        kept.setdefault(key, finding)
+    return list(kept.values())
+
+
+def at_home(finding: Finding, alignment: Alignment) -> Finding:
+    """Return a finding whose side without counterpart is placed at the nearest module that has one."""
+    for near, far in (("reference", "candidate"), ("candidate", "reference")):
+        if getattr(finding, far).path is not None:
+            continue
+        home = getattr(finding, near).path or ""
+        pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
+        above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
+        call = max(above, key=lambda found: found[0])[1]
+        home_place = place_of(call)
+        if far == "reference":
+            return attrs.evolve(finding, reference=home_place)
+        return attrs.evolve(finding, candidate=home_place)
+    return finding
+
+
+def with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
+    if place.path is None or place.location is not None:
+        return place
+    call = next((call for call in calls if call.path == place.path), None)
+    if call is not None:
+        return attrs.evolve(place_of(call), class_name=place.class_name)
+    module = model.modules().get(place.path)
+    definition = None if module is None else module.definition
+    return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)

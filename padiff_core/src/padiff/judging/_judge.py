@@ -1,0 +1,366 @@
+"""Turn the differences of a forced run into suspicions: what is apart, whose code it is, on what evidence.
+
+A value belongs to the call whose own code made it: a module without children, or the code of a parent between its
+children. A gradient belongs to the call that consumed the tensor, or to the code around it. A call that already
+parts forward parts backward too; that is not a second source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Alone, Bench, Check, Forced, Measure, Spot
+from padiff.judging._metrics import Measures
+from padiff.judging._settle import (
+    QUIET,
+    QUIET_BACKWARD,
+    QUIET_LIBRARY,
+    Reader,
+    Ruling,
+    Settler,
+    epsilon,
+    is_suspect,
+    relative,
+)
+from padiff.numerics import Difference, difference
+from padiff.parameters import Held
+from padiff.report import Figures, Measurement, Phase, Verdict
+from padiff.trace import Leaf, Trace, contrasts
+
+__all__ = ["HOOKED", "Judge", "Judged", "Suspicion", "contrasted", "measuring"]
+
+Array = NDArray[Any]
+
+_GROSS = 1e-2
+_KINKS = 0.3
+"""A gradient that every call gets right alone may be so far off in the model for no more than rounding: where a relu's
+input, made by code that cannot be fed, is zero but for rounding, an element's whole gradient comes or goes."""
+_OF_STATE = frozenset({"momentum"})
+"""Hyper-parameters that change what is kept for later, not what is given."""
+HOOKED = 1e-4
+"""A gradient so far off in the model, and right alone, was changed on its way."""
+
+
+@attrs.frozen(eq=False)
+class Suspicion:
+    """Hold one settled suspect that is more than rounding."""
+
+    pair: Pair
+    """The call whose own code is at issue."""
+    phase: Phase
+    what: str
+    ruling: Ruling
+    order: int
+    """The candidate's call where it was seen."""
+    between: tuple[str, str] | None = None
+    spot: Spot | None = None
+    held: Held | None = None
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give for the arrays that were compared."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the ruling's verdict."""
+        return self.ruling.verdict
+
+
+class Judge:
+    """Judge one forced run."""
+
+    def __init__(
+        self, bench: Bench, trace: Trace, forced: Forced, *, loss: bool, measures: Measures | None = None
+    ) -> None:
+        self.alignment: Alignment = bench.alignment
+        self.trace = trace
+        self.forced = forced
+        self.settler = Settler(bench)
+        self.loss = loss
+        """Whether the user gave a loss; the default one is the same on both sides."""
+        self.measures = Measures() if measures is None else measures
+        self.notes: set[str] = set()
+        self._moved: set[int] = set()
+        """Calls that only passed on a wrong mask."""
+
+    def forward(self, *, rough: bool = False) -> list[Suspicion]:
+        """Settle the forward suspects; return all that is more than rounding, in execution order.
+
+        With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
+        """
+        found = []
+        for check in self.forced.checks:
+            spot, owner = check.spot, check.spot.owner
+            truth = self.trace.value(spot.reference)
+            if check.backward or check.kept or owner is None or truth is None:
+                continue
+            if check.tainted and not contrasted(owner, but=_OF_STATE):
+                continue
+            if check.close is not None:
+                ruling = self._classic(check, owner)
+            elif rough and check.difference.rel_l2 > _GROSS:
+                ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
+            elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or contrasted(owner):
+                read = self._read(spot, owner)
+                ruling = self.settler.settle(
+                    owner, read, check.difference, truth, backward=False, what=_within(owner, spot)
+                )
+            else:
+                continue
+            if ruling.verdict is not Verdict.ROUNDING:
+                found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, check))
+        return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
+
+    def _classic(self, check: Check, owner: Pair) -> Ruling:
+        """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
+        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        if check.close:
+            return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
+        ruling = Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
+        eps = epsilon(np.dtype(check.spot.reference.dtype))
+        return self.settler.drawn(ruling, owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+
+    def _read(self, spot: Spot, owner: Pair) -> Reader:
+        """Return what takes a value of a call's own code from what the call did alone.
+
+        Where the reference's code only hands on what a child gave, it was fed with that: it adds nothing, no chance.
+        """
+        inside = (call for call in owner.reference.subtree() if call is not owner.reference)
+        matched = (call for call in inside if self.alignment.of_reference(call) is not None)
+        handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
+        return _value(spot, self.trace.value(spot.reference) if handed_on else None)
+
+    def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
+        """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
+        spot = suspicion.spot
+        kept = [check for check in self.forced.checks if check.kept]
+        near = [c for c in kept if suspicion.pair in (c.spot.pair, self.around(c.spot.pair))]
+        if suspicion.verdict is not Verdict.DIFFERS or spot is None or not near:
+            return suspicion
+        runs = self.settler.runs(suspicion.pair, "float64", own=False)
+        truth = self.trace.value(spot.reference)
+        if runs.reference is None or runs.candidate is None or truth is None:
+            return suspicion
+        read = _value(spot)
+        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
+        if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
+            return suspicion
+        made = next(c for c in kept if c.spot.reference.token == near[0].spot.reference.token)
+        if made.spot.owner is None:
+            return suspicion
+        self._moved.add(id(suspicion.pair))
+        right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.spot.reference.path!r}"
+        ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
+        return _suspicion(made.spot.owner, Phase.FORWARD, _name(made.spot), ruling, made)
+
+    def around(self, pair: Pair) -> Pair | None:
+        """Return the nearest matched call around a pair's."""
+        found = (self.alignment.of_candidate(call) for call in pair.candidate.ancestors())
+        return next((p for p in found if p is not None), None)
+
+    def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
+        """Settle the suspects of the backward pass that no forward source explains."""
+        excused = self.excused(forward)
+        # What computes in a narrower type forward sends a gradient that is so much coarser.
+        narrow = {id(s.pair) for s in forward if s.verdict is Verdict.PRECISION}
+        found = list(self._at_inputs(excused | narrow))
+        for check in self.forced.checks:
+            expected = self.trace.gradient(check.spot.reference)
+            dtype = np.dtype(np.float32) if expected is None else expected.dtype
+            suspect = not check.close
+            if check.close is None:
+                suspect = is_suspect(check.difference, dtype, quiet=QUIET_BACKWARD)
+            if check.backward and suspect:
+                suspicion = self._blame(check, expected, excused)
+                if suspicion is not None:
+                    found.append(suspicion)
+        return found
+
+    def _at_inputs(self, excused: set[int]) -> Iterator[Suspicion]:
+        """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
+        root = self.alignment.pairs[0]
+        for check in self.forced.inputs:
+            apart = check.difference
+            if relative(apart) <= HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
+                continue
+            # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
+            if apart.max_abs <= QUIET * 2 * epsilon(check.reference.dtype) * self._sent(check.users):
+                continue
+            text = "the model's own code changes the gradient of its input (a hook on it?)"
+            ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
+            what = f"gradient of input {root.reference.inputs[check.index].path!r}"
+            measured = self.measures(check.reference, check.candidate)
+            yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index, measured=measured)
+
+    def _sent(self, users: Sequence[Pair]) -> float:
+        """Return the largest root mean square of the gradients that come to the outputs of some calls."""
+        found = (self.trace.gradient(leaf) for pair in users for leaf in pair.reference.outputs)
+        arrays = [np.asarray(one, dtype=np.float64) for one in found if one is not None and one.size]
+        return max((float(np.sqrt(np.mean(one * one))) for one in arrays), default=0.0)
+
+    def excused(self, earlier: Sequence[Suspicion]) -> set[int]:
+        """Return the ids of the calls whose later differences follow from what is known of them already."""
+        parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
+        # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
+        written = [self.around(pair) for pair in parting if "same" in pair.memory]
+        known = {id(pair) for pair in (*parting, *written)}
+        root = self.alignment.pairs[0]
+        unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
+        # The code around a call that cannot be fed works on other shapes than the reference's, too.
+        around = [pair for pair in map(self.around, unfit) if pair is not None]
+        bare = [root] if len(root.outputs) < len(root.reference.outputs) else []
+        return known | self._moved | {id(pair) for pair in (*unfit, *around, *bare)}
+
+    def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
+        """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
+        spot = check.spot
+        # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
+        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *self._taking(spot.reference)]
+        taken = [pair for pair in taken if pair is not spot.pair]
+        if spot.what == "input":
+            taken.append(spot.pair)
+        inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
+        suspects = list(dict.fromkeys((*inner_first, *self._sharing(spot))))
+        if any(id(pair) in excused for pair in suspects) or any(id(pair) in self.forced.unreached for pair in taken):
+            return None
+        read = _gradient(spot.reference.token)
+        for pair in suspects:
+            ruling = self.settler.settle(pair, read, check.difference, expected, what=_within(pair, spot))
+            if ruling.verdict is Verdict.STOCHASTIC:
+                return None
+            if ruling.verdict is Verdict.DIFFERS and ruling.settled:
+                return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, check)
+        return self._unexplained(check, suspects)
+
+    def _taking(self, leaf: Leaf) -> Iterator[Pair]:
+        """Yield the pairs that take a tensor of the reference's, or what stands for it."""
+        for pair in self.alignment.pairs:
+            if any(pair.reference.inputs[ours].token == leaf.token for ours, _ in pair.inputs):
+                yield pair
+
+    def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
+        """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
+        spot, apart = check.spot, check.difference
+        root = self.alignment.pairs[0]
+        figures = Figures(apart.rel_l2, apart.max_abs)
+        if apart.rel_l2 <= HOOKED and check.close is None:
+            return None
+        if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
+            ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
+            what = f"gradient of {_name(spot)}"
+            return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
+        if apart.rel_l2 <= _KINKS and check.close is None:
+            return None
+        text = "every call that takes the tensor gets it right alone; seen in the whole model only"
+        pair = (suspects or self._sharing(spot) or [spot.pair])[0]
+        return _suspicion(
+            pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), check
+        )
+
+    def _sharing(self, spot: Spot) -> list[Pair]:
+        """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
+        as long as the tensor is handed on outwards."""
+        pair = self.around(spot.pair) if spot.what == "output" else spot.owner
+        found: list[Pair] = []
+        while pair is not None:
+            found.append(pair)
+            if all(leaf.token != spot.reference.token for leaf in pair.reference.outputs):
+                break
+            pair = self.around(pair)
+        return found
+
+
+def measuring(measures: Measures) -> Measure | None:
+    """Return what measures a value that may become a finding, as far as that is known when it is seen."""
+    if not measures:
+        return None
+
+    def measure(
+        owner: Pair | None, apart: Difference, close: bool | None, ours: Array, theirs: Array
+    ) -> tuple[Measurement, ...]:
+        matters = not close
+        if close is None:
+            matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
+        return measures(ours, theirs) if matters else ()
+
+    return measure
+
+
+def _quiet(pair: Pair) -> float:
+    """Return how many machine epsilons of local error need no settling."""
+    kind = pair.reference.module.kind
+    alone = not pair.reference.children and not pair.candidate.children
+    return QUIET_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else QUIET
+
+
+def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
+    """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
+    return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
+
+
+def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, check: Check) -> Suspicion:
+    between, spot = None, check.spot
+    if pair.candidate.children:
+        between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
+    order = spot.pair.candidate.index
+    return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
+
+
+def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
+    """Return the names of the owner's child that a call is, or is in, and of the child called next."""
+    children = owner.candidate.children
+    inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
+    if True not in inside:
+        return None
+    names = [child.path[len(owner.candidate.path) + 1 if owner.candidate.path else 0 :] for child in children]
+    return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
+
+
+def _value(spot: Spot, given: Array | None = None) -> Reader:
+    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's.
+
+    ``given`` is the reference's where its code was fed with it.
+    """
+
+    def read(alone: Alone, ours: bool) -> Array | None:
+        whole = alone.observed.values.get(spot.reference.token)
+        if ours:
+            return whole if given is None else given
+        return alone.observed.spots.get(spot.key, whole)
+
+    return read
+
+
+def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:
+    return lambda alone, _: alone.observed.gradients.get(token)
+
+
+def _name(spot: Spot) -> str:
+    """Say which value a spot is."""
+    if spot.what == "output":
+        several = len(spot.pair.candidate.outputs) > 1
+        return f"output {spot.candidate.path}" if several else "output"
+    taker = f" of {spot.between[1]}" if spot.between[1] else ""
+    return f"input {spot.candidate.path!r}{taker}"
+
+
+def _within(owner: Pair, spot: Spot) -> str:
+    """Say which value of a call a spot is, in words that fit the same value of another such call."""
+    path = spot.pair.candidate.path
+    return f"{_name(spot)} {path.removeprefix(owner.candidate.path)}"
+
+
+def _called(pair: Pair) -> str:
+    return repr(pair.candidate.path) if pair.candidate.path else "the model"
+
+
+@attrs.frozen
+class Judged:
+    """Hold a forced run and its judge."""
+
+    judge: Judge
+    forced: Forced

@@ -1,0 +1,115 @@
+"""Measure pairs of arrays with the metrics that plugins contribute, each under guard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.errors import PluginError
+from padiff.plugins import Metric, Row, contributions, find, told
+from padiff.report import Figures, Measurement
+
+__all__ = ["ByMetric", "Measures", "contributed_measures", "metric_named", "with_measured"]
+
+Array = NDArray[Any]
+Arrays = Iterable[tuple[Array, Array]]
+
+_HOOK = "padiff_metrics"
+
+
+class Measures:
+    """Measure with some metrics; one that raises is left out from then on, and what it said is kept."""
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._rows = list(rows)
+        self.trouble: list[str] = []
+
+    def __bool__(self) -> bool:
+        """Return whether there is a metric."""
+        return bool(self._rows)
+
+    def __call__(self, reference: Array, candidate: Array) -> tuple[Measurement, ...]:
+        """Return what each metric gives; nothing for arrays of two shapes, or without elements."""
+        return self.worst([(reference, candidate)])
+
+    def worst(self, pairs: Arrays) -> tuple[Measurement, ...]:
+        """Return for each metric the value of the pair of arrays that it finds furthest apart."""
+        fitting = [(ours, theirs) for ours, theirs in pairs if ours.shape == theirs.shape and ours.size]
+        found = []
+        for row in list(self._rows) if fitting else ():
+            metric: Metric = row.item
+            try:
+                values = [_value(metric, *pair) for pair in fitting]
+            except Exception as error:
+                self._rows.remove(row)
+                row.failed = f"its function {told(error)}"
+                self.trouble.append(
+                    f"the metric {row.label} of {_HOOK}() is left out from here on: {row.failed}.\n"
+                    f"Hint: tell the author of {row.distribution}; the rest of the report is complete."
+                )
+                continue
+            largest = metric.better == "smaller"
+            value = next(filter(math.isnan, values), max(values) if largest else min(values))
+            found.append(Measurement(metric.name, value, metric.unit, metric.limit, metric.passes(value)))
+        return tuple(found)
+
+
+def contributed_measures(asked: Metric | None = None) -> Measures:
+    """Return the metrics that plugins contribute (padiff's own are figures of every finding), and one of the user's."""
+    rows = [row for row in contributions(_HOOK) if not row.own]
+    return Measures([*rows, *([] if asked is None else [Row(asked.name, "given", None, _HOOK, asked)])])
+
+
+def with_measured(figures: Figures, measured: tuple[Measurement, ...]) -> Figures:
+    """Return figures with what plugins measured."""
+    return attrs.evolve(figures, metrics=measured) if measured else figures
+
+
+def metric_named(name: str) -> Row:
+    """Return a metric by name; raises `InputError` and `PluginError` as `padiff.plugins.find`."""
+    return find(_HOOK, name)
+
+
+@attrs.frozen
+class ByMetric:
+    """Decide by a metric whether a candidate is close enough: ``lowest`` <= value <= ``highest``; NaN never is."""
+
+    metric: Metric
+    lowest: float
+    highest: float
+    label: str
+
+    def __call__(self, reference: Array, candidate: Array) -> bool:
+        """Return whether two arrays are close enough; raises `PluginError` where the metric fails."""
+        if reference.shape != candidate.shape:
+            return False
+        if not reference.size:
+            return True
+        try:
+            return self.lowest <= _value(self.metric, reference, candidate) <= self.highest
+        except Exception as error:
+            msg = (
+                f"the metric {self.label}, asked for as the tolerance, {told(error)}, given "
+                f"{reference.dtype.name}{list(reference.shape)} and {candidate.dtype.name}{list(candidate.shape)}.\n"
+                "Hint: leave the tolerance out, or choose another metric (`padiff plugins` lists them)."
+            )
+            raise PluginError(msg) from error
+
+
+def _value(metric: Metric, reference: Array, candidate: Array) -> float:
+    value = metric.function(_read_only(reference), _read_only(candidate))
+    if isinstance(value, bool | str | bytes) or np.ndim(value):
+        msg = f"{metric.name} gave a {type(value).__qualname__}; expected a number"
+        raise TypeError(msg)
+    return float(value)
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,234 @@
+"""Say what became of the parameters: without counterpart, apart, tied on one side alone, or not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.judging._metrics import Measures
+from padiff.judging._settle import is_suspect
+from padiff.numerics import difference
+from padiff.parameters import Arrangement, Held, HeldUnit, Link, Packing, Pairing, UnitMatch, canonical, view
+from padiff.report import Figures, Finding, Note, Phase, Place, Verdict
+from padiff.trace import contrasts, in_words
+
+__all__ = ["half_tied", "is_ignored", "parameter_findings", "special_notes"]
+
+Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
+
+
+def parameter_findings(
+    pairing: Pairing,
+    ignored: frozenset[int],
+    *,
+    copied: bool,
+    backward: bool,
+    rule: Rule | None = None,
+    measures: Measures | None = None,
+) -> list[Finding]:
+    """Report parameters without counterpart, values that differ, and ties that one side has alone.
+
+    Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's
+    own, for values that were not copied; ``measures`` are the metrics of plugins.
+    """
+    for packing in () if copied else pairing.packings:
+        packing.arrange(min(packing.arrangements(), key=lambda choice: _distance(packing, choice)))
+    links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
+    found = [*_missing(pairing, ignored), *_apart(links, copied, rule, measures or Measures())]
+    return found + (list(_ties(links)) if backward else [])
+
+
+def _distance(packing: Packing, arrangement: Arrangement) -> float:
+    """Return how far apart the values of both sides are under one way of packing: the sum of relative errors."""
+    packing.arrange(arrangement)
+    links = [link for match in packing.matches for link in match.links]
+    arrays = ([canonical(held, held.parameter.view()) for held in (link.reference, link.candidate)] for link in links)
+    return sum(difference(*pair).rel_l2 for pair in arrays)
+
+
+def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
+    covered = {id(held.parameter) for _, link in pairing.links for held in (*link.references, link.candidate)}
+    partner = {id(m.reference): m.candidate for m in pairing.matches}
+    partner |= {id(m.candidate): m.reference for m in pairing.matches}
+    for units, ours in ((pairing.reference, True), (pairing.candidate, False)):
+        others = pairing.candidate if ours else pairing.reference
+        for unit in units:
+            for held in unit.roles.values():
+                if id(held.parameter) in covered or (held.parameter.buffer and id(unit) not in partner):
+                    continue
+                # Without a partner the unit of the same name is what a user takes for its counterpart.
+                other = partner.get(id(unit)) or next(
+                    (u for u in others if u.path == unit.path and id(u) not in partner), None
+                )
+                beside = {id(other.module.native)} if other else set()
+                if (_holders(unit, held) | beside) & ignored:
+                    continue
+                covered.add(id(held.parameter))
+                yield _unmatched(unit, held, partner.get(id(unit)), others, ours=ours)
+
+
+def _holders(unit: HeldUnit, held: Held) -> set[int]:
+    """Return the ids of the native modules that a parameter belongs to: its unit's, and where it hangs."""
+    names = held.part.parameter.split(".")[:-1]
+    return {id(unit.module.native), id(reduce(getattr, names, unit.module.native))}
+
+
+def is_ignored(match: UnitMatch, link: Link, ignored: frozenset[int]) -> bool:
+    """Return whether a parameter, on either side, belongs to a module whose id is among the ignored."""
+    holders = _holders(match.reference, link.reference) | _holders(match.candidate, link.candidate)
+    return not ignored.isdisjoint(holders)
+
+
+def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
+    here = _place(unit, held)
+    there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
+    side, other = ("reference", "candidate") if ours else ("candidate", "reference")
+    seen = f"the {side} has {held.parameter.path} {list(held.parameter.shape)}"
+    evidence = [f"{seen}, the {other} has no counterpart"]
+    namesake = next((u for u in others if u.path == unit.path and u is not partner), None)
+    if namesake is not None:
+        shapes = ", ".join(f"{role} {list(h.shape)}" for role, h in namesake.roles.items())
+        there_held = f"{namesake.path} there holds {shapes} (in padiff's layout)"
+        evidence.append(f"{there_held}, which does not fit {list(held.shape)}")
+    return Finding(
+        verdict=Verdict.UNMATCHED,
+        phase=Phase.PARAMETER,
+        reference=here if ours else there,
+        candidate=there if ours else here,
+        what=f"parameter {held.part.parameter}",
+        evidence=tuple(evidence),
+        cause=_only(unit, held, partner, side, other),
+        source=True,
+    )
+
+
+def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str, other: str) -> str:
+    """Say why a parameter may have no counterpart: a hyper-parameter differs, or it is on one side only."""
+    name = held.part.parameter
+    if partner is None:
+        return f"{unit.path or name} ({unit.kind or unit.module.class_name}) is in the {side} only"
+    ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
+    differing = in_words(contrasts(ours.module, theirs.module))
+    return differing or f"{name}: present in the {side}, absent or of another shape in the {other}"
+
+
+def _place(unit: HeldUnit, held: Held) -> Place:
+    return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
+
+
+def _apart(
+    links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None, measures: Measures
+) -> Iterator[Finding]:
+    for match, link in links:
+        ours = link.expected(view)
+        theirs = canonical(link.candidate, link.candidate.parameter.view())
+        if ours is None:
+            continue  # a function wrote to the module itself: there is nothing to compare with
+        # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
+        exact = None if copied else rule
+        if _is_close(ours, theirs, exact):
+            continue
+        if link.open and not copied and not is_suspect(difference(ours.T, theirs), theirs.dtype):
+            # Names and shapes leave both layouts possible: the one that the values show is the module's own.
+            link.transposed = not link.transposed
+            continue
+        apart = difference(ours, theirs)
+        cause = None
+        if copied:
+            cause = "two parameters of the reference are one in the candidate, and their values differ"
+        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _is_close(ours.T, theirs, exact):
+            cause = "equal when transposed"
+        sort = "buffer" if link.candidate.parameter.buffer else "parameter"
+        yield Finding(
+            verdict=Verdict.DIFFERS,
+            phase=Phase.PARAMETER,
+            reference=_place(match.reference, link.reference),
+            candidate=_place(match.candidate, link.candidate),
+            what=f"{sort} {link.candidate.part.parameter}",
+            figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
+            evidence=("the values differ before any run",),
+            cause=cause,
+            source=True,
+        )
+
+
+def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
+    """Return whether values are equal by the user's own rule, or without one but for rounding."""
+    if rule is not None:
+        return rule(ours, theirs)
+    narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
+    return not is_suspect(difference(ours, theirs), narrower)
+
+
+def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator[Note]:
+    """Yield what special transfers leave uncompared: values that only a copy tells, gradients that nothing tells."""
+    for match in pairing.matches:
+        row = match.reference.special
+        links = [link for link in match.links if not link.buffer]
+        if row is None or not links:
+            continue
+        places = (Place(unit.module.path, unit.module.class_name) for unit in (match.reference, match.candidate))
+        reference, candidate = places
+        said = f"the special transfer {row.label}"
+        if not copied and links[0].expected(view) is None:
+            yield Note(f"its parameters are not compared: {said} writes to the module itself", reference, candidate)
+        untold = [link.role for link in links if not link.differentiated] if backward else []
+        if untold:
+            names = ", ".join(untold[:_NAMED]) + (f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else "")
+            why = "writes to the module itself" if row.item.takes == "modules" else "does more than rearrange"
+            text = f"gradients of {names} are not compared: {said} {why}, and names no gradients"
+            yield Note(text, reference, candidate)
+
+
+_NAMED = 3
+"""How many parameters a note lists by name."""
+
+
+def half_tied(pairing: Pairing) -> set[str]:
+    """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
+    links = list(pairing.links)
+    found = set()
+    for ours in (True, False):
+        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
+            found |= {match.candidate.module.path for match, _ in group}
+    return found
+
+
+def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> list[list[tuple[UnitMatch, Link]]]:
+    groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
+    for match, link in links:
+        held = link.reference if ours else link.candidate
+        if link.single and not held.part.partial:
+            groups.setdefault(id(held.parameter), []).append((match, link))
+    return list(groups.values())
+
+
+def _untied(groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
+    """Yield the groups of links to one parameter that lead to several on the other side."""
+    for group in groups:
+        if len({id((link.candidate if ours else link.reference).parameter) for _, link in group}) > 1:
+            yield group
+
+
+def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
+    """Yield parameters that are one object on one side and several on the other."""
+    for ours in (True, False):
+        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
+            others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
+            match, link = group[-1]
+            side, other = ("reference", "candidate") if ours else ("candidate", "reference")
+            names = " and ".join((held.candidate if ours else held.reference).parameter.path for _, held in group)
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.PARAMETER,
+                reference=_place(match.reference, link.reference),
+                candidate=_place(match.candidate, link.candidate),
+                what=f"parameter {link.candidate.part.parameter}",
+                evidence=(f"one parameter in the {side}, {len(others)} in the {other} ({names})",),
+                cause=f"tied in the {side}, not tied in the {other}: equal now, apart after the first update",
+                source=True,
+            )

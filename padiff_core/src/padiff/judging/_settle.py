@@ -1,0 +1,400 @@
+"""Settle suspects: is a difference a fault, rounding, another precision, or chance?
+
+The evidence, strongest first: both sides alone in float64; the reference twice, where it disagrees with itself;
+one side alone in float64, where the other has no kernel for it, as the truth for both; both alone as they are, against
+the format's machine epsilon.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Pair
+from padiff.forcing import Alone, Bench, Reader
+from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
+from padiff.numerics import Difference, difference
+from padiff.report import Figures, Verdict
+from padiff.trace import contrasts, settings_of
+
+__all__ = [
+    "QUIET",
+    "QUIET_BACKWARD",
+    "QUIET_LIBRARY",
+    "Reader",
+    "Ruling",
+    "Settler",
+    "epsilon",
+    "is_suspect",
+    "relative",
+]
+
+Array = NDArray[Any]
+
+QUIET = 4.0
+"""A local error of so many machine epsilons (relative L2) needs no settling; aligned float32 calls show up to 2.5."""
+QUIET_LIBRARY = 32.0
+"""The same for a framework's own module of a known kind with equal hyper-parameters: large sums show up to 8, and a
+fault in such a module is none of the port's."""
+QUIET_BACKWARD = 128.0
+"""The same for gradients: a fault that is not seen forward (a detach, a hook) is gross."""
+_QUIET_ELEMENT = 64.0
+"""The same for the largest error of one element, against the root mean square."""
+_TOGETHER = 6e-8
+"""Relative L2 in float64 below which two sides are together: aligned calls show 1e-13, and half an epsilon of float32
+where a kernel rounds one constant to it."""
+_CONSTANT = 7e-7
+"""The same where no hyper-parameter differs: kernels hold constants (an epsilon, a momentum, hardsigmoid's slope) in
+float32, whose machine epsilon is 1.2e-7, whatever they compute in; MindSpore's softplus shows 6e-7."""
+_FLOORS = 3.0
+_WORST = 16.0
+"""Machine epsilons of local error that rounding can explain where the floor was lucky."""
+_LIKE = 1e-4
+"""A noise floor above which no other call's difference is excused by it: something cancels, here or there."""
+_COARSE = 1e-4
+"""Machine epsilon above which rounding hides faults: every call is settled in float64."""
+_JITTER = 1e-11
+_TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
+"""Stands for what a forced run showed, where none was made."""
+_EPS32 = float(np.finfo(np.float32).eps)
+_UNSEEN = 64.0
+"""Machine epsilons of local error that are taken for rounding where no side can run in a wider type."""
+_GROSS_BACKWARD = 1e-3
+"""An error of a gradient that only a fault explains, where one side keeps its own type: a relu's input may be zero but
+for rounding there, and an element's whole gradient then comes or goes."""
+
+
+@attrs.frozen
+class Ruling:
+    """Say what a suspect turned out to be, and on what evidence."""
+
+    verdict: Verdict
+    figures: Figures
+    evidence: tuple[str, ...]
+    settled: bool = True
+    """Whether the call ran alone: what is seen in the whole model only may be another's."""
+    hint: str | None = None
+
+
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the machine epsilon of a floating dtype, 0 for exact ones."""
+    if dtype.kind in "iub":
+        return 0.0
+    info: Any = ml_dtypes.finfo  # numpy's knows no float8, though one of them says that its kind is "f"
+    return float(info(dtype).eps)
+
+
+def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0, quiet: float = QUIET) -> bool:
+    """Return whether a local error is more than the format's own rounding explains at first sight.
+
+    ``scale`` is the magnitude (root mean square) of what the value was computed from, where the value itself may be
+    zero but for rounding: the gradient of a bias that a normalisation cancels. ``quiet`` is how many machine epsilons
+    need no settling.
+    """
+    if apart.equal:
+        return False
+    eps = epsilon(dtype)
+    if eps == 0 or eps > _COARSE or not apart.shape_equal or apart.nan_mismatch:
+        return True
+    bound = _QUIET_ELEMENT * quiet / QUIET * eps * max(apart.scale, scale) * max(1.0, np.log10(max(apart.count, 1)))
+    return relative(apart, scale) > quiet * eps or bool(apart.max_abs > bound)
+
+
+def relative(apart: Difference, scale: float = 0.0) -> float:
+    """Return the relative L2 error, against ``scale`` (a root mean square) where that is more than the reference's."""
+    if apart.equal or not scale > apart.scale:
+        return apart.rel_l2
+    return apart.rel_l2 * apart.scale / scale if np.isfinite(apart.rel_l2) else apart.max_abs / scale
+
+
+@attrs.define(eq=False)
+class _Runs:
+    """Remember what each pair did alone, so that several suspects of one call share the runs."""
+
+    reference: Alone | None = None
+    candidate: Alone | None = None
+    why_not: str = ""
+
+
+class Settler:
+    """Settle suspects by running calls alone; each call is run once for all its suspects."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self._runs: dict[tuple[int, str | None, bool, bool], _Runs] = {}
+        self.chance = Chance(bench)
+        self._idle: dict[frozenset[int], Settler] = {}
+        """Calls that do nothing -> what settles suspects without them."""
+        self._still: Settler | None = None
+        """What settles suspects in evaluation mode."""
+        self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
+        """What calls that round alike have in common -> the noise floor of one of them, and its path."""
+
+    def settle(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        *,
+        scale: float = 0.0,
+        backward: bool = True,
+        what: str = "",
+    ) -> Ruling:
+        """Rule on one value of a call: ``read`` takes it from what the call did alone.
+
+        ``native`` is the local difference seen in the forced run, ``truth`` the reference's recorded value, ``scale``
+        as in `is_suspect`; ``backward`` says whether the value arises in the backward pass, ``what`` names it. Calls
+        of one class with the same settings and shapes round alike: what one of them shows in float64 tells for all, as
+        far as its noise floor goes.
+        """
+        eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
+        like = _like(pair, what, backward) if what and 0 < eps <= _COARSE else None
+        if like in self._floors and not native.nan_mismatch:
+            floor, where = self._floors[like]
+            if relative(native, scale) <= _FLOORS * floor:
+                text = f"within {_FLOORS:g} times the noise floor of {where!r}, which does the same ({floor:.1e})"
+                return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
+        ruling = self._alone(pair, read, native, truth, scale, eps, backward)
+        if ruling.verdict is not Verdict.ROUNDING:
+            ruling = self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
+            chance = ruling.verdict is Verdict.STOCHASTIC
+            return (chance and self._evaluated(pair, read, scale, eps, backward)) or ruling
+        floor_here = ruling.figures.floor
+        if like is not None and floor_here is not None and floor_here < _LIKE:
+            self._floors.setdefault(like, (floor_here, pair.candidate.path))
+        return ruling
+
+    def _alone(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        scale: float,
+        eps: float,
+        backward: bool,
+    ) -> Ruling:
+        """Rule on one value by what both sides do alone, in a wider type where they can."""
+        for dtype in _widths(eps):
+            runs = self.runs(pair, dtype, backward=backward)
+            if runs.reference is None or runs.candidate is None:
+                continue
+            ours, theirs = _zeros_for_missing(read(runs.reference, True), read(runs.candidate, False))
+            if ours is None or theirs is None:
+                return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+            wide = relative(difference(ours, theirs), scale)
+            floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
+            figures = Figures(relative(native, scale), native.max_abs, floor, wide)
+            return self._rule(pair, read, figures, eps, native, dtype)
+        if eps == 0:
+            return self._by_floor(native, eps, self.runs(pair, None, backward=backward).why_not)
+        return self._by_one_side(pair, read, native, truth, scale, eps, backward)
+
+    def _rule(
+        self, pair: Pair, read: Reader, figures: Figures, eps: float, native: Difference, dtype: str | None
+    ) -> Ruling:
+        wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
+        if eps == 0:
+            return Ruling(Verdict.DIFFERS, figures, ("whole numbers differ",))
+        small = local <= max(_FLOORS * floor, _WORST * eps) and not native.nan_mismatch
+        same_settings = not contrasts(pair.reference.module, pair.candidate.module)
+        if dtype == "float32":
+            figures = attrs.evolve(figures, rel_l2_float64=None)
+            text = f"in float32, as there is no float64 here: {wide:.1e} apart (noise floor {floor:.1e})"
+            together = Verdict.ROUNDING if small else Verdict.PRECISION
+            return Ruling(together if wide <= _UNSEEN * _EPS32 else Verdict.DIFFERS, figures, (text,))
+        if wide <= (_CONSTANT if same_settings else _TOGETHER):
+            text = f"together in float64 ({wide:.1e}), natively {local:.1e} apart (noise floor {floor:.1e})"
+            return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (text,))
+        if small and wide <= _WORST * eps and self._casts(pair, read):
+            text = "computes in a fixed narrower type even when lifted to float64; within rounding of that type"
+            return Ruling(Verdict.ROUNDING, figures, (text,))
+        text = f"settled by running both sides alone in float64, where rounding stays below {_TOGETHER:.0e}"
+        return Ruling(Verdict.DIFFERS, figures, (text,))
+
+    def _by_one_side(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        scale: float,
+        eps: float,
+        backward: bool,
+    ) -> Ruling:
+        """Rule by the one side that runs in float64, as the truth for both; where none does, by both as they are."""
+        lifted, own = (self.runs(pair, dtype, backward=backward) for dtype in ("float64", None))
+        if own.reference is None or own.candidate is None:
+            return self._by_floor(native, eps, lifted.why_not)
+        # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
+        ours = read(own.reference, True) if truth is None or backward else truth
+        theirs = read(own.candidate, False)
+        ours, theirs = _zeros_for_missing(ours, theirs)
+        if ours is None or theirs is None:
+            return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+        alike = not contrasts(pair.reference.module, pair.candidate.module)
+        bound = _GROSS_BACKWARD if backward else (_WORST if alike else QUIET) * eps
+        exact = None if lifted.reference is None else read(lifted.reference, True)
+        if exact is not None:
+            floor, error = (relative(difference(exact, one), scale) for one in (ours, theirs))
+            side = "reference"
+        elif lifted.candidate is not None and (exact := read(lifted.candidate, False)) is not None:
+            floor, error = (relative(difference(exact, one), scale) for one in (theirs, ours))
+            side = "candidate"
+        else:
+            error = relative(difference(ours, theirs), scale)
+            figures = Figures(relative(native, scale), native.max_abs)
+            text = f"not settled in float64: {lifted.why_not}; alone both sides are {error:.1e} apart"
+            small = error <= (bound if backward else _UNSEEN * eps) and not native.nan_mismatch
+            return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+        figures = Figures(relative(native, scale), native.max_abs, floor)
+        text = (
+            f"measured against the {side} alone in float64, where {lifted.why_not}: "
+            f"the {side} natively {floor:.1e} away, the other {error:.1e}"
+        )
+        small = error <= max(_FLOORS * floor, bound) and not native.nan_mismatch
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+
+    def _by_floor(self, native: Difference, eps: float, why: str) -> Ruling:
+        """Rule by what was seen in the whole model, where the call cannot run alone."""
+        figures = Figures(native.rel_l2, native.max_abs)
+        text = f"not settled in float64: {why}; judged by machine epsilon alone"
+        small = eps > 0 and native.rel_l2 <= _UNSEEN * eps and not native.nan_mismatch
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,), settled=False)
+
+    def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
+        """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
+        known = self._runs.get((id(pair), dtype, own, True))
+        if known is None and not backward:
+            known = self._runs.get((id(pair), dtype, own, False))
+        if known is None:
+            self._runs.pop((id(pair), dtype, own, False), None)
+            known = self._runs[id(pair), dtype, own, backward] = self._run_both(pair, dtype, own, backward)
+        return known
+
+    def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
+        runs = _Runs()
+        try:
+            runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
+        except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
+            runs.why_not = _cannot("reference", error)
+        truth = None if runs.reference is None else runs.reference.observed
+        try:
+            runs.candidate = self.bench.run_candidate(pair, truth, dtype, own=own, backward=backward)
+        except Exception as error:  # as above
+            runs.why_not = runs.why_not or _cannot("candidate", error)
+        return runs
+
+    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
+        """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
+        runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
+        alone = (one.reference if ours else one.candidate for one in runs)
+        wide, own = (None if run is None else read(run, ours) for run in alone)
+        if wide is None or own is None or native.nan_mismatch:
+            return False
+        return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
+
+    def drawn(
+        self,
+        ruling: Ruling,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        eps: float,
+        *,
+        scale: float = 0.0,
+        backward: bool = True,
+    ) -> Ruling:
+        """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
+        figures = Figures(relative(native, scale), native.max_abs)
+
+        def fault(found: Lone) -> Ruling:
+            return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
+
+        lone = self.chance.lone(pair)
+        if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
+            idle = self._idle.setdefault(lone.calls, Settler(attrs.evolve(self.bench, idle=lone.calls)))
+            without = idle._alone(pair, read, _TOGETHER_AT_SIGHT, None, scale, eps, backward)
+            if without.settled and without.verdict is not Verdict.DIFFERS:
+                return fault(lone)
+        if not self.chance.draws(pair, read, ours=True, backward=backward):
+            alike = not contrasts(pair.reference.module, pair.candidate.module)
+            found = alike and self.chance.only(pair, read, ours=False, backward=backward)
+            return fault(ONLY_CANDIDATE) if found else ruling
+        if self.chance.only(pair, read, ours=True, backward=backward):
+            return fault(ONLY_REFERENCE)
+        text = "the reference disagrees with itself under another seed; what follows was fed its recorded value"
+        return Ruling(Verdict.STOCHASTIC, figures, (text,))
+
+    def _evaluated(self, pair: Pair, read: Reader, scale: float, eps: float, backward: bool) -> Ruling | None:
+        """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
+
+        Also where one of them draws there too, or does not compute the value.
+        """
+        if self._still is None:
+            self._still = Settler(attrs.evolve(self.bench, evaluating=True))
+        still = self._still
+        runs = still.runs(pair, None, backward=backward)
+        ours, theirs = (
+            None if one is None else read(one, side) for one, side in ((runs.reference, True), (runs.candidate, False))
+        )
+        if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, scale):
+            return None
+        if any(still.chance.draws(pair, read, ours=side, backward=backward) for side in (True, False)):
+            return None
+        ruling = still._alone(pair, read, apart, ours, scale, eps, backward)
+        if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
+            return None
+        text = "judged in evaluation mode, where neither side draws random numbers"
+        return attrs.evolve(ruling, evidence=(text, *ruling.evidence))
+
+    def _casts(self, pair: Pair, read: Reader) -> bool:
+        """Return whether a side rounds to a narrower type inside: a tiny disturbance does not pass through it."""
+        runs = self.runs(pair, "float64")
+        if runs.reference is None:
+            return False
+        try:
+            disturbed = self.bench.run_reference(pair, "float64", jitter=_JITTER)
+        except Exception:  # as above
+            return False
+        ours, moved = read(runs.reference, True), read(disturbed, True)
+        if ours is None or moved is None:
+            return False
+        change = difference(ours, moved).rel_l2
+        return not _JITTER * 1e-2 < change < _JITTER * 1e3
+
+
+def _cannot(side: str, error: Exception) -> str:
+    said = next(iter(str(error).strip().splitlines()), "")[:120]
+    return f"the {side} cannot run there ({type(error).__name__}: {said})"
+
+
+def _widths(eps: float) -> tuple[str | None, ...]:
+    """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
+    if eps == 0:
+        return (None,)
+    return ("float64", "float32") if eps > _EPS32 else ("float64",)
+
+
+def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:
+    """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
+    if contrasts(pair.reference.module, pair.candidate.module):
+        return None
+    sides = (
+        (call.module.class_name, repr(settings_of(call.module)), call.training, *(leaf.shape for leaf in call.inputs))
+        for call in (pair.reference, pair.candidate)
+    )
+    return (what, backward, *sides)
+
+
+def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:
+    if a is None and b is not None:
+        return np.zeros_like(b), b
+    if b is None and a is not None:
+        return a, np.zeros_like(a)
+    return a, b

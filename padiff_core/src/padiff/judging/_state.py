@@ -1,0 +1,157 @@
+"""Judge what a run leaves behind: the gradients of parameters, and buffers such as running statistics.
+
+They are of a call whose own outputs and gradients were judged before; what these explain is no second source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Parameter
+from padiff.alignment import Pair
+from padiff.forcing import Alone, StateCheck
+from padiff.judging._judge import HOOKED, Judge, Suspicion, contrasted
+from padiff.judging._settle import QUIET_BACKWARD, QUIET_LIBRARY, Ruling, is_suspect, relative
+from padiff.numerics import difference
+from padiff.parameters import canonical
+from padiff.report import Figures, Phase, Verdict
+
+__all__ = ["of_state"]
+
+Array = NDArray[Any]
+
+
+def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
+    """Settle the gradients of parameters and the buffers that no earlier source explains."""
+    excused = judge.excused(earlier)
+    found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
+    found += [_buffer(judge, check, excused) for check in judge.forced.buffers]
+    return [suspicion for suspicion in found if suspicion is not None]
+
+
+def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | None:
+    tied = [c.match for c in judge.forced.gradients if c.link.candidate.parameter is check.link.candidate.parameter]
+    pairs = [pair for match in tied for pair in judge.alignment.using(match.candidate.module)]
+    around = [p for p in map(judge.around, pairs) if p is not None]
+    if not pairs or any(id(pair) in excused | judge.forced.unreached for pair in pairs):
+        return None
+    without = check.link.candidate.parameter.path not in judge.forced.reached
+    if without and any(id(pair) in judge.forced.starved for pair in pairs):
+        return None  # cut off further on
+    read = _of_parameter(check, lambda alone: alone.gradients)
+    what = f"gradient of {check.link.candidate.part.parameter}"
+    truth = check.reference if len(pairs) == 1 else None
+    ruling = None
+    for pair in pairs:
+        ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
+        if ruling.verdict is Verdict.STOCHASTIC:
+            return None
+        if ruling.verdict is Verdict.DIFFERS:
+            return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
+    if (
+        ruling is None
+        or relative(check.difference, check.scale) <= HOOKED
+        or any(id(pair) in excused for pair in around)
+        or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
+    ):
+        return None
+    if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
+        text = "the candidate's module alone is as far from its own float64: a narrower type inside"
+        ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=(*ruling.evidence, text))
+        return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+    text = (
+        f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
+        "the gradient on its way (a hook on the parameter or on the module's output)"
+    )
+    ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(text,))
+    return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+
+
+def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, check: StateCheck) -> Suspicion:
+    held = check.link.candidate
+    return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
+
+
+def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | None:
+    pairs = judge.alignment.using(check.match.candidate.module)
+    what = f"buffer {check.link.candidate.part.parameter} after the run"
+    if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
+        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        text = "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ"
+        ruling = Ruling(Verdict.DIFFERS, figures, (text,))
+        return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+    if not pairs or any(id(pair) in excused for pair in pairs):
+        return None
+    if _bessel(judge, check):
+        judge.notes.add(
+            f"running variances are tracked with n/(n-1) by one framework and without by the other "
+            f"({judge.settler.bench.reference.name}, {judge.settler.bench.candidate.name}): taken as a convention"
+        )
+        return None
+    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_LIBRARY)
+    if not (suspect if check.close is None else not check.close):
+        return None
+    read = _of_parameter(check, lambda alone: alone.buffers)
+    truth = check.reference if len(pairs) == 1 else None
+    ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
+    if ruling.verdict is Verdict.ROUNDING:
+        return None
+    return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _bessel(judge: Judge, check: StateCheck) -> bool:
+    """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
+    bench, module = judge.settler.bench, check.match.reference.module
+    calls = [call for call in judge.trace.calls if call.module.native is module.native]
+    if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(calls) != 1:
+        return False
+    assert check.candidate is not None
+    momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
+    values = calls[0].inputs[0].shape if calls[0].inputs else ()
+    count = int(np.prod(values)) // max(check.reference.size, 1)
+    if momentum is None or count < 2:
+        return False
+    held = check.link.reference
+    before = check.link.to_candidate(canonical(held, held.parameter.view())).astype(np.float64)
+    ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate))
+    ratio = count / (count - 1)
+    eps = np.dtype(np.float32)
+    return any(
+        not is_suspect(
+            difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r),
+            eps,
+            quiet=QUIET_LIBRARY,
+        )
+        for r in (ratio, 1 / ratio)
+    )
+
+
+def _state_suspect(check: StateCheck) -> bool:
+    if check.close is not None:
+        return not check.close
+    return is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_BACKWARD)
+
+
+def _of_parameter(
+    check: StateCheck, table: Callable[[Alone], dict[str, Array]]
+) -> Callable[[Alone, bool], Array | None]:
+    link = check.link
+
+    def read(alone: Alone, ours: bool) -> Array | None:
+        def native(parameter: Parameter) -> Array | None:
+            known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+            if known is None and link.buffer and not parameter.buffer:
+                return parameter.view()  # a buffer may be made of parameters too, which a run does not change
+            return known
+
+        if ours:
+            return link.expected(native) if link.buffer else link.gradient(native)
+        values = native(link.candidate.parameter)
+        return None if values is None else canonical(link.candidate, values)
+
+    return read

@@ -1,0 +1,65 @@
+"""Make rules of the tolerance that a user gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.errors import InputError
+from padiff.judging._metrics import ByMetric, Measures, contributed_measures, metric_named
+from padiff.numerics import close
+from padiff.options import CLASSIC
+from padiff.plugins import Metric
+
+__all__ = ["Rule", "measures_of", "rule_of", "rule_of_numbers"]
+
+Array = NDArray[Any]
+Rule = Callable[[Array, Array], bool]
+Tolerance = Mapping[str, Any]
+_BOUNDS = {"smaller": "max", "larger": "min"}
+
+
+def rule_of(tolerance: Tolerance | None) -> Rule | None:
+    """Return the user's own rule for arrays; raises `InputError` for a metric without a bound."""
+    if tolerance is None:
+        return None
+    if "metric" in tolerance:
+        return _by_metric(tolerance)
+    asked = {**CLASSIC, **tolerance}
+    return lambda ours, theirs: close(ours, theirs, atol=asked["atol"], rtol=asked["rtol"], mode=asked["compare_mode"])
+
+
+def rule_of_numbers(tolerance: Tolerance | None) -> Rule | None:
+    """Return the user's own rule for single numbers: a metric of arrays (a cosine) says nothing about one."""
+    return None if tolerance is not None and "metric" in tolerance else rule_of(tolerance)
+
+
+def measures_of(tolerance: Tolerance | None) -> Measures:
+    """Return the metrics to show: those of plugins, and the one that was given as the tolerance."""
+    asked = None if tolerance is None else tolerance.get("metric")
+    return contributed_measures(asked if isinstance(asked, Metric) else None)
+
+
+def _by_metric(tolerance: Mapping[str, Any]) -> ByMetric:
+    """Return the rule of a tolerance that names a metric; raises `InputError` where it has no bound."""
+    asked = tolerance["metric"]
+    row = None if isinstance(asked, Metric) else metric_named(asked)
+    metric: Metric = asked if row is None else row.item
+    lowest, highest = tolerance.get("min"), tolerance.get("max")
+    if lowest is None and highest is None and metric.limit is not None:
+        lowest, highest = (metric.limit, None) if metric.better == "larger" else (None, metric.limit)
+    if lowest is None and highest is None:
+        msg = (
+            f"tolerance names the metric {metric.name!r}, which has no limit of its own, and no bound.\n"
+            f"Hint: give one: tolerance={{'metric': {metric.name!r}, {_BOUNDS[metric.better]!r}: ...}}."
+        )
+        raise InputError(msg)
+    return ByMetric(
+        metric,
+        -math.inf if lowest is None else float(lowest),
+        math.inf if highest is None else float(highest),
+        repr(metric.name) if row is None else row.label,
+    )

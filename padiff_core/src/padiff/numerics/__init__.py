@@ -1,0 +1,27 @@
+"""Measure how far a candidate array is from its reference.
+
+Three depths, each costing more than the one before: `difference` looks at the bits, then at max-abs and
+relative L2; `metrics` measures everything, for arrays that are suspicious; `close` applies the classic rules
+that a user types. All work in chunks that stay in the cache: beside the two arrays they need about 2 MB,
+whatever the arrays' size. Shapes are never broadcast.
+
+One meaning throughout. NaN is equal to NaN at the same place, an infinity to the same infinity; such places
+are left out of norms and means. A NaN or infinity without its equal on the other side is an infinite error.
+Values of two dtypes are compared in a type that holds both; of integers the exact difference is taken. The
+error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
+"""
+
+from padiff.numerics._compare import close, difference, metrics, sample
+from padiff.numerics._figures import Difference, Metrics
+from padiff.numerics._strips import is_crosswise, laid_out
+
+__all__ = [
+    "Difference",
+    "Metrics",
+    "close",
+    "difference",
+    "is_crosswise",
+    "laid_out",
+    "metrics",
+    "sample",
+]

@@ -1,0 +1,165 @@
+"""Compare two arrays: cheaply, by every figure, by a rule."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from padiff.numerics._careful import careful
+from padiff.numerics._dtypes import is_exact, same_bytes, work_dtype
+from padiff.numerics._figures import Difference, Metrics
+from padiff.numerics._light import light
+from padiff.numerics._tally import tallied
+
+__all__ = ["close", "difference", "metrics", "sample"]
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_MODES = ("strict", "mean")
+_DROWNING = 1e3
+"""Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
+_AGREEING = 1e-6
+"""Relative error of such a number that is rounding."""
+Array = NDArray[Any]
+
+
+def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
+    """Return the cheap figures of two arrays of any shape, layout and numeric dtype.
+
+    Equal bits end it; then one pass in the arrays' own precision, squares summed by chunk in float32 (float64
+    for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, `metrics`
+    decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
+    non-numeric arrays. What a mask drowns on both sides alike (large negative numbers that agree) is left out of
+    ``rel_l2``, ``max_abs`` and ``scale``.
+    """
+    ref, cand = np.asarray(reference), np.asarray(candidate)
+    work = work_dtype(ref, cand)
+    figures: dict[str, Any] = {
+        "shape_equal": ref.shape == cand.shape,
+        "dtype_equal": ref.dtype.newbyteorder("=") == cand.dtype.newbyteorder("="),
+        "count": ref.size,
+    }
+    if ref.shape != cand.shape:
+        return Difference(equal=False, rel_l2=math.inf, max_abs=math.inf, scale=math.nan, nan_mismatch=False, **figures)
+    if ref.size == 0 or same_bytes(ref, cand):
+        return Difference(equal=True, rel_l2=0.0, max_abs=0.0, scale=math.nan, nan_mismatch=False, **figures)
+    sums = None if is_exact(ref, cand) or work.char in "gG" else light(ref, cand, work)
+    if sums is not None:
+        peak, error, size = sums
+        scale = size / math.sqrt(ref.size)
+        found = Difference(
+            equal=peak == 0.0, rel_l2=error / size, max_abs=peak, scale=scale, nan_mismatch=False, **figures
+        )
+        return _unmasked(ref, cand, found)
+    full = metrics(ref, cand)
+    found = Difference(
+        equal=full.max_abs == 0.0,
+        rel_l2=full.rel_l2,
+        max_abs=full.max_abs,
+        scale=full.reference_norm / math.sqrt(ref.size),
+        nan_mismatch=full.mismatched > 0,
+        **figures,
+    )
+    return _unmasked(ref, cand, found)
+
+
+def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
+    """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost."""
+    if found.equal or found.nan_mismatch or not found.scale > _DROWNING or is_exact(ref, cand):
+        return found
+    if ref.dtype.kind == "c" or cand.dtype.kind == "c":
+        return found
+    with np.errstate(all="ignore"):
+        masked = (ref <= -_DROWNING) & (np.abs(cand - ref) <= _AGREEING * np.abs(ref))
+    if not masked.any() or masked.all():
+        return found
+    rest = difference(ref[~masked], cand[~masked])
+    if rest.equal or not rest.scale * _DROWNING < found.scale:
+        return found
+    return attrs.evolve(found, rel_l2=rest.rel_l2, max_abs=rest.max_abs, scale=rest.scale)
+
+
+def metrics(reference: ArrayLike, candidate: ArrayLike, *, atol: float = 0.0, rtol: float = 0.0) -> Metrics:
+    """Return every figure of two arrays of any shape, layout and numeric dtype, computed in float64.
+
+    ``atol`` and ``rtol`` serve ``outside`` alone: left at 0 it is the fraction of unequal elements. For
+    unequal shapes the errors are infinite, ``cosine`` and the norms NaN. Raises ``TypeError`` for non-numeric
+    arrays.
+
+    Where a plain sum of squares would overflow or vanish, a second pass scales by powers of two, as LAPACK's
+    ``dlassq`` does.
+    """
+    ref, cand = np.asarray(reference), np.asarray(candidate)
+    work_dtype(ref, cand)
+    if ref.shape != cand.shape:
+        inf, nan = math.inf, math.nan
+        return Metrics(ref.size, inf, inf, inf, inf, nan, 1.0, 0, 0, nan, nan, nan, None, None, None)
+    return tallied(ref, cand, atol, rtol)
+
+
+def close(
+    reference: ArrayLike,
+    candidate: ArrayLike,
+    *,
+    atol: float,
+    rtol: float,
+    mode: Literal["strict", "mean"] = "strict",
+) -> bool:
+    """Say whether a candidate is within a tolerance of its reference.
+
+    ``strict``: every |candidate - reference| <= atol + rtol |reference|, the rule of ``numpy.allclose``.
+    ``mean``: mean |candidate - reference| <= atol + rtol mean |reference|; the mean of the error, never the
+    error of the means. A NaN or infinity without its equal on the other side, or another shape, is never
+    close. Raises ``ValueError`` for an unknown mode or a negative tolerance, ``TypeError`` for non-numeric
+    arrays.
+    """
+    if mode not in _MODES:
+        msg = f"mode is {mode!r}, expected one of {', '.join(map(repr, _MODES))}"
+        raise ValueError(msg)
+    if not (atol >= 0 and rtol >= 0):
+        msg = f"atol is {atol!r} and rtol is {rtol!r}, expected both to be 0 or more"
+        raise ValueError(msg)
+    ref, cand = np.asarray(reference), np.asarray(candidate)
+    work_dtype(ref, cand)
+    if ref.shape != cand.shape:
+        return False
+    if ref.size == 0 or same_bytes(ref, cand):
+        return True
+    error = size = 0.0
+    compared = ref.size
+    with np.errstate(all="ignore"):
+        for chunk in careful(ref, cand, 1.0):
+            if chunk.mismatched.size:
+                return False
+            if mode == "strict" and bool((chunk.error > atol + rtol * chunk.reference_abs).any()):
+                return False
+            compared -= chunk.excluded
+            error += float(np.sum(chunk.error / ref.size))
+            size += float(np.sum(chunk.reference_abs / ref.size))
+    if mode == "strict" or compared == 0:
+        return True
+    return error <= atol * (compared / ref.size) + rtol * size
+
+
+def sample(array: ArrayLike, count: int = 64) -> NDArray[np.float64]:
+    """Return ``count`` values of an array, in float64, as a fingerprint that costs microseconds.
+
+    The places depend on the array's size alone: one in each of ``count`` equal stretches of the flat (C
+    order) array, shifted by multiples of the golden ratio so that they do not fall into one column. An array
+    of at most ``count`` elements is returned whole. Complex values give two numbers each. Integers beyond
+    2**53 are rounded. Raises ``TypeError`` for non-numeric arrays.
+    """
+    values = np.asarray(array)
+    work_dtype(values, values)
+    if values.size <= count:
+        places = np.arange(values.size)
+    else:
+        steps = np.arange(count)
+        places = ((steps + (steps * _GOLDEN) % 1.0) * (values.size / count)).astype(np.intp)
+    picked = values[np.unravel_index(places, values.shape)] if values.ndim else values.reshape(1)[places]
+    if picked.dtype.kind == "c":
+        return picked.astype(np.complex128).view(np.float64)
+    return picked.astype(np.float64)

@@ -1,0 +1,154 @@
+"""Check what the caller of diff() asked for, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import attrs
+
+from padiff.adapter import Adapter
+from padiff.errors import InputError
+from padiff.plugins import Metric
+
+__all__ = ["CLASSIC", "Asked", "check_optimizers"]
+
+_PHASES = ("both", "forward", "backward")
+CLASSIC = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
+_MODES = ("mean", "strict")
+_SEEDS = 2**63
+_PAIR = "Hint: optimizers=(for_the_reference, for_the_candidate)"
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number of numpy's as Python's own, which every generator takes."""
+    return int(value) if _whole(value) else value
+
+
+@attrs.frozen
+class Asked:
+    """Hold what the caller asked for, checked."""
+
+    loss: Any
+    optimizers: Any = attrs.field()
+    steps: int = attrs.field(converter=_plain)
+    phase: str = attrs.field()
+    transfer: bool
+    tolerance: Mapping[str, Any] | None = attrs.field()
+    seed: int = attrs.field(converter=_plain)
+    operations: bool = False
+    forward_only: str | None = None
+    """Why only the forward pass is compared, where more was asked for."""
+
+    @phase.validator
+    def _known(self, _: Any, value: str) -> None:
+        if value not in _PHASES:
+            msg = f"phase is {value!r}.\nHint: one of {', '.join(map(repr, _PHASES))}."
+            raise InputError(msg)
+
+    @optimizers.validator
+    def _pair(self, _: Any, value: Any) -> None:
+        if value is not None and not (isinstance(value, tuple | list) and len(value) == 2):
+            msg = f"optimizers is {type(value).__qualname__}; expected a pair.\n{_PAIR}."
+            raise InputError(msg)
+
+    @steps.validator
+    def _positive(self, _: Any, value: int) -> None:
+        if not _whole(value) or value < 1:
+            msg = f"steps is {value!r}; expected a whole number from 1.\nHint: steps=1 compares one run."
+            raise InputError(msg)
+        if value > 1 and (self.optimizers is None or self.phase == "forward"):
+            why = "without optimizers (or without the backward pass) every step is the same"
+            msg = f"steps is {value}, and {why}.\n{_PAIR}, phase='both'."
+            raise InputError(msg)
+
+    @tolerance.validator
+    def _rules(self, _: Any, value: Any) -> None:
+        wrong = [] if value is None else _wrong_in(value)
+        if wrong:
+            msg = (
+                f"tolerance has {', '.join(wrong)}; expected a dict with atol, rtol and compare_mode "
+                "('mean' or 'strict'), atol and rtol finite numbers from 0; or with metric, min and max.\n"
+                "Hint: leave it out, and the models' own rounding decides."
+            )
+            raise InputError(msg)
+
+    @seed.validator
+    def _seeding(self, _: Any, value: Any) -> None:
+        if not _whole(value) or not 0 <= value < _SEEDS:
+            msg = (
+                f"seed is {value!r}; expected a whole number from 0, below 2**63.\n"
+                "Hint: both models' generators are set to it before each run; seed=0 will do."
+            )
+            raise InputError(msg)
+
+    def without_backward(self, why: str) -> Asked:
+        """Return what is left where a side has no backward pass."""
+        return attrs.evolve(self, phase="forward", forward_only=why)
+
+    @property
+    def backward(self) -> bool:
+        """Return whether the backward pass runs."""
+        return self.phase != "forward"
+
+
+def _wrong_in(tolerance: Any) -> list[str]:
+    """Return what of a tolerance is none, in words."""
+    if not isinstance(tolerance, Mapping):
+        return [repr(tolerance)]
+    if "metric" in tolerance:
+        return _wrong_in_metric(tolerance)
+    unknown = [str(key) for key in tolerance if key not in CLASSIC]
+    wrong = [
+        f"{name}={tolerance[name]!r}"
+        for name in ("atol", "rtol")
+        if name in tolerance and not (_is_number(tolerance[name]) and float(tolerance[name]) >= 0)
+    ]
+    mode = tolerance.get("compare_mode", "mean")
+    return unknown + wrong + ([] if mode in _MODES else [f"compare_mode={mode!r}"])
+
+
+def _wrong_in_metric(tolerance: Mapping[str, Any]) -> list[str]:
+    others = [str(key) for key in tolerance if key not in ("metric", "min", "max")]
+    if others:
+        return [f"{key} beside a metric" for key in others]
+    bounds = {name: tolerance[name] for name in ("min", "max") if name in tolerance}
+    wrong = [f"{name}={value!r}" for name, value in bounds.items() if not _is_number(value)]
+    if not wrong and len(bounds) == 2 and bounds["min"] > bounds["max"]:
+        wrong = [f"min={bounds['min']!r} above max={bounds['max']!r}"]
+    return wrong if isinstance(tolerance["metric"], str | Metric) else [f"metric={tolerance['metric']!r}", *wrong]
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value)
+
+
+def check_optimizers(optimizers: Any, reference: Adapter, candidate: Adapter) -> None:
+    """Raise `InputError` where one of a pair is no optimizer of its side's framework, and no function."""
+    if optimizers is None:
+        return
+    sides = (("reference", reference), ("candidate", candidate))
+    for (side, adapter), optimizer in zip(sides, optimizers, strict=True):
+        if adapter.is_optimizer(optimizer) or (callable(optimizer) and not isinstance(optimizer, type)):
+            continue
+        kind = type(optimizer)
+        seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else _named(kind)
+        swapped = all(a.is_optimizer(o) for a, o in zip((candidate, reference), optimizers, strict=True))
+        trouble = "the two stand in each other's place" if swapped else f"that of the {side} is {seen}"
+        msg = (
+            f"optimizers: {trouble}; expected an optimizer of {adapter.name}, or a function that steps.\n"
+            f"{_PAIR}, in the order of the models."
+        )
+        raise InputError(msg)
+
+
+def _named(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

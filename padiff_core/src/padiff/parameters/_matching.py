@@ -1,0 +1,316 @@
+"""Match the parameters of two models, and copy the reference's to the candidate through canonical layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import ModulePair, agreement, align_sequences, forward_run, renumbered, similarity
+from padiff.parameters._links import Link, canonical, copy_link, special_links
+from padiff.parameters._units import Held, HeldUnit
+from padiff.trace import Trace, settings_of
+
+__all__ = [
+    "Link",
+    "UnitMatch",
+    "canonical",
+    "copy_link",
+    "execution_order",
+    "match_strays",
+    "match_units",
+    "same_names",
+    "same_order",
+    "transfer",
+]
+
+Array = NDArray[Any]
+
+_FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
+_FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
+_NAME_WEIGHT = 1.0
+_SURE_WEIGHT = 0.1
+_SETTINGS_WEIGHT = 0.3
+_SURE = 3
+_NEVER = -99
+
+
+@attrs.define(eq=False)
+class UnitMatch:
+    """Tie one unit of the reference to one of the candidate."""
+
+    reference: HeldUnit
+    candidate: HeldUnit
+    links: list[Link]
+
+    @property
+    def modules(self) -> ModulePair:
+        """Return the modules that hold the two."""
+        return ModulePair(self.reference.module, self.candidate.module, self.reference.special is not None)
+
+    @property
+    def missing(self) -> Iterator[tuple[str, Held, bool]]:
+        """Yield (role, where it lies, whether it is the reference's) for roles that only one side has."""
+        linked = {id(link.reference) for link in self.links} | {id(link.candidate) for link in self.links}
+        for unit, ours in ((self.reference, True), (self.candidate, False)):
+            for role, held in unit.roles.items():
+                if id(held) not in linked:
+                    yield role, held, ours
+
+
+def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how well two units fit, 0 where they cannot, and the links of their roles.
+
+    Known kinds are tied role by role and shapes must agree exactly. Where a kind is unknown, roles are tied by name,
+    then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
+    be broadcast) may be left out.
+    """
+    if reference.special is not None or candidate.special is not None:
+        fits = reference.special is candidate.special
+        return (_FULL, special_links(reference, candidate)) if fits else (0.0, [])
+    known = reference.kind is not None and candidate.kind is not None
+    if known:
+        same = reference.kind == candidate.kind
+        if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
+            return 0.0, []
+        shared = [role for role in reference.roles if role in candidate.roles]
+        if any(reference.roles[r].shape != candidate.roles[r].shape for r in shared) or not shared:
+            return 0.0, []
+        whole = len(shared) == len(reference.roles) == len(candidate.roles)
+        links = [Link(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        return (_FULL if same and whole else _PARTIAL if same else _RELATED), links
+    links = list(_link_freely(reference, candidate))
+    if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
+        return 0.0, []
+    return (_FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+
+
+def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
+    fixed = reference.module.class_name == candidate.module.class_name
+    free = dict(candidate.roles)
+    rest: list[tuple[str, Held]] = []
+    for role, held in reference.roles.items():
+        if role in free and _orientations(held, free[role], fixed):
+            yield _link(role, held, free.pop(role), fixed)
+        else:
+            rest.append((role, held))
+    for role, held in rest:
+        fits = [name for name, other in free.items() if _orientations(held, other, fixed)]
+        straight = [name for name in fits if free[name].shape == held.shape]
+        if fits:
+            yield _link(role, held, free.pop((straight or fits)[0]), fixed)
+
+
+def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
+    bare = [[extent for extent in shape if extent != 1] for shape in (reference.shape, candidate.shape)]
+    broadcast = len(reference.shape) != len(candidate.shape) and bare[0] == bare[1]
+    found = [False] if broadcast or reference.shape == candidate.shape else []
+    if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
+        found.append(True)
+    return found
+
+
+def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
+    found = _orientations(reference, candidate, fixed)
+    several = len(found) > 1 and reference.shape[0] > 1
+    return Link(role, reference, candidate, transposed=not several and found == [True], open=several)
+
+
+def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
+    """Return the matches where both models name their units alike and all of them fit, else None."""
+    ours, theirs = _by_name(reference), _by_name(candidate)
+    if ours.keys() != theirs.keys():
+        return None
+    return _all_fit((unit, theirs[name]) for name, unit in ours.items())
+
+
+def same_order(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
+    """Return the matches one by one where both models list as many units and all of them fit so, else None."""
+    return _all_fit(zip(reference, candidate, strict=True)) if len(reference) == len(candidate) else None
+
+
+def _all_fit(pairs: Iterable[tuple[HeldUnit, HeldUnit]]) -> list[UnitMatch] | None:
+    matches = []
+    for ours, theirs in pairs:
+        score, links = link_roles(ours, theirs)
+        if score < _FULL:
+            return None
+        matches.append(UnitMatch(ours, theirs, links))
+    return matches
+
+
+def _by_name(units: Sequence[HeldUnit]) -> dict[str, HeldUnit]:
+    ranked = renumbered([unit.path for unit in units])
+    return {f"{ranked[unit.path]} {unit.name}": unit for unit in units}
+
+
+def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
+    """Return units by the first call of their module; those never called keep their order, behind."""
+    first: dict[int, int] = {}
+    for call in trace.calls:
+        first.setdefault(id(call.module.native), call.index)
+    last = len(trace.calls)
+    return sorted(units, key=lambda unit: first.get(id(unit.module.native), last))
+
+
+def match_units(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Mapping[str, str] | None = None
+) -> list[UnitMatch]:
+    """Match units of two models; both sequences in execution order.
+
+    Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
+    (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
+    names say so beyond doubt (q, k and v called in another order). ``fixed`` maps reference module paths to candidate
+    module paths: what is below one then belongs below the other.
+    """
+    tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
+    ours_in = [_region(unit.module.path, [a for a, _ in tops]) for unit in reference]
+    theirs_in = [_region(unit.module.path, [b for _, b in tops]) for unit in candidate]
+    names = similarity(_named(reference), _named(candidate))
+    fit = np.zeros((len(reference), len(candidate)), np.float32)
+    ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
+    cache: dict[tuple[Any, ...], float] = {}
+    for i, ours in enumerate(reference):
+        for j, theirs in enumerate(candidate):
+            if ours_in[i] != theirs_in[j]:
+                continue
+            key = (ours_like[i], theirs_like[j])
+            if key not in cache:
+                cache[key] = _fit(ours, theirs)
+            fit[i, j] = cache[key]
+    sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
+    scores = np.where(fit > 0, fit + _NAME_WEIGHT * names + _SURE_WEIGHT * sure, 0).astype(np.float32)
+    pairs = align_sequences(scores)
+    pairs = _swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)
+    pairs += _misfits(pairs, reference, candidate, names)
+    return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
+
+
+def _region(path: str, tops: Sequence[str]) -> int | None:
+    """Return which of the mapped modules a path is at or below."""
+    return next((i for i, top in enumerate(tops) if not top or path == top or path.startswith(f"{top}.")), None)
+
+
+def _named(units: Sequence[HeldUnit]) -> list[str]:
+    ranked = renumbered([unit.path for unit in units])
+    return [ranked[unit.path] for unit in units]
+
+
+def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
+    """Return how well two units fit: their roles first, then how many hyper-parameters agree; 0 where they cannot."""
+    if reference.special is not None and reference.special is candidate.special:
+        return _FULL  # what its function gives is asked for once the partners are known
+    fit = link_roles(reference, candidate)[0]
+    ours, theirs = settings_of(reference.module), settings_of(candidate.module)
+    shared = ours.keys() & theirs.keys()
+    if not fit or not shared or reference.kind != candidate.kind:
+        return fit
+    equal = sum(bool(ours[name] == theirs[name]) for name in shared)
+    return fit + _SETTINGS_WEIGHT * equal / len(shared)
+
+
+def _signature(unit: HeldUnit) -> tuple[Any, ...]:
+    shapes = tuple((role, held.shape) for role, held in unit.roles.items())
+    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(settings_of(unit.module)))
+
+
+def _swapped_by_name(
+    pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """Return the pairs with partners exchanged, as long as that puts more together whose names say the same."""
+    if len(pairs) < 2:
+        return pairs
+    ours = np.array([i for i, _ in pairs])
+    theirs = np.array([j for _, j in pairs])
+    for _ in range(len(pairs)):
+        crossed = np.where(fit[np.ix_(ours, theirs)] > 0, alike[np.ix_(ours, theirs)], _NEVER)
+        now = alike[ours, theirs]
+        gain = crossed + crossed.T - now[:, None] - now[None, :]
+        a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if gain[a, b] <= 0:
+            break
+        theirs[a], theirs[b] = theirs[b], theirs[a]
+    return list(zip(ours.tolist(), theirs.tolist(), strict=True))
+
+
+def _misfits(
+    pairs: list[tuple[int, int]],
+    reference: Sequence[HeldUnit],
+    candidate: Sequence[HeldUnit],
+    names: NDArray[np.float32],
+) -> list[tuple[int, int]]:
+    """Return pairs of units of one kind that are left between the same neighbours, though their shapes do not fit."""
+    ours, theirs = {i for i, _ in pairs}, {j for _, j in pairs}
+    found = []
+    for i, j in _gaps(forward_run(sorted(pairs)), len(reference), len(candidate)):
+        a = [x for x in i if x not in ours and reference[x].kind is not None]
+        b = [x for x in j if x not in theirs]
+        scores = np.zeros((len(a), len(b)), np.float32)
+        for x, y in np.ndindex(scores.shape):
+            if reference[a[x]].kind == candidate[b[y]].kind:
+                scores[x, y] = 1 + names[a[x], b[y]]
+        found += [(a[x], b[y]) for x, y in align_sequences(scores)]
+    return found
+
+
+def _gaps(pairs: list[tuple[int, int]], rows: int, columns: int) -> Iterator[tuple[range, range]]:
+    """Yield the index ranges between neighbouring pairs that go forward on both sides."""
+    last = (-1, -1)
+    for i, j in [*pairs, (rows, columns)]:
+        yield range(last[0] + 1, i), range(last[1] + 1, j)
+        last = (i, j)
+
+
+def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:
+    free = scores.copy()
+    for i, j in pairs:
+        free[i, :] = 0
+        free[:, j] = 0
+    found = []
+    while free.size and free.max() > 0:
+        i, j = divmod(int(np.argmax(free)), free.shape[1])
+        found.append((i, j))
+        free[i, :] = 0
+        free[:, j] = 0
+    return found
+
+
+def match_strays(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], matches: Sequence[UnitMatch]
+) -> list[UnitMatch]:
+    """Match parameters that no rule speaks of one by one, where no unit is the counterpart of theirs.
+
+    A table of positions hangs at the encoder here, beside a class token there. Only names that say the same beyond
+    doubt are believed.
+    """
+    linked = {id(held) for match in matches for link in match.links for held in (*link.references, link.candidate)}
+    ours, theirs = ([unit for one in units for unit in _strays(one, linked)] for units in (reference, candidate))
+    sure = agreement(
+        *([f"{unit.module.path}.{name}" for unit in units for name in unit.roles] for units in (ours, theirs))
+    )
+    found = []
+    for i, one in enumerate(ours):
+        fits = [j for j in np.flatnonzero(sure[i] >= _SURE) if link_roles(one, theirs[j])[0] == _FULL]
+        if fits:
+            sure[:, fits[0]] = 0
+            found.append(UnitMatch(one, theirs[fits[0]], link_roles(one, theirs[fits[0]])[1]))
+    return found
+
+
+def _strays(unit: HeldUnit, linked: set[int]) -> Iterator[HeldUnit]:
+    for role, held in unit.roles.items():
+        if unit.kind is None and unit.special is None and id(held) not in linked:
+            yield HeldUnit(unit.module, "", None, {role: held})
+
+
+def transfer(matches: Sequence[UnitMatch]) -> int:
+    """Copy every linked role from the reference to the candidate; return how many were copied."""
+    count = 0
+    for match in matches:
+        for link in match.links:
+            copy_link(link)
+            count += 1
+    return count

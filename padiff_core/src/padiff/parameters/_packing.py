@@ -1,0 +1,133 @@
+"""Match a packed layer with the layers that it packs: one linear that gives q, k and v against three.
+
+A packed layer computes several linear maps of one input. So its counterparts are found by structure: they stand side
+by side, take the same tensor, and their outputs together are as wide. In which order it packs them, and whether head
+by head, no shape tells: forcing settles it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from math import gcd
+
+import attrs
+
+from padiff.parameters._matching import UnitMatch, link_roles
+from padiff.parameters._units import Held, HeldUnit
+from padiff.trace import Trace
+
+__all__ = ["Arrangement", "Packing", "find_packings"]
+
+_LINEAR = "linear"
+_OUT = "out"
+"""The unit of an attention that takes what the others gave, and not what the module was given."""
+
+
+@attrs.frozen
+class Arrangement:
+    """Say how a packed layer holds its members: in which order, in how many groups (heads) of all of them."""
+
+    order: tuple[int, ...]
+    groups: int = 1
+
+    def rows(self, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
+        """Return, for each member, the ranges of its rows in the packed layer; ``sizes`` are the members' rows."""
+        found: list[tuple[tuple[int, int], ...]] = [()] * len(sizes)
+        whole, start = sum(sizes) // self.groups, 0
+        for member in self.order:
+            size = sizes[member] // self.groups
+            found[member] = tuple((g * whole + start, g * whole + start + size) for g in range(self.groups))
+            start += size
+        return found
+
+
+@attrs.define(eq=False)
+class Packing:
+    """Hold a packed unit of one side and the units of the other that it packs, in execution order."""
+
+    packed: HeldUnit
+    members: tuple[HeldUnit, ...]
+    ours: bool
+    """Whether the packed unit is the reference's."""
+    matches: list[UnitMatch] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Start with the order in which the members are called."""
+        self.matches = [self._match(unit, unit) for unit in self.members]
+        self.arrange(next(self.arrangements()))
+
+    def arrangements(self) -> Iterator[Arrangement]:
+        """Yield every way to pack the members: the likeliest first, and last those in groups."""
+        straight, *others = itertools.permutations(range(len(self.members)))
+        divisor = gcd(*self._sizes())
+        grouped = [n for n in range(2, divisor) if divisor % n == 0]
+        yield from (Arrangement(order) for order in (straight, *others))
+        yield from (Arrangement(straight, groups) for groups in grouped)
+        yield from (Arrangement(order, groups) for groups in grouped for order in others)
+
+    def arrange(self, arrangement: Arrangement) -> None:
+        """Let the matches stand for one way of packing."""
+        for match, member, rows in zip(self.matches, self.members, arrangement.rows(self._sizes()), strict=True):
+            piece = HeldUnit(self.packed.module, member.path.rpartition(".")[2], _LINEAR, self._cut(member, rows))
+            fresh = self._match(piece, member)
+            match.reference, match.candidate, match.links = fresh.reference, fresh.candidate, fresh.links
+
+    def named(self, arrangement: Arrangement) -> str:
+        """Return one way of packing in words."""
+        names = ", ".join(self.members[i].path.rpartition(".")[2] for i in arrangement.order)
+        return f"packs {names}" + (f" in {arrangement.groups} groups" if arrangement.groups > 1 else "")
+
+    def _sizes(self) -> list[int]:
+        return [unit.roles["weight"].shape[0] for unit in self.members]
+
+    def _cut(self, member: HeldUnit, rows: tuple[tuple[int, int], ...]) -> dict[str, Held]:
+        return {
+            role: Held(held.parameter, attrs.evolve(held.part, rows=rows), member.roles[role].shape)
+            for role, held in self.packed.roles.items()
+            if role in member.roles
+        }
+
+    def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
+        reference, candidate = (piece, member) if self.ours else (member, piece)
+        return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
+
+
+def find_packings(
+    reference: tuple[Sequence[HeldUnit], Trace], candidate: tuple[Sequence[HeldUnit], Trace], homeless: set[int]
+) -> list[Packing]:
+    """Return the packed units of either side with what they pack, each unit in one packing at most.
+
+    ``reference`` and ``candidate`` are the units in execution order with the trace of a run; ``homeless`` the ids of
+    those that found no counterpart of their own shape.
+    """
+    found: list[Packing] = []
+    for mine, yours, ours in ((reference, candidate, True), (candidate, reference, False)):
+        groups = list(_side_by_side(*yours))
+        for unit in mine[0]:
+            if unit.kind != _LINEAR or id(unit) not in homeless:
+                continue
+            fit = next((g for g in groups if any(id(u) in homeless for u in g) and _packs(unit, g)), None)
+            if fit is not None:
+                groups.remove(fit)
+                found.append(Packing(unit, fit, ours))
+    return found
+
+
+def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
+    weight = unit.roles["weight"].shape
+    shapes = [member.roles["weight"].shape for member in members]
+    return all(shape[1] == weight[1] for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]
+
+
+def _side_by_side(units: Sequence[HeldUnit], trace: Trace) -> Iterator[tuple[HeldUnit, ...]]:
+    """Yield the linear units of one parent, or of one attention, that take the same tensor, in execution order."""
+    first = {id(call.module.native): call for call in reversed(trace.calls)}
+    groups: dict[tuple[str, int], list[HeldUnit]] = {}
+    for unit in units:
+        call = first.get(id(unit.module.native))
+        takes = call is not None and call.inputs and unit.name != _OUT
+        if unit.kind == _LINEAR and "weight" in unit.roles and takes and call is not None:
+            parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+            groups.setdefault((parent, call.inputs[0].token), []).append(unit)
+    return (tuple(group) for group in groups.values() if len(group) > 1)

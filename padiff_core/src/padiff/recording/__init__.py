@@ -1,0 +1,43 @@
+"""Run a model under hooks and keep what its calls took, gave and got as gradients."""
+
+from padiff.recording._axes import Axes, Turns, at_input, natively, turned, turned_input
+from padiff.recording._frames import Stack, line_of, package_of
+from padiff.recording._functions import OperatingAdapter, operating
+from padiff.recording._inputs import arguments, narrowed
+from padiff.recording._record import (
+    Recorder,
+    Task,
+    differentiator,
+    first_nonfinite,
+    guarded_run,
+    is_finite,
+    nonfinite_inputs,
+    record,
+)
+from padiff.recording._watcher import Watcher, fill
+
+__all__ = [
+    "Axes",
+    "OperatingAdapter",
+    "Recorder",
+    "Stack",
+    "Task",
+    "Turns",
+    "Watcher",
+    "arguments",
+    "at_input",
+    "differentiator",
+    "fill",
+    "first_nonfinite",
+    "guarded_run",
+    "is_finite",
+    "line_of",
+    "narrowed",
+    "natively",
+    "nonfinite_inputs",
+    "operating",
+    "package_of",
+    "record",
+    "turned",
+    "turned_input",
+]

@@ -1,0 +1,104 @@
+"""Tell whose code a frame runs: the user's, the framework's, or padiff's own; read the frames of a call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Collection
+from enum import IntEnum
+from types import CodeType, FrameType
+from typing import Any
+
+from padiff.adapter import Adapter
+from padiff.errors import RemoteError
+from padiff.plugins import loaded
+from padiff.trace import Frame
+
+__all__ = ["Origin", "Stack", "line_of", "origin_of", "package_of"]
+
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_MODELS = os.path.join(_HERE, "testing", "")
+"""The conformance suite brings models: to an adapter these are a user's."""
+_DEEPEST = 12
+
+
+class Origin(IntEnum):
+    """Name whose a file is; the larger, the nearer to the user."""
+
+    OWN = 0
+    """padiff's, or its adapter's."""
+    MACHINERY = 1
+    """The framework's, and only passes a call on."""
+    LIBRARY = 2
+    """The framework's."""
+    USER = 3
+
+
+def origin_of(file: str, adapter: Adapter) -> Origin:
+    """Return whose a file is, in the eyes of one adapter."""
+    if file.startswith((_HERE, *adapter.own)) and not file.startswith(_MODELS):
+        return Origin.OWN
+    if file.startswith((*adapter.machinery, "<")):
+        return Origin.MACHINERY
+    return Origin.LIBRARY if file.startswith(adapter.library) else Origin.USER
+
+
+class Stack:
+    """Read the calling frames of a call that padiff hears of, as they stand on this thread's stack."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._origins: dict[CodeType, Origin] = {}
+
+    def frames(self) -> tuple[Frame, ...]:
+        """Return the frames between padiff's own, which were called back and which called: innermost first."""
+        frames: list[Frame] = []
+        frame: FrameType | None = sys._getframe(1)
+        inside = True
+        while frame is not None and len(frames) < _DEEPEST:
+            code = frame.f_code
+            origin = self._origin(code)
+            if origin is not Origin.OWN:
+                inside = False
+                if origin is not Origin.MACHINERY:
+                    place = code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno
+                    frames.append(Frame(*place, origin is Origin.LIBRARY))
+            elif not inside:
+                break
+            frame = frame.f_back
+        return tuple(frames)
+
+    def _origin(self, code: CodeType) -> Origin:
+        origin = self._origins.get(code)
+        if origin is None:
+            origin = self._origins[code] = origin_of(code.co_filename, self._adapter)
+        return origin
+
+
+def package_of(value: Any) -> str:
+    """Return the top-level package where a function, a class or an object's class is defined."""
+    return str(getattr(value, "__module__", None) or "").partition(".")[0]
+
+
+def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> str | None:
+    """Return ``file:line`` of the user's innermost frame that an error went through.
+
+    That is one in a package of ``homes``; where there is none, any that is no framework's; where there is
+    none either, any but padiff's own. Another framework's frames, too, are not the user's: a line of torch
+    that is left in a port. An error that another process raised brings its line along.
+    """
+    if isinstance(error, RemoteError):
+        return error.line
+    best: tuple[tuple[Origin, bool], str] | None = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        origin = min(origin_of(file, one) for one in (adapter, *loaded()))
+        rank = origin, _package(frame) in homes
+        if origin is not Origin.OWN and (best is None or rank >= best[0]):
+            best = rank, f"{file}:{line}"
+    return None if best is None else best[1]
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -1,0 +1,173 @@
+"""Hear the operations of a model's own code: functions, operators and tensor methods, as calls like any module's.
+
+An operating model is the model itself, but what listens to it hears these too, as calls of modules of the call whose
+code they stand in. A framework's own modules are not looked into. What each adapter does is to call back where one of
+its functions is called; whose code that is, how the operation is called in any framework, and that one is not heard
+inside of another, is decided here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from padiff.adapter import Adapter, Hook, Listener, Model, Module
+from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
+from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_name
+from padiff.pytree import leaves
+from padiff.recording._frames import Origin, origin_of
+
+__all__ = ["OperatingAdapter", "Operation", "operating"]
+
+
+class Operation(Module):
+    """Be a function that the code of a module calls; ``native`` is a module of the framework that calls it."""
+
+    operation = True
+
+    def __init__(self, parent: Module, name: str, function: Callable[..., Any], native: Any, *, in_place: bool) -> None:
+        short = short_name(name)
+        super().__init__(
+            f"{parent.path}.{short}" if parent.path else short, native, Rule(short) if short in CATALOGUE else None
+        )
+        self.memory = "same" if in_place else "view" if short in VIEWS else "own"
+        self._parent = parent
+        self._name = name
+        self._function = function
+
+    @property
+    def class_name(self) -> str:
+        """Return the function's full name."""
+        return self._name
+
+    @property
+    def training(self) -> bool:
+        """Return whether the module whose code calls it is in training mode."""
+        return self._parent.training
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Return the function."""
+        return self._function
+
+    @property
+    def definition(self) -> None:
+        """Return None: the line of an operation is where it is called."""
+        return
+
+
+def operating(model: Model) -> Model:
+    """Return a model of which its operations are heard too. Raises `NotOffered` where its adapter cannot."""
+    return OperatingAdapter(model.adapter).model(model)
+
+
+class OperatingAdapter(DelegatingAdapter):
+    """Be an adapter whose models tell of their operations; it knows each of them again."""
+
+    def __init__(self, inner: Adapter) -> None:
+        super().__init__(inner)
+        self._known: dict[tuple[int, str, Callable[..., Any]], Operation] = {}
+        self._users: dict[Any, bool] = {}
+
+    def wrap(self, model: Any) -> Model:
+        """Wrap a native model."""
+        return self.model(self.inner.wrap(model))
+
+    def model(self, model: Model) -> Model:
+        """Return a model of the inner adapter's that tells of its operations too."""
+        return _OperatingModel(model, self)
+
+    def operation(self, parent: Module, name: str, function: Callable[..., Any], *, in_place: bool) -> Operation:
+        """Return the operation that a function is in the code of a module: the same one in every run."""
+        key = id(parent.native), name, function
+        known = self._known.get(key)
+        if known is None:
+            native = self.inner.as_module(function)
+            known = self._known[key] = Operation(parent, name, function, native, in_place=in_place)
+        return known
+
+    def is_users(self, module: Module) -> bool:
+        """Return whether the code of a module is the user's, and not the framework's."""
+        code = getattr(module.forward, "__func__", module.forward)
+        known = self._users.get(code)
+        if known is None:
+            definition = module.definition
+            known = definition is not None and origin_of(definition[0], self.inner) is Origin.USER
+            self._users[code] = known
+        return known
+
+
+class _OperatingModel(DelegatingModel):
+    """Be a model that tells of its operations too."""
+
+    adapter: OperatingAdapter
+
+    def attach(self, listener: Listener) -> Hook:
+        """Report the calls of modules, and of operations in their code."""
+        hearer = _Hearer(listener, self.adapter)
+        hook = self.inner.attach(hearer)
+        try:
+            hook.add(self.inner.hear_operations(hearer.hear).close)
+        except BaseException:
+            hook.close()
+            raise
+        return hook
+
+
+class _Hearer(Listener):
+    """Pass on the calls of modules, and turn those of functions in a module's own code into calls of operations."""
+
+    def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
+        self._listener = listener
+        self._adapter = adapter
+        self._open: list[Module] = []
+        self._busy = False
+        self._thread = threading.get_ident()
+        self.wants = listener.wants
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        self._listener.frames = self.frames
+        self._open.append(module)
+        with _Busy(self):
+            return self._listener.enter(module, args, kwargs)
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        while self._open.pop().native is not module.native:
+            pass  # a model that catches an exception leaves calls open that never return
+        with _Busy(self):
+            return self._listener.leave(module, args, kwargs, output)
+
+    def hear(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function; as an operation where a module's own code calls it, with a tensor."""
+        if self._busy or not self._is_of_users_code(name):
+            return function(*args, **kwargs)
+        if next(leaves((args, kwargs), self._adapter.is_tensor), None) is None:
+            with _Busy(self):  # what it is made of is none of the user's code
+                return function(*args, **kwargs)
+        in_place = is_in_place(name) or bool(kwargs.get("inplace"))
+        with _Busy(self):
+            operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
+            args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
+            output = function(*args, **kwargs)
+            given = self._listener.leave(operation, args, kwargs, output)
+            return output if given is None else given
+
+    def _is_of_users_code(self, name: str) -> bool:
+        """Return whether a function that is called computes, and the innermost open module's code is the user's."""
+        if threading.get_ident() != self._thread:
+            return False  # a data loader's, say
+        return bool(self._open) and computes(name) and self._adapter.is_users(self._open[-1])
+
+
+class _Busy:
+    """Let nothing be heard within: what padiff does itself, and what an operation does inside."""
+
+    def __init__(self, hearer: _Hearer) -> None:
+        self._hearer = hearer
+
+    def __enter__(self) -> None:
+        self._before, self._hearer._busy = self._hearer._busy, True
+
+    def __exit__(self, *error: object) -> None:
+        self._hearer._busy = self._before

@@ -1,0 +1,78 @@
+"""Take the inputs of a diff as users give them, and bring them into neutral form: numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Model
+from padiff.errors import InputError
+from padiff.plugins import adapter_of_tensor
+from padiff.pytree import leaves, map_leaves
+
+__all__ = ["arguments", "narrowed"]
+
+
+def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments with every tensor, of whatever framework, as a numpy array.
+
+    A dict is keyword arguments, a tuple or list positional ones; a single array or tensor is the only argument.
+    Raises `InputError` for anything else.
+    """
+    if isinstance(inputs, Mapping):
+        wrong = [key for key in inputs if not isinstance(key, str)]
+        if wrong:
+            msg = (
+                f"inputs has the key {wrong[0]!r} of type {type(wrong[0]).__qualname__}; keys are argument names.\n"
+                "Hint: inputs={'x': array} for keyword arguments, inputs=(array,) for positional ones."
+            )
+            raise InputError(msg)
+        return (), {name: _neutral(value) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(_neutral(value) for value in inputs), {}
+    if isinstance(inputs, np.ndarray) or adapter_of_tensor(inputs) is not None:
+        return (_neutral(inputs),), {}
+    msg = (
+        f"inputs is {type(inputs).__qualname__}; expected a dict (keyword arguments) or a tuple (positional).\n"
+        "Hint: inputs={'x': array}, of numpy arrays or any framework's tensors."
+    )
+    raise InputError(msg)
+
+
+def _neutral(value: Any) -> Any:
+    def is_tensor(leaf: Any) -> bool:
+        return not _plain(leaf) and adapter_of_tensor(leaf) is not None
+
+    def to_numpy(_: str, leaf: Any) -> NDArray[Any]:
+        adapter = adapter_of_tensor(leaf)
+        assert adapter is not None
+        return adapter.tensor(leaf).numpy()
+
+    return map_leaves(value, is_tensor, to_numpy)
+
+
+def _plain(leaf: Any) -> bool:
+    return leaf is None or isinstance(leaf, str | bytes | int | float | complex | np.ndarray | np.generic)
+
+
+def narrowed(value: Any, model: Model) -> tuple[Any, bool]:
+    """Return arguments with float64 arrays cast where the model's parameters are all of one narrower float type.
+
+    ``np.random.randn`` gives float64; no float32 model takes it. Also return whether anything was cast.
+    """
+    floats = {p.dtype for p in model.parameters().values() if "float" in p.dtype}
+    if len(floats) != 1 or "float64" in floats:
+        return value, False
+    (dtype,) = floats
+    if not any(_is_double(leaf) for _, leaf in leaves(value, _is_double)):
+        return value, False
+
+    return map_leaves(value, _is_double, lambda _, leaf: leaf.astype(dtype)), True
+
+
+def _is_double(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.dtype == np.float64

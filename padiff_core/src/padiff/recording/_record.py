@@ -1,0 +1,325 @@
+"""Run a model under hooks and keep what its calls took, gave and got as gradients: a Trace."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Model, Tensor
+from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
+from padiff.numerics import sample
+from padiff.pytree import leaves, map_leaves
+from padiff.recording._axes import natively
+from padiff.recording._frames import line_of, package_of
+from padiff.recording._watcher import Watcher
+from padiff.trace import Call, Leaf, Trace, ValueStore
+
+__all__ = [
+    "Recorder",
+    "Task",
+    "cotangent",
+    "differentiator",
+    "first_nonfinite",
+    "guarded_run",
+    "is_finite",
+    "nonfinite_inputs",
+    "record",
+]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class Task:
+    """Say what a model is run on: arguments as numpy arrays or plain values, the loss, the seed."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    loss: Callable[[Any], Any] | None = None
+    backward: bool = True
+    seed: int = 0
+
+
+class Recorder(Watcher):
+    """Fill a trace: with whole values, or with samples of them only."""
+
+    def __init__(self, adapter: Adapter, trace: Trace, *, values: bool, gradients: bool) -> None:
+        super().__init__(adapter)
+        self.calls = trace.calls
+        self.trace = trace
+        self.wants = np.asarray if values else sample
+        self._values = values
+        self._gradients = gradients
+
+    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
+        """Keep a tensor that was not seen before, and wait for its gradient."""
+        trace, token = self.trace, leaf.token
+        if self._values:
+            trace.values[token] = trace.store.put(tensor.numpy())
+        trace.samples[token] = tensor.read(sample)
+        if self._gradients and leaf.differentiable:
+
+            def keep(gradient: Tensor) -> None:
+                trace.gradients[token] = trace.store.put(gradient.numpy())
+
+            self.hooks.add(tensor.on_gradient(keep).close)
+
+
+def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+    """Run a model on a task and return its trace.
+
+    With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters,
+    buffers after the run. Without, the run is forward only and of each tensor a sample is kept. The model
+    comes back as it was. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit
+    its signature.
+    """
+    trace = Trace(store)
+    recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward)
+    backward = task.backward and values
+
+    def note_loss(loss: float) -> None:
+        trace.loss = loss
+
+    trace.input_gradients = recorder.input_gradients
+    with model.adapter.seeded(task.seed), model.preserved():
+        output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
+        trace.outputs = [tensor.numpy() for tensor in natives]
+        if values:
+            for path, parameter in model.parameters().items():
+                if parameter.buffer:
+                    trace.buffers[path] = store.put(np.array(parameter.view()))
+                elif backward and (gradient := parameter.gradient()) is not None:
+                    trace.parameter_gradients[path] = store.put(np.array(gradient))
+    return trace
+
+
+def guarded_run(
+    model: Model,
+    task: Task,
+    watcher: Watcher,
+    differentiate: Callable[[Any], list[tuple[Any, Any | None]]],
+    *,
+    backward: bool,
+) -> Any:
+    """Run a model under a watcher; turn what goes wrong in it into padiff's errors that say where."""
+    adapter = model.adapter
+    args, kwargs = native_arguments(model, task, watcher)
+    check_signature(model, args, kwargs)
+    done: list[Any] = []
+
+    def after_forward(output: Any) -> list[tuple[Any, Any | None]]:
+        starts = differentiate(output)
+        done.append(output)
+        return starts
+
+    with adapter.quiet(), model.attach(watcher), watcher.hooks:
+        try:
+            if backward:
+                return model.run(args, kwargs, after_forward)
+            output = model.run(args, kwargs)
+            if task.loss is not None:
+                differentiate(output)
+            return output
+        except PadiffError:
+            raise
+        except Exception as error:
+            if done:
+                msg = (
+                    f"{_named(model)} ran forward and raised {type(error).__name__} in the backward pass: "
+                    f"{error}\nHint: phase='forward' compares without it."
+                )
+                raise BackwardError(msg) from error
+            raise ForwardError(_where(watcher, model, error)) from error
+
+
+def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a task's arguments as the model's own tensors: fresh ones; floating ones carry gradients."""
+    adapter, device = model.adapter, model.device
+    count = itertools.count()
+
+    def convert(value: Any) -> Any:
+        index = next(count)
+        floating = _is_floating(value)
+        native = adapter.convert(value, device=device, differentiable=task.backward and floating)
+        if task.backward and floating:
+            leaf = adapter.tensor(native)
+
+            def keep(gradient: Tensor) -> None:
+                watcher.input_gradients[index] = gradient.numpy()
+
+            watcher.hooks.add(leaf.on_gradient(keep).close)
+            # Not the leaf itself: a model may change its input in place, which a leaf forbids.
+            native = leaf.swapped(np.asarray(value))
+        return native
+
+    def wanted(value: Any) -> bool:
+        return isinstance(value, np.ndarray | np.generic)
+
+    args = tuple(map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for value in task.args)
+    kwargs = {name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()}
+    return args, kwargs
+
+
+def _is_floating(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "fV" or "float" in np.asarray(value).dtype.name
+
+
+def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise `InputError` where the arguments do not fit the model's forward signature."""
+    forward = model.modules()[""].forward
+    try:
+        signature = inspect.signature(forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
+        msg = (
+            f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: "
+            f"{error}; given were {given}.\n"
+            "Hint: pass a dict of this model's argument names, or a tuple by position; where the other "
+            "model's names differ, give candidate_inputs=."
+        )
+        raise InputError(msg) from None
+
+
+def differentiator(
+    adapter: Adapter, task: Task, note_loss: Callable[[float], None]
+) -> Callable[[Any], list[tuple[Any, Any | None]]]:
+    """Return what tells a run where backward starts: the loss, or without one every floating output.
+
+    Without a loss each output gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
+    behind a normalisation or a softmax and hide the backward pass.
+    """
+
+    def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
+        if task.loss is not None:
+            value = _lost(task.loss, output, adapter)
+            if not adapter.is_tensor(value):
+                msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
+                raise InputError(msg)
+            tensor = adapter.tensor(value)
+            note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
+            return [(value, None)] if tensor.differentiable else []
+        starts = []
+        for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
+            tensor = adapter.tensor(native)
+            if tensor.differentiable:
+                seed = cotangent(task.seed, index, tensor.shape).astype(tensor.view().dtype)
+                starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
+        return starts
+
+    return differentiate
+
+
+_LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+
+
+def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
+    """Return the loss of an output; say that it was the loss, and where, if it raises."""
+    try:
+        return loss(output)
+    except Exception as error:
+        line = line_of(error, adapter, {package_of(loss)})
+        tensors = ((path, adapter.tensor(native)) for path, native in leaves(output, adapter.is_tensor))
+        msg = (
+            f"the loss raised {type(error).__name__}{_at(line)}, given the {adapter.name} model's output "
+            f"({_listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n{_LOSSES}"
+        )
+        raise ForwardError(msg) from error
+
+
+def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the gradient that the default loss gives to output leaf ``index``: random, L2 norm about 1."""
+    size = int(np.prod(shape))
+    values = np.random.default_rng((seed, index)).standard_normal(size, dtype=np.float32)
+    scaled: NDArray[np.float32] = values / np.sqrt(max(size, 1), dtype=np.float32)
+    return scaled.reshape(shape)
+
+
+def _where(watcher: Watcher, model: Model, error: Exception) -> str:
+    call = watcher.open_call()
+    homes = {package_of(module.native) for module in model.modules().values()}
+    at = _at(line_of(error, model.adapter, homes))
+    if call is None:
+        place = f"{'after' if watcher.calls else 'before'} its forward{at}"
+    else:
+        name = f"module {call.path!r}" if call.path else "the model itself"
+        shapes = _listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
+        place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
+    return (
+        f"{_named(model)} raised {type(error).__name__} {place}: {error}\n"
+        "Hint: call the model on these inputs without padiff first."
+    )
+
+
+def _named(model: Model) -> str:
+    return f"the {model.adapter.name} model {type(model.native).__qualname__}"
+
+
+def _at(line: str | None) -> str:
+    return f" at {line}" if line else ""
+
+
+def _listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
+    """Return tensors' names, dtypes and shapes in words."""
+    words = [f"{f'{path}: ' if path else ''}{dtype}{list(shape)}" for path, dtype, shape in tensors]
+    return ", ".join(words) or "no tensor"
+
+
+def first_nonfinite(trace: Trace) -> Call | None:
+    """Return the innermost call that first gave NaN or Inf, or None.
+
+    An infinity below zero may be a mask: it is none of the trouble where a later call makes finite values of it.
+    """
+    masking = None
+    for call in sorted(trace.calls, key=lambda c: (max(d.index for d in c.subtree()), -c.index)):
+        wrong = list(_nonfinite(trace, call.outputs))
+        if not all(map(_is_masked, wrong)):
+            return masking or call
+        if wrong:
+            masking = masking or call
+        elif any(True for _ in _nonfinite(trace, call.inputs)):
+            masking = None
+    return masking
+
+
+def _nonfinite(trace: Trace, tensors: Iterable[Leaf]) -> Iterator[Array]:
+    values = map(trace.value, tensors)
+    return (value for value in values if value is not None and not is_finite(value))
+
+
+def _is_masked(array: Array) -> bool:
+    """Return whether -Inf is all that is not finite."""
+    if array.dtype.kind == "c":
+        return False
+    values = array if array.dtype.kind == "f" else array.astype(np.float32)
+    return bool((values[~np.isfinite(values)] == -np.inf).all())
+
+
+def nonfinite_inputs(trace: Trace) -> str:
+    """Return which of the inputs that the model was given hold NaN or Inf, as the beginning of a sentence."""
+    found = ""
+    for leaf in trace.root.inputs:
+        value = trace.value(leaf)
+        if value is not None and not is_finite(value):
+            worst = "NaN" if np.isnan(value.astype(np.complex128)).any() else "Inf"
+            found += f"input {leaf.path!r} holds {worst}; "
+    return found
+
+
+def is_finite(array: Array) -> bool:
+    """Return whether no element of an array is NaN or Inf; integers always are."""
+    if array.dtype.kind in "iub":
+        return True
+    if array.dtype.kind not in "fc":
+        array = array.astype(np.float32)
+    return bool(np.isfinite(array).all())

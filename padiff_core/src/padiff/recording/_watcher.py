@@ -1,0 +1,159 @@
+"""Follow one run under hooks and build its tree of calls; what to do with the tensors is up to subclasses."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
+from padiff.pytree import leaves, map_leaves
+from padiff.recording._frames import Stack
+from padiff.trace import Call, Frame, Leaf, Slot
+
+__all__ = ["Tokens", "Watcher", "fill"]
+
+
+class Tokens:
+    """Name the tensors of a run: the same object, unchanged in place, gets the same token.
+
+    Holds no tensor alive where the framework allows weak references.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Callable[[], Any], int, int]] = {}
+        self._next = 0
+
+    def of(self, tensor: Tensor) -> tuple[int, bool]:
+        """Return the tensor's token, and whether it is new."""
+        identity, version = tensor.identity, tensor.version
+        known = self._known.get(id(identity))
+        if known is not None and known[0]() is identity and known[1] == version:
+            return known[2], False
+        self._next += 1
+        self._known[id(identity)] = (_weak(identity), version, self._next)
+        return self._next, True
+
+    def rename(self, tensor: Tensor, token: int) -> None:
+        """Let a tensor carry the token of the one that it replaces."""
+        self._known[id(tensor.identity)] = (_weak(tensor.identity), tensor.version, token)
+
+
+def _weak(identity: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(identity)
+    except TypeError:
+        return lambda: identity
+
+
+class Watcher(Listener):
+    """Build the tree of calls; subclasses see each call's tensors through `arrive` and `depart`."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.calls: list[Call] = []
+        self.tokens = Tokens()
+        self.hooks = Hook()
+        self.input_gradients: dict[int, NDArray[Any]] = {}
+        """Index of a tensor in the arguments -> the gradient that reached it, behind every hook of the model."""
+        self._stack: list[Call] = []
+        self._ordinals: dict[int, int] = {}
+        self._names: dict[Any, list[str]] = {}
+        self._callers = Stack(adapter)
+
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """See the inputs; return native replacements by input index."""
+        return {}
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """See the outputs; return native replacements by output index."""
+        return {}
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Open a call."""
+        key = id(module.native)
+        ordinal = self._ordinals.get(key, 0)
+        self._ordinals[key] = ordinal + 1
+        parent = self._stack[-1] if self._stack else None
+        frames: tuple[Frame, ...] = ()
+        if parent is not None:
+            frames = self._callers.frames() if self.frames is None else self.frames
+        call = Call(len(self.calls), module, ordinal, parent, module.training, frames)
+        self.calls.append(call)
+        if parent is not None:
+            parent.children.append(call)
+        self._stack.append(call)
+
+        tensors: list[Tensor] = []
+        names = self._argument_names(module)
+
+        def take(path: str, native: Any) -> Slot:
+            tensor = self.adapter.tensor(native)
+            tensors.append(tensor)
+            call.inputs.append(self._leaf(path, tensor))
+            return Slot(len(tensors) - 1)
+
+        wanted = self.adapter.is_tensor
+        call.args = tuple(
+            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]") for i, value in enumerate(args)
+        )
+        call.kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
+        changed = self.arrive(call, tensors)
+        if not changed:
+            return None
+        natives = [changed.get(i, tensor.native) for i, tensor in enumerate(tensors)]
+        return fill(call.args, natives), fill(call.kwargs, natives)
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        """Close a call."""
+        call = self._stack.pop()
+        while call.module.native is not module.native:
+            # A model that catches an exception leaves calls open that never return.
+            call = self._stack.pop()
+        tensors: list[Tensor] = []
+        for path, native in leaves(output, self.adapter.is_tensor):
+            tensor = self.adapter.tensor(native)
+            tensors.append(tensor)
+            call.outputs.append(self._leaf(path, tensor))
+        changed = self.depart(call, tensors)
+        if not changed:
+            return None
+        natives = iter([changed.get(i, tensor.native) for i, tensor in enumerate(tensors)])
+        return map_leaves(output, self.adapter.is_tensor, lambda path, native: next(natives))
+
+    def _leaf(self, path: str, tensor: Tensor) -> Leaf:
+        token, new = self.tokens.of(tensor)
+        leaf = Leaf(path, tensor.dtype, tensor.shape, token, tensor.differentiable)
+        if new:
+            self.meet(leaf, tensor)
+        return leaf
+
+    def open_call(self) -> Call | None:
+        """Return the innermost call that has not returned yet."""
+        return self._stack[-1] if self._stack else None
+
+    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
+        """See a tensor for the first time in the run (or for the first time after an in-place change)."""
+
+    def _argument_names(self, module: Module) -> list[str]:
+        function = getattr(module.forward, "__func__", module.forward)
+        names = self._names.get(function)
+        if names is None:
+            names = self._names[function] = _positional(module.forward)
+        return names
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def fill(template: Any, natives: list[Any]) -> Any:
+    """Return recorded arguments with each `Slot` replaced by the native tensor of its index."""
+    return map_leaves(template, lambda value: isinstance(value, Slot), lambda _, slot: natives[slot.index])

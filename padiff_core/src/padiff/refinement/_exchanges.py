@@ -1,0 +1,179 @@
+"""Settle by forcing which of several like modules is which, where names do not tell and only order spoke.
+
+Two same-shaped branches may be called in another order in a port. The weights then went to the wrong branches, and
+what the parent's code makes of them differs. Exchanged, it does not: no other run of the model is needed to see that,
+since forcing alone decides what the branches give.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Alignment, Pair, agreement
+from padiff.judging import Judge, Suspicion, is_suspect
+from padiff.numerics import difference
+from padiff.parameters import UnitMatch, canonical, link_roles, view
+from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
+from padiff.report import Verdict
+from padiff.trace import Trace
+
+__all__ = ["Exchange", "exchanged", "exchanged_by_value"]
+
+_MOST = 20
+"""Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
+Cycle = tuple[UnitMatch, ...]
+"""Matches of which each is to get the next one's partner."""
+_TOLD = 3
+"""How far names must agree to be believed."""
+_SURE = 1e-6
+
+
+@attrs.frozen
+class Exchange:
+    """Hold what forcing told of the order."""
+
+    matches: list[UnitMatch] | None
+    """The matches with partners exchanged; None where all stay."""
+    undecided: tuple[str, ...]
+    """The candidate's parameters of which chance hides whose they are."""
+
+
+def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> Exchange:
+    """Exchange partners where that makes code right that differs, or of which chance hides whether it does."""
+    suspect = (Verdict.DIFFERS, Verdict.STOCHASTIC)
+    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect and not s.pair.candidate.leaf)
+    bench = judge.settler.bench
+    result = list(matches)
+    changed = False
+    undecided: dict[str, None] = {}
+    for owner in owners:
+        cycles = list(itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST))
+        if not cycles:
+            continue
+        trial = trial_without_chance(bench, owner)
+        # Where nothing is drawn the code is known to be wrong as it is.
+        least = RIGHT if trial is None else trial.error()
+        best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
+        if best is not None:
+            partners = {id(match): following for match, following in _steps(best)}
+            result = [_partner(match, partners.get(id(match))) for match in result]
+            changed = True
+        elif least > RIGHT:
+            untold = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
+            undecided.update(dict.fromkeys(untold))
+    return Exchange(result if changed else None, tuple(undecided))
+
+
+def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
+    """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
+    best = None
+    for cycle in cycles if least >= _SURE else ():
+        error = trial.error(_turned(trial.bench.alignment, cycle))
+        if error < least:
+            # Query and key exchanged may be nearly right: where attention is nearly even.
+            best, least = cycle, error
+        if error < _SURE:
+            break
+    return best
+
+
+def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) -> list[UnitMatch]:
+    """Return the matches with partners exchanged where the values that both sides hold already tell which is which.
+
+    Among modules that take the same tensor, and whose names do not tell: their order is the port's own business.
+    """
+    result = list(matches)
+    fed = _first_inputs(trace), _first_inputs(free)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index, match in enumerate(matches):
+        key = fed[0].get(id(match.reference.module.native)), fed[1].get(id(match.candidate.module.native))
+        if key[0] is not None and key[1] is not None:
+            groups.setdefault((key[0], key[1]), []).append(index)
+    for group in groups.values():
+        apart = [i for i in _untold(result, group) if not _holds_alike(result[i])]
+        free_partners = list(apart)
+        following = {}
+        for i in apart:
+            fit = next((j for j in free_partners if _holds_alike(_partner(result[i], result[j]))), None)
+            if fit is not None:
+                following[i] = fit
+                free_partners.remove(fit)
+        rest = [i for i in apart if i not in following]
+        following.update(zip(rest, free_partners, strict=True))
+        turned = {i: _partner(result[i], result[j]) for i, j in following.items()}
+        if all(match.links for match in turned.values()):
+            for i, match in turned.items():
+                result[i] = match
+    return result
+
+
+def _first_inputs(trace: Trace) -> dict[int, int]:
+    """Return the token of the tensor that each module takes first, by the id of the native module."""
+    found: dict[int, int] = {}
+    for call in trace.calls:
+        if call.inputs:
+            found.setdefault(id(call.module.native), call.inputs[0].token)
+    return found
+
+
+def _untold(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
+    sure = agreement([matches[i].reference.path for i in group], [matches[i].candidate.path for i in group])
+    return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
+
+
+def _holds_alike(match: UnitMatch) -> bool:
+    """Return whether both sides hold the same values, but for rounding."""
+    if not match.links:
+        return False
+    for link in match.links:
+        ours, theirs = link.expected(view), canonical(link.candidate, view(link.candidate.parameter))
+        if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
+            return False
+    return True
+
+
+def _cycles(matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
+    """Yield two, then three matched units directly below a call of which each may have the next one's partner.
+
+    Their names do not tell, and the partner fits.
+    """
+    below = [
+        match
+        for match in matches
+        if any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module))
+    ]
+    sure = agreement([m.reference.path for m in below], [m.candidate.path for m in below])
+    untold = [m for i, m in enumerate(below) if sure[i, i] < _TOLD and m.reference.path != m.candidate.path]
+    for length in (2, 3):
+        for first, *others in itertools.combinations(untold, length):
+            for order in itertools.permutations(others):
+                cycle = (first, *order)
+                if all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):
+                    yield cycle
+
+
+def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
+    """Yield each match of a cycle with the one whose partner it takes."""
+    return zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+
+
+def _turned(alignment: Alignment, cycle: Cycle) -> Alignment:
+    calls = {id(match): alignment.using(match.candidate.module) for match in cycle}
+    gone = {id(pair) for pairs in calls.values() for pair in pairs}
+    crossed = [
+        Pair(ours.reference, theirs.candidate, ours.why)
+        for match, following in _steps(cycle)
+        for ours, theirs in zip(calls[id(match)], calls[id(following)], strict=False)
+    ]
+    kept = [pair for pair in alignment.pairs if id(pair) not in gone]
+    pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
+    return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
+
+
+def _partner(match: UnitMatch, following: UnitMatch | None) -> UnitMatch:
+    if following is None:
+        return match
+    return UnitMatch(match.reference, following.candidate, link_roles(match.reference, following.candidate)[1])

@@ -1,0 +1,187 @@
+"""Doubt matches that forcing does not bear out: a call that ends elsewhere than its match, or is another.
+
+A wrapper may hold the activation on one side and not on the other, a layer may have it fused. Fed from the wrong point,
+such a call looks wrong and so does what follows. Taken apart, the code around it is judged instead; if that is right,
+the match was wrong, and if the difference only shows up later, it was the call's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import BY_PLACE, GUESSED, Alignment, Pair
+from padiff.forcing import Check, Spot
+from padiff.judging import Judge, Judged, Suspicion
+from padiff.kinds import CATALOGUE, FUSED
+from padiff.numerics import difference
+from padiff.report import Verdict
+from padiff.trace import Call, Leaf, Trace, contrasts
+
+__all__ = ["judge_with_doubts"]
+
+_SAME = 1e-3
+_SHARED = 1e-4
+"""An error of a gradient that a use of the tensor elsewhere may explain."""
+_NEAR = 3
+_SINGLY = 4
+"""Operations that are doubted one by one."""
+
+
+def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
+    """Judge a forced run; where matches are in doubt, take them apart and judge again.
+
+    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most five times, and once
+    more for each of a few operations that are in doubt together.
+    """
+    return _with_uses(judge, _with_matches(judge, trace, free, alignment))
+
+
+def _with_uses(judge: Callable[[Alignment], Judged], judged: Judged) -> Judged:
+    """Judge again where a gradient is another one, but of a tensor that one side may use elsewhere as well.
+
+    Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
+    own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
+    comparison, what follows in the backward pass is right all the same; behind a fault it is not.
+    """
+    gross = list(_gross(judged))
+    tokens = {check.spot.reference.token for check in gross if check.spot.what == "input"}
+    forward = judged.judge.forward() if tokens else []
+    # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
+    if not tokens or (_is_apart(forward) and not judged.judge.backward(forward)):
+        return judged
+    again = judge(judged.judge.alignment.loosened(tokens))
+    if 2 * len(list(_gross(again))) < len(gross):
+        return again
+    return again if len(_backward(again)) < len(_backward(judged)) else judged
+
+
+def _gross(judged: Judged) -> Iterator[Check]:
+    """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
+    for check in judged.forced.checks:
+        kind = check.spot.pair.reference.module.kind
+        if check.backward and check.difference.rel_l2 > _SHARED and not (kind and CATALOGUE[kind].stochastic):
+            yield check
+
+
+def _is_apart(suspicions: Sequence[Suspicion]) -> bool:
+    return any(suspicion.verdict is Verdict.DIFFERS for suspicion in suspicions)
+
+
+def _backward(judged: Judged) -> Sequence[Suspicion]:
+    return judged.judge.backward(judged.judge.forward())
+
+
+def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
+    """Judge a forced run, and again without the matches that it does not bear out."""
+    # A module that applies an activation as well ends where another module, or a function, ends on the other side.
+    alignment = alignment.without([pair for pair in alignment.pairs if _is_fused(pair)])
+    first = judge(alignment)
+    rough = first.judge.forward(rough=True)
+    unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
+    if unlike:
+        alignment = alignment.without(unlike)
+        first = judge(alignment)
+        rough = first.judge.forward(rough=True)
+    found = (_may_be_mismatched(s, rough, first.judge, trace, free) for s in rough)
+    doubtful = list({id(pair): pair for pair in found if pair is not None}.values())
+    if not doubtful:
+        return first
+    second = judge(alignment.without(doubtful))
+    seen = {_spot_key(s) for s in rough}
+    fresh = [s for s in second.judge.forward(rough=True) if _spot_key(s) not in seen]
+    wrong = [pair for pair in doubtful if not _spoils(pair, fresh, second.judge)]
+    # Taken apart with others, a match is spoiled by their faults too.
+    operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
+    for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
+        single = judge(alignment.without([*wrong, pair]))
+        fresh = [s for s in single.judge.forward(rough=True) if _spot_key(s) not in seen]
+        if not _spoils(pair, fresh, single.judge):
+            wrong.append(pair)
+    if not wrong:
+        return first
+    return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
+
+
+def _is_fused(pair: Pair) -> bool:
+    return any(contrast.setting == FUSED for contrast in contrasts(pair.reference.module, pair.candidate.module))
+
+
+def _is_unlike(spot: Spot) -> bool:
+    """Return whether two calls have nothing in common: other kinds, tied by place alone, and given something else."""
+    pair = spot.pair
+    kinds = pair.reference.module.kind, pair.candidate.module.kind
+    return spot.what == "input" and pair.why == BY_PLACE and not pair.candidate.children and kinds[0] != kinds[1]
+
+
+def _may_be_mismatched(
+    suspicion: Suspicion, all_of_them: Sequence[Suspicion], judge: Judge, trace: Trace, free: Trace
+) -> Pair | None:
+    """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
+    spot = suspicion.spot
+    if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
+        return None
+    pair = spot.pair
+    if pair.why not in GUESSED or pair.candidate.parent is None or pair.reference.parent is None:
+        return None
+    same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
+    if spot.what == "input":
+        return pair if pair.why == BY_PLACE and not pair.candidate.children else None
+    if same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic:
+        return None  # chance alone makes its output look wrong
+    if pair.reference.children or pair.candidate.children or not same_kind:
+        return pair
+    around = judge.around(pair)
+    if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
+        # What follows is wrong too, though it was fed: the reference's value was put in at another point.
+        return pair
+    return pair if _ends_elsewhere(suspicion, judge, trace, free) else None
+
+
+def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> bool:
+    """Return whether a module's output is what comes a little later on the other side: a fused activation."""
+    pair, spot = suspicion.pair, suspicion.spot
+    assert spot is not None
+    runs = judge.settler.runs(pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    truth = trace.value(spot.reference)
+    if local is not None and truth is not None and _is_rectified(truth, local):
+        return True
+    if local is not None:
+        for leaf in _next_leaves(trace, pair.reference, spot.reference):
+            value = trace.value(leaf)
+            if value is not None and difference(value, local).rel_l2 < _SAME:
+                return True
+    whole = trace.samples.get(spot.reference.token)
+    own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
+    later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
+    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < _SAME for s in later)
+
+
+def _is_rectified(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Return whether one array is the other after a relu: fused on one side, a function call on the other."""
+    return any(difference(x, np.maximum(y, 0)).rel_l2 < _SAME for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
+
+
+def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
+    """Yield the tensors of the next few calls that look like the output and are not it."""
+    for later in trace.calls[call.index + 1 : call.index + 1 + _NEAR]:
+        for leaf in (*later.inputs, *later.outputs):
+            if leaf.shape == output.shape and leaf.token != output.token:
+                yield leaf
+
+
+def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
+    spot = suspicion.spot
+    return (None,) if spot is None else (spot.what, spot.reference.token, id(spot.pair))
+
+
+def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
+    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's."""
+    around = judge.around(pair)
+    start = pair.candidate.index
+    after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
+    return bool(after)

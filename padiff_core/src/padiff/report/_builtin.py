@@ -1,0 +1,38 @@
+"""Contribute padiff's own metrics and formats through the hooks that every plugin has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.numerics import difference
+from padiff.plugins import Metric, Renderer, hookimpl
+from padiff.report import to_json, to_text
+
+Array = NDArray[Any]
+
+
+def _rel_l2(reference: Array, candidate: Array) -> float:
+    return difference(reference, candidate).rel_l2
+
+
+def _max_abs(reference: Array, candidate: Array) -> float:
+    return difference(reference, candidate).max_abs
+
+
+@hookimpl
+def padiff_metrics() -> Iterator[Metric]:
+    """Return the figures that every report shows."""
+    yield Metric("rel_l2", _rel_l2, doc="norm of the difference divided by the norm of the reference")
+    yield Metric("max_abs", _max_abs, doc="largest absolute difference of one element")
+
+
+@hookimpl
+def padiff_renderers() -> Iterator[Renderer]:
+    """Return the built-in formats."""
+    plain = partial(to_text, color=False, width=0)
+    yield Renderer("text", plain, suffixes=(".txt",), doc="for a reader, without colours")
+    yield Renderer("json", to_json, suffixes=(".json",), doc="for a program; docs/report.md has the schema")

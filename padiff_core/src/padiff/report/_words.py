@@ -1,0 +1,167 @@
+"""Put figures, places and verdicts into words."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+
+from padiff.report._report import Figures, Finding, Measurement, Place, Report, Transfer, Verdict
+
+__all__ = [
+    "apart",
+    "between",
+    "copied",
+    "few",
+    "figure",
+    "headline",
+    "located",
+    "measured",
+    "plural",
+    "position",
+    "short",
+    "title",
+    "where",
+]
+
+_VERBS = {
+    Verdict.EQUAL: "is equal",
+    Verdict.ROUNDING: "agrees up to rounding",
+    Verdict.PRECISION: "has another precision",
+    Verdict.DIFFERS: "differs",
+    Verdict.STOCHASTIC: "is stochastic",
+    Verdict.UNMATCHED: "has no counterpart",
+    Verdict.IGNORED: "is ignored",
+}
+_UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
+
+
+def headline(report: Report) -> str:
+    """Return the verdict in one sentence; it says so where the backward pass was asked for in vain."""
+    limits = "" if report.forward_only is None else " forward only"
+    scope = ", ".join(_scope(report))
+    if report.aligned:
+        return f"aligned{limits}: {scope or 'nothing differs'}"
+    return f"parted{limits}: {_parted(report)}" + (f" ({scope})" if scope else "")
+
+
+def _parted(report: Report) -> str:
+    if report.sources:
+        return plural(len(report.sources), "source")
+    differ, alone = len(report.victims), len(report.unmatched)
+    said = []
+    if differ:
+        said.append(f"{plural(differ, 'value')} {'differs' if differ == 1 else 'differ'}, no source was found")
+    if alone:
+        said.append(f"{plural(alone, 'place')} without counterpart, hence not compared")
+    return "; ".join(said)
+
+
+def _scope(report: Report) -> Iterable[str]:
+    compared = sum(count for verdict, count in report.counts.items() if verdict not in _UNCOMPARED)
+    if compared:
+        yield f"{plural(compared, 'call')} compared"
+    if report.transfer is not None and report.transfer.copied:
+        yield from copied(report.transfer)
+    if report.output is not None:
+        yield f"worst output difference {figure(report.output.rel_l2)}"
+
+
+def copied(transfer: Transfer) -> list[str]:
+    """Return how many parameters, and how many buffers, were copied."""
+    counts = ((transfer.copied - transfer.buffers, "parameter"), (transfer.buffers, "buffer"))
+    return [plural(count, noun) for count, noun in counts if count]
+
+
+def title(finding: Finding, steps: str = "") -> str:
+    """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
+    return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {_VERBS[finding.verdict]}"
+
+
+def apart(finding: Finding, *, of: int = 1) -> list[str]:
+    """Return what the figures say, one clause an item; the finding is the worst of ``of``."""
+    found = finding.figures
+    if found is None:
+        return []
+    worst = "at worst " if of > 1 else ""
+    clauses = [f"{worst}{figure(found.rel_l2)} relative L2, at most {figure(found.max_abs)} in one element"]
+    if found.floor is not None:
+        clauses[0] += f"; rounding alone explains {figure(found.floor)}"
+    if not (math.isfinite(found.rel_l2) and math.isfinite(found.max_abs)):
+        clauses.append("not finite: NaN or Inf on either side, or a reference of zeros")
+    if found.rel_l2_float64 is not None:
+        clauses.append(_widened(finding.verdict, found, found.rel_l2_float64))
+    if found.metrics:
+        clauses.append(", ".join(map(measured, found.metrics)))
+    return clauses
+
+
+def measured(found: Measurement) -> str:
+    """Return what a plugin's metric gave, and whether that is within its own limit."""
+    unit = f" {found.unit}" if found.unit else ""
+    said = f"{found.name} {'NaN' if math.isnan(found.value) else f'{found.value:.8g}'}{unit}"
+    if found.limit is None:
+        return said
+    return f"{said} ({'within' if found.passes else 'outside'} its limit {found.limit:g})"
+
+
+def _widened(verdict: Verdict, found: Figures, wide: float) -> str:
+    if verdict is Verdict.PRECISION:
+        return f"in float64 only {figure(wide)}: another precision, not another computation"
+    if verdict is Verdict.DIFFERS and not wide < found.rel_l2 / 10:
+        return f"in float64 still {figure(wide)}: another computation, not another precision"
+    return f"in float64 {figure(wide)}"
+
+
+def between(finding: Finding) -> str | None:
+    """Return, for glue code, between which children of the module it lies."""
+    if finding.between is None:
+        return None
+    first, last = finding.between
+    if first == "start":
+        place = "all of it" if last == "end" else f"before the candidate's {last}"
+    else:
+        place = f"after the candidate's {first}" if last == "end" else f"between the candidate's {first} and {last}"
+    return f"the module's own code, {place}"
+
+
+def position(place: Place) -> str:
+    """Return a module's path as a reader takes it."""
+    if place.path is None:
+        return "(no counterpart)"
+    again = f" (call {place.call + 1})" if place.call else ""
+    return (place.path or "(the model itself)") + again
+
+
+def located(place: Place) -> str:
+    """Return file and line, relative to the working directory where it lies below that."""
+    return short(place.location or "")
+
+
+def short(location: str) -> str:
+    """Return a path relative to the working directory where it lies below that."""
+    return location.removeprefix(os.getcwd() + os.sep)
+
+
+def where(finding: Finding) -> str:
+    """Return path and value in short, on the side that has one; a finding's name in a list."""
+    side = finding.candidate if finding.candidate.path is not None else finding.reference
+    return f"{position(side)} {finding.phase} {finding.what}"
+
+
+def figure(value: float) -> str:
+    """Return a figure in two digits."""
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.2g}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``3 values``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def few(items: Sequence[str], most: int) -> str:
+    """Return the first items in one line, and how many more there are."""
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f", ... and {more} more" if more > 0 else "")

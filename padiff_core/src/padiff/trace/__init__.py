@@ -1,0 +1,30 @@
+"""Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
+
+from padiff.trace._records import Call, Frame, Leaf, Slot, Trace
+from padiff.trace._settings import (
+    called_otherwise,
+    contrasts,
+    contrasts_inside,
+    draws_otherwise,
+    in_words,
+    plain_values,
+    settings_of,
+)
+from padiff.trace._values import ValueStore, temporary_store
+
+__all__ = [
+    "Call",
+    "Frame",
+    "Leaf",
+    "Slot",
+    "Trace",
+    "ValueStore",
+    "called_otherwise",
+    "contrasts",
+    "contrasts_inside",
+    "draws_otherwise",
+    "in_words",
+    "plain_values",
+    "settings_of",
+    "temporary_store",
+]

@@ -1,0 +1,210 @@
+"""Say why two modules may part: hyper-parameters that differ, and relations between what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import attrs
+
+from padiff.adapter import Module
+from padiff.kinds import CATALOGUE, FUSED, Setting
+from padiff.pytree import leaves
+from padiff.trace._records import Call, Slot
+
+__all__ = [
+    "Contrast",
+    "called_otherwise",
+    "contrasts",
+    "contrasts_inside",
+    "draws_otherwise",
+    "in_words",
+    "plain_values",
+    "settings_of",
+]
+
+
+_NOT_FUSED = Setting(lambda module: None)
+_LONGEST = 40
+"""Characters of one argument that are shown."""
+
+
+@attrs.frozen
+class Contrast:
+    """Name one hyper-parameter that differs, with both values as their framework spells them."""
+
+    setting: str
+    reference: str
+    candidate: str
+
+    def __str__(self) -> str:
+        """Return it as one phrase."""
+        return f"{self.setting}: {self.reference} in the reference, {self.candidate} in the candidate"
+
+
+def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
+    """Return the hyper-parameters of their kind in which two matched modules differ; or their kinds, if those do."""
+    if reference.kind is None or candidate.kind is None:
+        return []
+    if reference.kind != candidate.kind:
+        return [Contrast("kind", _class(reference), _class(candidate))]
+    return list(_settings(reference, candidate))
+
+
+def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
+    """Return the hyper-parameters in which a module differs from the one of its kind inside a wrapper that pads.
+
+    A convolution or pooling that pads by itself is one module, where padding is a module of its own it is two. What
+    the wrapper's padding does counts as the padding of the module inside.
+    """
+    ours, theirs = _Padded.of(reference, candidate.module.kind), _Padded.of(candidate, reference.module.kind)
+    if ours is None or theirs is None or not (ours.pad or theirs.pad):
+        return []
+    found = [c for c in _settings(ours.module, theirs.module) if c.setting not in _Padded.NAMES]
+    for name in _Padded.NAMES:
+        a, b = ours.value(name), theirs.value(name)
+        if a is not None and b is not None and not _same(a, b):
+            found.append(Contrast(name, ours.spelled(a), theirs.spelled(b)))
+    return found
+
+
+@attrs.frozen
+class _Padded:
+    """Hold a module that pads, or one that does not and the padding module before it."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("padding", "padding_mode")
+
+    module: Module
+    pad: Module | None
+
+    @classmethod
+    def of(cls, call: Call, kind: str | None) -> _Padded | None:
+        """Return the call's own module, or in a wrapper of no kind the only one of this kind and the only padding."""
+        if call.module.kind is not None:
+            return cls(call.module, None)
+        inside = [below.module for below in call.subtree()]
+        found = [[module for module in inside if module.kind == name] for name in (kind, "pad")]
+        return cls(found[0][0], found[1][0]) if kind is not None and [len(x) for x in found] == [1, 1] else None
+
+    def value(self, name: str) -> Any:
+        """Return the padding that both make together, or its mode; None where it is not known."""
+        own = settings_of(self.module).get(name)
+        if self.pad is None:
+            return own
+        before = settings_of(self.pad)
+        if name == "padding_mode":
+            mode = before.get("mode")
+            return "zeros" if mode == "constant" and before.get("value", 0.0) == 0.0 else mode
+        pairs = before.get("padding")
+        if not isinstance(own, tuple) or not isinstance(pairs, tuple):
+            return None
+        return tuple((a + c, b + d) for (a, b), (c, d) in zip(own, pairs[-len(own) :], strict=True))
+
+    def spelled(self, value: Any) -> str:
+        """Return a value, followed by the class of the padding module."""
+        return f"{value!r}" if self.pad is None else f"{value!r} (by {self.pad.class_name.rpartition('.')[2]})"
+
+
+def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
+    assert reference.kind is not None
+    for name in CATALOGUE[reference.kind].settings:
+        ours, theirs = _setting(reference, name), _setting(candidate, name)
+        if ours is None or theirs is None:
+            continue
+        a, b = ours.value(reference.native), theirs.value(candidate.native)
+        if not _same(a, b):
+            yield Contrast(
+                name,
+                _spelled(a, ours.native(reference.native), ours.spelled),
+                _spelled(b, theirs.native(candidate.native), theirs.spelled),
+            )
+
+
+def _setting(module: Module, name: str) -> Setting | None:
+    """Return how a module's class spells a setting; one that says nothing of a fused activation has none."""
+    settings = {} if module.rule is None else module.rule.settings
+    return settings.get(name, _NOT_FUSED if name == FUSED else None)
+
+
+def settings_of(module: Module) -> dict[str, Any]:
+    """Return a module's hyper-parameters in the catalogue's convention; of those that its class spells."""
+    if module.rule is None:
+        return {}
+    found = {name: setting.value(module.native) for name, setting in module.rule.settings.items()}
+    return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in found.items()}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) or isinstance(b, float):
+        try:
+            return abs(float(a) - float(b)) <= 1e-9 * max(abs(float(a)), abs(float(b)))
+        except (TypeError, ValueError):
+            return False
+    return bool(a == b)
+
+
+def _spelled(value: Any, native: Any, name: str | None) -> str:
+    """Return a value, followed by the framework's own spelling where that reads differently."""
+    if isinstance(value, float):
+        value = float(f"{value:.9g}")
+    if name is None or repr(native) == repr(value):
+        return f"{value!r}"
+    return f"{value!r} ({name}={native!r})"
+
+
+def _class(module: Module) -> str:
+    return f"{module.kind} ({module.class_name.rpartition('.')[2]})"
+
+
+def called_otherwise(reference: Call, candidate: Call) -> str | None:
+    """Return how both sides call an operation, where that differs in more than names: numbers, words and ranges."""
+    if not (reference.module.operation and candidate.module.operation):
+        return None
+    if plain_values(reference) == plain_values(candidate):
+        return None
+    return f"called as {_as_called(reference)} in the reference, as {_as_called(candidate)} in the candidate"
+
+
+def draws_otherwise(reference: Call, candidate: Call) -> bool:
+    """Return whether both sides call a function with as many fractions, and with others: 0.5 here, 0.3 there."""
+    if not (reference.module.operation and candidate.module.operation):
+        return False
+    ours, theirs = (
+        sorted(value for _, value in leaves((call.args, call.kwargs), lambda value: isinstance(value, float)))
+        for call in (reference, candidate)
+    )
+    return len(ours) == len(theirs) and not all(map(_same, ours, theirs))
+
+
+def plain_values(call: Call) -> list[str]:
+    """Return the numbers, words and ranges among a call's arguments, as they read."""
+    kwargs = {name: value for name, value in call.kwargs.items() if not name.startswith("_")}
+    values = (value for _, value in leaves((call.args, kwargs), _is_plain))
+    return [f"{value:.9g}" if isinstance(value, float | int) else repr(value) for value in values]
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, float | int | str | slice)
+
+
+def _as_called(call: Call) -> str:
+    """Return an operation's call with its plain arguments, and ``_`` for each tensor: ``div(_, 2.0)``."""
+    given = [_shown(value) for value in call.args]
+    told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
+    given += [f"{name}={_shown(value)}" for name, value in told.items()]
+    return f"{call.path.rpartition('.')[2]}({', '.join(given)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Slot):
+        return "_"
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(_shown, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def in_words(found: list[Contrast]) -> str | None:
+    """Return differing hyper-parameters as one sentence, or None."""
+    return "; ".join(map(str, found)) or None
