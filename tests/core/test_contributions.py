@@ -13,7 +13,7 @@ import pytest
 import padiff
 from padiff import Metric, Renderer, Report, SpecialTransfer, plugins
 from padiff.errors import InputError, PluginError, PluginWarning
-from padiff.judging import Measures, contributed_measures
+from padiff.judging import Measures, contributed_measures, rule_of, rule_of_numbers
 from padiff.options import Asked
 from padiff.plugins import State
 
@@ -170,7 +170,7 @@ def test_two_of_one_name_are_told_with_both_and_neither_is_used(site: Site, hook
     assert name not in [row.name for row in plugins.contributions(hook)]
     if hook == "padiff_metrics":
         with pytest.raises(PluginError, match=r"mean' \(rival 1\.0\)"):
-            asked({"metric": "mean"})
+            rule_of(asked({"metric": "mean"}).tolerance)
         assert not contributed_measures()
     if hook == "padiff_renderers":
         with pytest.raises(PluginError, match=r"shout' \(acme 1\.0\) and 'shout' \(rival 1\.0\)"):
@@ -221,7 +221,7 @@ def test_a_contributed_metric_can_be_the_tolerance(site: Site) -> None:
         ({"metric": Metric("mine", lambda a, b: 0.25), "max": 0.3}, True),
         ({"metric": Metric("nan", lambda a, b: math.nan), "max": 0.3}, False),
     ):
-        rule = asked(tolerance).rule
+        rule = rule_of(asked(tolerance).tolerance)
         assert rule is not None
         assert rule(ONES, TWOS) is passes
         assert rule(ONES, TWOS[:2]) is False
@@ -245,19 +245,19 @@ def test_a_contributed_metric_can_be_the_tolerance(site: Site) -> None:
 def test_a_tolerance_that_makes_no_sense_says_why(site: Site, tolerance: Any, said: str) -> None:
     site.plugin("acme", GOOD)
     with pytest.raises(InputError, match=said):
-        asked(tolerance)
+        rule_of(asked(tolerance).tolerance)
 
 
 def test_the_loss_is_no_matter_of_metrics(site: Site) -> None:
     """The cosine of two positive numbers is 1, whatever they are."""
     given = asked({"metric": Metric("cosine", lambda a, b: 1.0), "min": 0.9})
-    assert given.rule is not None
-    assert given.rule_for_loss is None
+    assert rule_of(given.tolerance) is not None
+    assert rule_of_numbers(given.tolerance) is None
 
 
 def test_a_metric_that_raises_as_the_tolerance_is_an_error_that_names_it(site: Site) -> None:
     site.plugin("acme", GOOD.replace("return float(", "return 1 / 0 * float("))
-    rule = asked({"metric": "mean", "max": 1}).rule
+    rule = rule_of(asked({"metric": "mean", "max": 1}).tolerance)
     assert rule is not None
     said = r"metric 'mean' \(acme 1\.0\), asked for as the tolerance, raised ZeroDivisionError: .* at .*\.py:\d+"
     with pytest.raises(PluginError, match=said + r", given float32\[4\] and float32\[4\]"):

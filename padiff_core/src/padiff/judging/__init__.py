@@ -7,7 +7,7 @@ from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import parameter_findings, special_notes
 from padiff.judging._settle import epsilon, is_suspect
-from padiff.judging._tolerance import measures_of, rule_of
+from padiff.judging._tolerance import measures_of, rule_of, rule_of_numbers
 
 __all__ = [
     "Judge",
@@ -23,6 +23,7 @@ __all__ = [
     "parameter_findings",
     "place_of",
     "rule_of",
+    "rule_of_numbers",
     "special_notes",
     "step_both",
 ]

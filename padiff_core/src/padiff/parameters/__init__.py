@@ -1,17 +1,8 @@
 """Match the parameters of two models, and copy the reference's to the candidate."""
 
 from padiff.parameters._links import Link, canonical, copy_link, view
-from padiff.parameters._matching import (
-    UnitMatch,
-    execution_order,
-    link_roles,
-    match_strays,
-    match_units,
-    same_names,
-    same_order,
-    transfer,
-)
-from padiff.parameters._packing import Arrangement, Packing, find_packings
+from padiff.parameters._matching import UnitMatch, execution_order, link_roles, match_units, same_names, transfer
+from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._pairing import (
     Pairing,
     copy_parameters,
@@ -38,15 +29,12 @@ __all__ = [
     "copy_parameters",
     "defined_alike",
     "execution_order",
-    "find_packings",
     "link_roles",
-    "match_strays",
     "match_units",
     "named_alike",
     "pair_parameters",
     "put_back",
     "same_names",
-    "same_order",
     "transfer",
     "units_of",
     "values_of",
