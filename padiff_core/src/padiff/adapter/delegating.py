@@ -8,7 +8,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.adapter._adapter import Adapter, Hook, Listener, Model, Module, Parameter, Tape, Tensor
+from padiff.adapter._adapter import Adapter
+from padiff.adapter._listening import Hook, Listener
+from padiff.adapter._model import Model, Tape
+from padiff.adapter._module import Module, Parameter
+from padiff.adapter._tensor import Tensor
 from padiff.kinds import Rule
 
 __all__ = ["DelegatingAdapter", "DelegatingModel"]

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from padiff.adapter._adapter import Hear, Hook
+from padiff.adapter._listening import Hear, Hook
 from padiff.kinds import computes
 
 __all__ = ["Detour"]

@@ -1,7 +1,10 @@
 """Hold the catalogue of kinds: what a module is in any framework, and how its parameters lie."""
 
-from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, Habit, Kind, Part, Rule, Setting, Unit, same_padding
+from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
+from padiff.kinds._layout import Part
+from padiff.kinds._rules import Habit, Rule, Setting, Unit
+from padiff.kinds.conversions import same_padding
 
 __all__ = [
     "CATALOGUE",

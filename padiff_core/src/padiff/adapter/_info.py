@@ -1,0 +1,55 @@
+"""Say which adapter knows which framework, and what it may offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+__all__ = ["API_VERSION", "CAPABILITIES", "AdapterInfo", "offered_not"]
+
+API_VERSION = 1
+"""The version of this interface; an adapter states the one that it was written for."""
+
+CAPABILITIES: Mapping[str, str] = {
+    "gradients": "the backward pass: gradients of parameters and of every tensor, seen and replaced",
+    "float64": "a model held in float64 for a while, and put back",
+    "in-place": "tensors that change in place: snapshots, versions, memory to write to",
+    "buffers": "state that a run changes and no gradient reaches, such as running statistics",
+    "modes": "training and evaluation",
+    "randomness": "modules that draw random numbers: seeded, and the generators put back",
+    "freezing": "parameters taken out of training",
+    "optimizers": "steps of the framework's own optimizers",
+    "recomputation": "calls that the framework repeats in the backward pass, heard once",
+    "compilation": "compiled models, on which hooks would be ignored, refused",
+    "devices": "tensors and models on accelerators",
+    "operations": "functions, operators and tensor methods that a model's own code calls, heard one by one",
+}
+"""What an adapter may offer beyond the rest of the interface; `Adapter.capabilities` says which it does."""
+
+
+def offered_not(what: str, capability: str) -> str:
+    """Return the message of an adapter that is asked for a capability that it does not offer."""
+    msg = f"{what}, and its adapter does not offer {capability!r} (see Adapter.capabilities)."
+    return f"{msg}\nHint: padiff.diff does without it; an adapter's author overrides this method."
+
+
+def _names(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(values)
+
+
+@attrs.frozen
+class AdapterInfo:
+    """Say which adapter knows which framework, before that framework is imported.
+
+    ``roots`` are the top-level packages whose classes it understands; ``factory`` is
+    ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be
+    imported earlier than this one. ``api`` is the version of this interface (`API_VERSION` then) that the adapter was
+    written for, as a plain number, the first where it is left out: another one is refused.
+    """
+
+    name: str
+    roots: frozenset[str] = attrs.field(converter=_names)
+    factory: str
+    load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    api: int = 1

@@ -1,0 +1,56 @@
+"""Hear about calls and functions: who listens, and how listening ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from padiff.adapter._module import Module
+
+__all__ = ["Hear", "Hook", "Listener"]
+
+Hear = Callable[[Callable[..., Any], str, tuple[Any, ...], dict[str, Any]], Any]
+"""Takes a function, its full name, and the arguments of a call of it; returns what the caller gets."""
+
+
+class Hook:
+    """Remove what was registered when closed; closing twice is harmless."""
+
+    def __init__(self, *removers: Callable[[], Any]) -> None:
+        self._removers = list(removers)
+
+    def add(self, remover: Callable[[], Any]) -> None:
+        """Take one more thing to undo."""
+        self._removers.append(remover)
+
+    def close(self) -> None:
+        """Undo everything, last first."""
+        while self._removers:
+            self._removers.pop()()
+
+    def __enter__(self) -> Hook:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Listener(ABC):
+    """Hear about every call of every module, in execution order."""
+
+    wants: Callable[..., Any] | None = np.asarray
+    """What will be read of most tensors, as by `Tensor.read`: of another process it then comes along with each call."""
+    frames: tuple[Any, ...] | None = None
+    """The calling frames of the call that begins, where the model runs in another process; set before `enter`."""
+
+    @abstractmethod
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Hear that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
+
+    @abstractmethod
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        """Hear that a call ended; a return value that is not None is what the caller gets instead."""

@@ -1,0 +1,101 @@
+"""Say where a role's values lie in a native parameter."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Part"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class Part:
+    """Say where a role's values lie in a native parameter.
+
+    ``parameter`` is a dotted name below the module. The canonical array is the native one without its axis
+    ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
+    of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
+    permuted by ``transpose`` (numpy's convention), of that the ``piece``
+    ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` along the first axis joined
+    in the given order (where the core splits a packed layer), of that the equal ``blocks`` along the first axis in the
+    given order (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders
+    differently).
+    """
+
+    parameter: str
+    transpose: tuple[int, ...] | None = None
+    piece: tuple[int, int] | None = None
+    blocks: tuple[int, ...] | None = None
+    squeeze: int | None = None
+    rows: tuple[tuple[int, int], ...] | None = None
+    merge: tuple[int, ...] | None = None
+    flip: tuple[int, ...] = ()
+
+    @property
+    def permuted(self) -> bool:
+        """Return whether it is the whole parameter, with its axes in another order at most."""
+        changed = self.squeeze is not None or self.merge is not None or self.blocks is not None
+        return not (self.partial or changed or self.flip)
+
+    @property
+    def partial(self) -> bool:
+        """Return whether it is only a part of the parameter."""
+        return self.piece is not None or self.rows is not None
+
+    def read(self, native: Array) -> Array:
+        """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""
+        views = self._views(native)
+        view = views[0] if len(views) == 1 else np.concatenate(views)
+        if self.blocks is None:
+            return view
+        return np.concatenate([self._block(view, source) for source in self.blocks])
+
+    def write(self, native: Array, canonical: Array) -> None:
+        """Write a canonical array into its place in ``native``, which lies in C order; shapes must agree exactly.
+
+        Raises ``ValueError`` when they do not: a shape is never bent to fit.
+        """
+        views = self._views(native)
+        shape = (sum(len(view) for view in views), *views[0].shape[1:]) if self.rows else views[0].shape
+        if shape != canonical.shape:
+            msg = f"canonical shape {canonical.shape} does not fit {shape} of {self.parameter!r}"
+            raise ValueError(msg)
+        if self.blocks is not None:
+            for target, source in enumerate(self.blocks):
+                self._block(views[0], source)[...] = self._block(canonical, target)
+            return
+        if not self.rows:
+            views[0][...] = canonical
+            return
+        start = 0
+        for view in views:
+            view[...] = canonical[start : start + len(view)]
+            start += len(view)
+
+    def _views(self, native: Array) -> list[Array]:
+        view = native if self.squeeze is None else native.squeeze(self.squeeze)
+        view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
+        view = np.flip(view, self.flip) if self.flip else view
+        view = view if self.transpose is None else view.transpose(self.transpose)
+        if self.piece is not None:
+            index, count = self.piece
+            size = view.shape[0] // count
+            view = view[index * size : (index + 1) * size]
+        return [view] if self.rows is None else [view[start:stop] for start, stop in self.rows]
+
+    def _block(self, view: Array, index: int) -> Array:
+        size = view.shape[0] // len(self.blocks or ())
+        return view[index * size : (index + 1) * size]
+
+
+def _merged(shape: tuple[int, ...], counts: tuple[int, ...]) -> list[int]:
+    """Return the shape in which so many neighbouring axes are one; an axis made of none has length one."""
+    axes = iter(shape)
+    return [math.prod(itertools.islice(axes, count)) for count in counts]
