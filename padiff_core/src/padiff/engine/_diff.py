@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from padiff.adapter import Model
 from padiff.alignment import Alignment, LayerMap, Resolved, align, resolve, turns, with_operations
 from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference, WorkerError
-from padiff.forcing import Bench, force
+from padiff.forcing import Bench, LocalSide, force
 from padiff.isolation import operating, served, wrapped
 from padiff.judging import (
     Judge,
     Judged,
     Outcome,
+    asking,
     measures_of,
-    measuring,
     parameter_findings,
     place_of,
     rule_of,
@@ -43,7 +43,7 @@ from padiff.parameters import (
     values_of,
 )
 from padiff.progress import Progress, shown
-from padiff.recording import Task, arguments, first_nonfinite, is_finite, narrowed, nonfinite_inputs, record, turned
+from padiff.recording import Task, arguments, first_nonfinite, is_finite, narrowed, nonfinite_inputs, turned
 from padiff.refinement import choose_layouts, exchanged, exchanged_by_value, judge_with_doubts
 from padiff.report import Note, Report
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -191,6 +191,11 @@ class _Engine:
         stack: ExitStack,
     ) -> None:
         self.reference, self.candidate = sides
+        self.sides = LocalSide(sides[0]), LocalSide(sides[1])
+        losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
+        self.given = [
+            one.prepare(loss, None, index=i) for i, (one, loss) in enumerate(zip(self.sides, losses, strict=True))
+        ]
         self.tasks = tasks
         self.asked = asked
         self.resolved = resolved
@@ -225,7 +230,7 @@ class _Engine:
 
     def _step(self, step: int, store: ValueStore) -> None:
         self.progress.phase("running the reference")
-        trace = record(self.reference, self.tasks[0], store)
+        trace = self.sides[0].record(self.tasks[0], store)
         _check_reference(trace)
         if self.pairing is None:
             self.pairing, free = self.specials.retried(lambda: self._pair(trace, store))
@@ -268,7 +273,7 @@ class _Engine:
     def _run_candidate(self, store: ValueStore) -> Trace:
         """Run the candidate freely, as a user would."""
         self.progress.phase("running the candidate")
-        free = record(self.candidate, self.tasks[1], store, values=False)
+        free = self.sides[1].record(self.tasks[1], store, values=False)
         if not free.outputs:
             msg = (
                 f"the candidate {type(self.candidate.native).__qualname__} returned no tensor.\n"
@@ -335,6 +340,7 @@ class _Engine:
         found = turns(alignment)
         if found:
             self.candidate = turned(self.candidate, found)
+            self.sides = self.sides[0], self.sides[1].permuted(found)
             text = "images have their channels last on one side and first on the other: read in the reference's order"
             self.outcome.notes.append(Note(text))
             if self.asked.operations:
@@ -345,8 +351,7 @@ class _Engine:
         return free, alignment
 
     def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
-        adapters = self.reference.adapter, self.candidate.adapter
-        return Bench(*adapters, trace, alignment, own, self.asked.backward, self.asked.seed)
+        return Bench(*self.sides, trace, alignment, own, self.asked.backward, self.asked.seed)
 
     def _judged(self, trace: Trace, free: Trace, alignment: Alignment) -> Judged:
         """Run the candidate forced and judge what it shows."""
@@ -354,11 +359,10 @@ class _Engine:
         matches = self.pairing.matches
 
         def judge(alignment: Alignment) -> Judged:
-            forced = force(
-                self.candidate, self.tasks[1], alignment, trace, matches, self.rule, measuring(self.measures)
-            )
+            ask = asking(self.rule, self.measures)
+            forced = force(self.sides[1], self.tasks[1], alignment, trace, matches, ask)
             bench = self._bench(trace, alignment, forced.own)
-            loss = self.tasks[0].loss is not None
+            loss = self.given[0].loss
             return Judged(Judge(bench, trace, forced, loss=loss, measures=self.measures), forced)
 
         return judge_with_doubts(judge, trace, free, alignment)

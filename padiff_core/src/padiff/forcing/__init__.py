@@ -1,18 +1,28 @@
-"""Feed a run of the candidate from the reference's trace, and replay one call by itself."""
+"""Feed a run of the candidate from the reference's trace, replay one call by itself: the sides that can run."""
 
-from padiff.forcing._forcer import Check, Measure, Spot, Values
+from padiff.forcing._bench import Bench, Reader
+from padiff.forcing._forcer import Answer, Ask, Check, Spot, Values
+from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
-from padiff.forcing._replay import Alone, Bench, Reader
 from padiff.forcing._run import Forced, StateCheck, force
+from padiff.forcing._side import LocalSide, Side
 
 __all__ = [
-    "Alone",
+    "Answer",
+    "Ask",
     "Bench",
     "Check",
+    "Description",
+    "Fed",
+    "ForceRequest",
     "Forced",
-    "Measure",
+    "Given",
+    "LocalSide",
     "Memory",
     "Reader",
+    "ReplayRequest",
+    "Replayed",
+    "Side",
     "Spot",
     "StateCheck",
     "Values",

@@ -22,7 +22,7 @@ from padiff.recording import Watcher
 from padiff.report import Measurement
 from padiff.trace import Call, Leaf
 
-__all__ = ["Check", "Forcer", "Measure", "Observed", "Plan", "Values"]
+__all__ = ["Answer", "Ask", "Check", "Forcer", "Observed", "Plan", "Values"]
 
 Array = NDArray[Any]
 Plan = Mapping[tuple[int, int], Pair]
@@ -94,8 +94,16 @@ class Check:
     """What the metrics of plugins give, where there are some and the difference may matter."""
 
 
-Measure = Callable[[Pair | None, Difference, bool | None, Array, Array], tuple[Measurement, ...]]
-"""Takes the owner of a value, its difference, what the user's own rule says, and both arrays."""
+@attrs.frozen
+class Answer:
+    """What the user's own rule, and the metrics of plugins, say of one value."""
+
+    close: bool | None = None
+    measured: tuple[Measurement, ...] = ()
+
+
+Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
+"""Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""
 
 
 class Forcer(Watcher):
@@ -118,8 +126,7 @@ class Forcer(Watcher):
         loose: Collection[int] = (),
         protected: list[Extent | None],
         gradients: bool,
-        rule: Callable[[Array, Array], bool] | None = None,
-        measure: Measure | None = None,
+        ask: Ask | None = None,
     ) -> None:
         super().__init__(adapter)
         self.checks: list[Check] = []
@@ -139,8 +146,7 @@ class Forcer(Watcher):
         self._observed = observed
         self._memory = Memory(protected)
         self._gradients = gradients
-        self._rule = rule
-        self._measure = measure
+        self._ask = ask
         self._holds: dict[int, int] = {}
         self._open: dict[int, Pair] = {}
         self._around: dict[int, Pair | None] = {}
@@ -361,9 +367,8 @@ class Forcer(Watcher):
         tainted: bool = False,
     ) -> None:
         """Record a value that is not the reference's, and what can only be told while both are at hand."""
-        close = None if self._rule is None else self._rule(truth, values())
-        measured = () if self._measure is None else self._measure(spot.owner, apart, close, truth, values())
-        self.checks.append(Check(spot, backward, apart, kept, tainted, close, measured))
+        said = Answer() if self._ask is None else self._ask(spot.owner, apart, truth, values())
+        self.checks.append(Check(spot, backward, apart, kept, tainted, said.close, said.measured))
 
     def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:
         """Compare one gradient; return whether it is what will be put in, to the bit.

@@ -9,19 +9,20 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model, Parameter
+from padiff.adapter import Parameter
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._forcer import Check, Forcer, Measure
+from padiff.forcing._forcer import Answer, Ask, Check
+from padiff.forcing._messages import Fed, ForceRequest
+from padiff.forcing._side import Side
 from padiff.numerics import Difference, difference
 from padiff.parameters import Link, UnitMatch, canonical
-from padiff.recording import Task, differentiator, guarded_run, turned_input
+from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import Trace
 
 __all__ = ["Forced", "StateCheck", "force"]
 
 Array = NDArray[Any]
-Rule = Callable[[Array, Array], bool]
 
 
 @attrs.frozen
@@ -73,55 +74,34 @@ class Forced:
 
 
 def force(
-    model: Model,
+    side: Side,
     task: Task,
     alignment: Alignment,
     trace: Trace,
     matches: Sequence[UnitMatch],
-    rule: Rule | None = None,
-    measure: Measure | None = None,
+    ask: Ask | None = None,
 ) -> Forced:
     """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was.
 
-    ``rule`` is the user's own: whether a candidate's array (second) is close enough to the reference's (first).
-    ``measure`` measures with the metrics of plugins what may matter.
+    ``ask`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
     """
-    adapter = model.adapter
-    plan = {(id(p.candidate.module.native), p.candidate.ordinal): p for p in alignment.pairs}
-    parameters = model.parameters()
-    forcer = Forcer(
-        adapter,
-        plan,
-        trace,
-        truth=trace,
-        loose=alignment.loose,
-        protected=[parameter.extent() for parameter in parameters.values()],
-        gradients=task.backward,
-        rule=rule,
-        measure=measure,
-    )
-    losses: list[float] = []
-    with adapter.seeded(task.seed), model.preserved():
-        guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
+    with side.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), ask) as fed:
         gradients: list[StateCheck] = []
         if task.backward:
-            forcer.finish()
-            recorded = trace.parameter_gradients
-            gradients += _compare(matches, recorded, trace, lambda p: p.gradient(), rule, measure)
-        reached = frozenset(path for path, p in parameters.items() if not p.buffer and p.gradient() is not None)
-        buffers = list(_compare(matches, trace.buffers, trace, lambda p: p.view() if p.buffer else None, rule, measure))
-    return Forced(
-        forcer.checks,
-        forcer.consumers,
-        forcer.own,
-        gradients,
-        buffers,
-        frozenset(forcer.unreached),
-        frozenset(forcer.starved),
-        losses[0] if losses else None,
-        list(_inputs(alignment.pairs[0], trace, forcer)),
-        reached,
-    )
+            gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: fed.gradient(p.path), ask)
+        buffers = _compare(matches, trace.buffers, trace, lambda p: fed.buffer(p.path) if p.buffer else None, ask)
+        return Forced(
+            list(fed.checks),
+            fed.consumers,
+            fed.own,
+            gradients,
+            list(buffers),
+            fed.unreached,
+            fed.starved,
+            fed.loss,
+            list(_inputs(alignment.pairs[0], trace, fed)),
+            fed.reached,
+        )
 
 
 def _compare(
@@ -129,8 +109,7 @@ def _compare(
     recorded: Mapping[str, int],
     trace: Trace,
     read: Callable[[Parameter], Array | None],
-    rule: Rule | None,
-    measure: Measure | None,
+    ask: Ask | None,
 ) -> Iterator[StateCheck]:
     for match in matches:
         pairs = [(link, _both(link, recorded, trace, read)) for link in match.links]
@@ -139,21 +118,19 @@ def _compare(
         apart = [check for check in checks if not check[3].equal]
         scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
         for link, ours, theirs, found in apart:
-            close = None if rule is None else rule(ours, theirs)
-            measured = () if measure is None else measure(None, found, close, ours, theirs)
+            said = Answer() if ask is None else ask(None, found, ours, theirs)
             kept = np.array(theirs) if link.candidate.parameter.buffer else None
-            yield StateCheck(match, link, found, ours, kept, scale, close, measured)
+            yield StateCheck(match, link, found, ours, kept, scale, said.close, said.measured)
 
 
-def _inputs(root: Pair, trace: Trace, forcer: Forcer) -> Iterator[InputCheck]:
+def _inputs(root: Pair, trace: Trace, fed: Fed) -> Iterator[InputCheck]:
     for ours, theirs in root.inputs:
-        expected, got = trace.input_gradients.get(ours), forcer.input_gradients.get(theirs)
+        expected, got = trace.input_gradients.get(ours), fed.input_gradients.get(theirs)
         if expected is not None and got is not None:
-            got = turned_input(forcer.adapter, root.candidate.module.native, theirs, got)
             apart = difference(expected, got)
             if not apart.equal:
-                token = forcer.calls[0].inputs[theirs].token
-                yield InputCheck(ours, apart, forcer.consumers.get(token, []), expected, got)
+                token = fed.input_tokens[theirs]
+                yield InputCheck(ours, apart, fed.consumers.get(token, []), expected, got)
 
 
 def _both(

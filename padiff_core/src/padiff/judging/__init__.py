@@ -2,7 +2,7 @@
 
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
-from padiff.judging._judge import Judge, Judged, Suspicion, measuring
+from padiff.judging._judge import Judge, Judged, Suspicion, asking
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import parameter_findings, special_notes
@@ -15,11 +15,11 @@ __all__ = [
     "Measures",
     "Outcome",
     "Suspicion",
+    "asking",
     "contributed_measures",
     "epsilon",
     "is_suspect",
     "measures_of",
-    "measuring",
     "parameter_findings",
     "place_of",
     "rule_of",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Alone, Bench, Check, Forced, Measure, Spot
+from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._metrics import Measures
 from padiff.judging._settle import (
     QUIET,
@@ -28,12 +28,13 @@ from padiff.judging._settle import (
     is_suspect,
     relative,
 )
+from padiff.judging._tolerance import Rule
 from padiff.numerics import Difference, difference
 from padiff.parameters import Held
 from padiff.report import Figures, Measurement, Phase, Verdict
 from padiff.trace import Leaf, Trace, contrasts
 
-__all__ = ["HOOKED", "Judge", "Judged", "Suspicion", "contrasted", "measuring"]
+__all__ = ["HOOKED", "Judge", "Judged", "Suspicion", "asking", "contrasted"]
 
 Array = NDArray[Any]
 
@@ -274,20 +275,19 @@ class Judge:
         return found
 
 
-def measuring(measures: Measures) -> Measure | None:
-    """Return what measures a value that may become a finding, as far as that is known when it is seen."""
-    if not measures:
+def asking(rule: Rule | None, measures: Measures) -> Ask | None:
+    """Return what answers for the user's own rule and for the metrics, as far as a value may become a finding."""
+    if rule is None and not measures:
         return None
 
-    def measure(
-        owner: Pair | None, apart: Difference, close: bool | None, ours: Array, theirs: Array
-    ) -> tuple[Measurement, ...]:
+    def ask(owner: Pair | None, apart: Difference, ours: Array, theirs: Array) -> Answer:
+        close = None if rule is None else rule(ours, theirs)
         matters = not close
         if close is None:
             matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
-        return measures(ours, theirs) if matters else ()
+        return Answer(close, measures(ours, theirs) if measures and matters else ())
 
-    return measure
+    return ask
 
 
 def _quiet(pair: Pair) -> float:
@@ -326,7 +326,7 @@ def _value(spot: Spot, given: Array | None = None) -> Reader:
     ``given`` is the reference's where its code was fed with it.
     """
 
-    def read(alone: Alone, ours: bool) -> Array | None:
+    def read(alone: Replayed, ours: bool) -> Array | None:
         whole = alone.observed.values.get(spot.reference.token)
         if ours:
             return whole if given is None else given
@@ -335,7 +335,7 @@ def _value(spot: Spot, given: Array | None = None) -> Reader:
     return read
 
 
-def _gradient(token: int) -> Callable[[Alone, bool], Array | None]:
+def _gradient(token: int) -> Callable[[Replayed, bool], Array | None]:
     return lambda alone, _: alone.observed.gradients.get(token)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Alone, Bench, Reader
+from padiff.forcing import Bench, Reader, Replayed
 from padiff.kinds import CATALOGUE
 from padiff.numerics import difference
 from padiff.trace import Call, settings_of
@@ -57,7 +57,7 @@ class Chance:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._runs: dict[tuple[int, bool, bool, int], Alone | None] = {}
+        self._runs: dict[tuple[int, bool, bool, int], Replayed | None] = {}
 
     def draws(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side, run twice with other seeds, disagrees with itself here; or draws, at least.
@@ -100,13 +100,13 @@ class Chance:
         a, b = (None if run is None else read(run, ours) for run in runs)
         return a is not None and b is not None and difference(a, b).rel_l2 > _APART
 
-    def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Alone | None:
+    def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         key = id(pair), ours, backward, seed
         if key not in self._runs:
             self._runs[key] = self._alone(pair, ours, backward, seed)
         return self._runs[key]
 
-    def _alone(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Alone | None:
+    def _alone(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         try:
             if ours:
                 return self._bench.run_reference(pair, seed=seed, backward=backward)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Alone, Bench, Reader
+from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
 from padiff.numerics import Difference, difference
 from padiff.report import Figures, Verdict
@@ -115,8 +115,8 @@ def relative(apart: Difference, scale: float = 0.0) -> float:
 class _Runs:
     """Remember what each pair did alone, so that several suspects of one call share the runs."""
 
-    reference: Alone | None = None
-    candidate: Alone | None = None
+    reference: Replayed | None = None
+    candidate: Replayed | None = None
     why_not: str = ""
 
 

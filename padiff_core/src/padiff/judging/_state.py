@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Parameter
 from padiff.alignment import Pair
-from padiff.forcing import Alone, StateCheck
+from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import HOOKED, Judge, Suspicion, contrasted
 from padiff.judging._settle import QUIET_BACKWARD, QUIET_LIBRARY, Ruling, is_suspect, relative
 from padiff.numerics import difference
@@ -90,7 +90,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | N
     if _bessel(judge, check):
         judge.notes.add(
             f"running variances are tracked with n/(n-1) by one framework and without by the other "
-            f"({judge.settler.bench.reference.name}, {judge.settler.bench.candidate.name}): taken as a convention"
+            f"({', '.join(_frameworks(judge))}): taken as a convention"
         )
         return None
     suspect = is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_LIBRARY)
@@ -106,9 +106,9 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | N
 
 def _bessel(judge: Judge, check: StateCheck) -> bool:
     """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
-    bench, module = judge.settler.bench, check.match.reference.module
+    module = check.match.reference.module
     calls = [call for call in judge.trace.calls if call.module.native is module.native]
-    if check.link.role != "running_var" or bench.reference.name == bench.candidate.name or len(calls) != 1:
+    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1 or len(calls) != 1:
         return False
     assert check.candidate is not None
     momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
@@ -131,6 +131,11 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     )
 
 
+def _frameworks(judge: Judge) -> tuple[str, str]:
+    bench = judge.settler.bench
+    return bench.reference.about.framework, bench.candidate.about.framework
+
+
 def _state_suspect(check: StateCheck) -> bool:
     if check.close is not None:
         return not check.close
@@ -138,11 +143,11 @@ def _state_suspect(check: StateCheck) -> bool:
 
 
 def _of_parameter(
-    check: StateCheck, table: Callable[[Alone], dict[str, Array]]
-) -> Callable[[Alone, bool], Array | None]:
+    check: StateCheck, table: Callable[[Replayed], dict[str, Array]]
+) -> Callable[[Replayed, bool], Array | None]:
     link = check.link
 
-    def read(alone: Alone, ours: bool) -> Array | None:
+    def read(alone: Replayed, ours: bool) -> Array | None:
         def native(parameter: Parameter) -> Array | None:
             known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
             if known is None and link.buffer and not parameter.buffer:

@@ -1,5 +1,6 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
+from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, Slot, Trace
 from padiff.trace._settings import (
     called_otherwise,
@@ -16,6 +17,7 @@ __all__ = [
     "Call",
     "Frame",
     "Leaf",
+    "ParameterRecord",
     "Slot",
     "Trace",
     "ValueStore",

@@ -1,0 +1,135 @@
+"""Run calls by themselves, on the reference's recorded values, on either side and in any precision.
+
+This settles suspects: in float64 a fault stays what it is and rounding vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing._forcer import Values
+from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing._replay import is_float
+from padiff.forcing._side import Side
+from padiff.trace import Call, Leaf, Trace
+
+__all__ = ["Bench", "Reader"]
+
+Array = NDArray[Any]
+Reader = Callable[[Replayed, bool], Array | None]
+"""Takes one value from what a call did by itself; the flag is true for the reference's side."""
+
+
+@attrs.frozen
+class Bench:
+    """What replaying calls takes: both sides, the reference's values, and what belongs to what."""
+
+    reference: Side
+    candidate: Side
+    trace: Trace
+    """The reference's."""
+    alignment: Alignment
+    own: Mapping[tuple[int, int], Array]
+    """The candidate's own values of inputs that have no counterpart, or were kept."""
+    backward: bool
+    seed: int
+    idle: frozenset[int] = frozenset()
+    """Ids of calls, below those that are replayed, which only pass on their first input."""
+    evaluating: bool = False
+    """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
+
+    def run_reference(
+        self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
+    ) -> Replayed:
+        """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed."""
+        call = pair.reference
+        fed: Values = _Disturbed(self.trace, jitter) if jitter else self.trace
+        below = [Pair(p.reference, p.reference, p.why) for p in self._inside(pair)]
+        outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
+        inputs = [fed.value(leaf) for leaf in call.inputs]
+        return self.reference.replay(
+            self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward)
+        )
+
+    def run_candidate(
+        self,
+        pair: Pair,
+        truth: Values | None,
+        dtype: str | None = None,
+        *,
+        seed: int = 0,
+        own: bool = True,
+        backward: bool = True,
+    ) -> Replayed:
+        """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own."""
+        call = pair.candidate
+        inputs: list[Array | None] = [self.own.get((id(call), index)) for index in range(len(call.inputs))]
+        for ours, theirs in pair.inputs:
+            if inputs[theirs] is None or not own:
+                inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
+        outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
+        below = self._inside(pair)
+        return self.candidate.replay(
+            self._request(call, inputs, outputs, below, self.trace, truth, dtype, seed=seed, backward=backward)
+        )
+
+    def _request(
+        self,
+        call: Call,
+        inputs: list[Array | None],
+        outputs: Mapping[int, Leaf],
+        below: list[Pair],
+        fed: Values,
+        truth: Values | None,
+        dtype: str | None,
+        *,
+        seed: int,
+        backward: bool,
+    ) -> ReplayRequest:
+        return ReplayRequest(
+            call=call,
+            inputs=inputs,
+            outputs=outputs,
+            pairs=below,
+            values=fed,
+            truth=truth,
+            dtype=dtype,
+            seed=self.seed + seed,
+            backward=backward and self.backward,
+            differentiable=self.backward,
+            evaluating=self.evaluating,
+            idle=self.idle,
+            loose=self.alignment.loose,
+        )
+
+    def _inside(self, pair: Pair) -> list[Pair]:
+        below = {id(call) for call in pair.reference.subtree()}
+        found = [self.alignment.of_candidate(call) for call in pair.candidate.subtree()]
+        return [p for p in found if p is not None and id(p.reference) in below]
+
+
+@attrs.frozen
+class _Disturbed:
+    """Give a trace's values, each element disturbed by up to ``jitter``, relatively: the calls below are fed too."""
+
+    trace: Trace
+    jitter: float
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a leaf, disturbed."""
+        value = self.trace.value(leaf)
+        if value is None or not is_float(value):
+            return value
+        noise = np.random.default_rng(leaf.token).uniform(-self.jitter, self.jitter, value.shape)
+        disturbed: Array = value.astype(np.float64) * (1.0 + noise)
+        return disturbed
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the gradient of a leaf, as it is."""
+        return self.trace.gradient(leaf)

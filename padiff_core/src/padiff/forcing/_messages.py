@@ -1,0 +1,128 @@
+"""What a side is asked and what it answers, as plain data: a worker process can serve it over a pipe.
+
+A request holds pairs of calls. Whoever sends it to another process names a pair by its index in the request, a call by
+its path and ordinal in the side's own last record, and a tensor of the reference by its token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.alignment import Pair
+from padiff.forcing._forcer import Check, Observed, Values
+from padiff.recording import Task
+from padiff.trace import Call, Leaf, ParameterRecord
+
+__all__ = ["Description", "Fed", "ForceRequest", "Given", "ReplayRequest", "Replayed"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class Description:
+    """A model as its side describes it before anything has run."""
+
+    framework: str
+    """The adapter's name."""
+    class_name: str
+    capabilities: frozenset[str]
+    device: str
+    """Where the parameters lie; several joined with commas."""
+    training: bool
+    environment: Mapping[str, str]
+    parameters: Mapping[str, ParameterRecord]
+    """Every parameter and buffer once, by its first path."""
+
+
+@attrs.frozen
+class Given:
+    """What became of the loss and the optimizer that a user gave, named or as functions."""
+
+    loss: bool = False
+    loss_location: str | None = None
+    """``file:line`` where the loss is defined."""
+    optimizer: Mapping[str, Any] = attrs.field(factory=dict)
+    """The optimizer's hyper-parameters, as `Adapter.optimizer_settings` names them."""
+
+
+@attrs.frozen(eq=False)
+class ForceRequest:
+    """A run of the whole candidate in which each matched call is fed from the reference."""
+
+    task: Task
+    pairs: Sequence[Pair]
+    """The matched calls; the candidate's are those of the side's last record. Of the reference's calls what is read
+    is the leaves of inputs and outputs, the module, and whether other modules are called inside."""
+    values: Values
+    """The reference's values and gradients of those leaves."""
+    loose: Collection[int] = ()
+    """Tokens of the reference whose gradients are neither compared nor put in."""
+
+
+@attrs.frozen(eq=False)
+class Fed:
+    """What a forced run showed; what it left at parameters and buffers is read while the run is open.
+
+    Every field is data but for the last two, which ask the side: ``gradient(path)`` and ``buffer(path)`` return a
+    parameter's gradient (None where it got none) and a buffer's value after the run, in native layout.
+    """
+
+    checks: Sequence[Check]
+    consumers: Mapping[int, list[Pair]]
+    own: Mapping[tuple[int, int], Array]
+    unreached: frozenset[int]
+    starved: frozenset[int]
+    loss: float | None
+    input_gradients: Mapping[int, Array]
+    """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
+    input_tokens: Sequence[int]
+    """The tokens of the root's inputs in this run: keys of ``consumers``."""
+    reached: frozenset[str]
+    """Paths of the parameters that got a gradient."""
+    gradient: Callable[[str], Array | None]
+    buffer: Callable[[str], Array | None]
+
+
+@attrs.frozen(eq=False)
+class ReplayRequest:
+    """One call of a side, run by itself: the inputs it gets, and what the calls below it are fed."""
+
+    call: Call
+    """One of the side's last record: the side still has its module and the arguments that are not plain."""
+    inputs: Sequence[Array | None]
+    """By index of its input leaves; None where nothing is known."""
+    outputs: Mapping[int, Leaf]
+    """Index of an output -> the reference's leaf whose gradient the backward pass starts from."""
+    pairs: Sequence[Pair]
+    """The matched calls below it, this side's call as the candidate of each."""
+    values: Values
+    """What the calls below are fed with; and the gradients that start the backward pass."""
+    truth: Values | None
+    """What is compared with; without it nothing is."""
+    dtype: str | None
+    """What to hold the module in; None for its own."""
+    seed: int
+    backward: bool
+    """Whether to run backward."""
+    differentiable: bool
+    """Whether floating inputs can carry gradients, as they do in the whole model, with or without a backward pass."""
+    evaluating: bool
+    """Whether to run in evaluation mode."""
+    idle: Collection[int]
+    """Calls, below this one, that only pass on their first input."""
+    loose: Collection[int]
+
+
+@attrs.define(eq=False)
+class Replayed:
+    """What one call did by itself."""
+
+    observed: Observed
+    checks: list[Check]
+    gradients: dict[str, Array]
+    """Parameter path in the whole model -> gradient, native layout."""
+    buffers: dict[str, Array]

@@ -1,0 +1,193 @@
+"""Whoever can run a model: the one interface through which the engine, refinements and judges reach it.
+
+What crosses is plain data: records, arrays, numbers, names. A local side wraps an adapter's model; a remote one is a
+worker that holds a local side and passes these messages on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any, Protocol
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.adapter import Model
+from padiff.forcing._forcer import Ask, Forcer
+from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
+from padiff.forcing._replay import replay
+from padiff.recording import Task, Turns, differentiator, guarded_run, record, turned, turned_input
+from padiff.trace import ParameterRecord, Trace, ValueStore
+
+__all__ = ["LocalSide", "Side"]
+
+Array = NDArray[Any]
+
+
+class Side(Protocol):
+    """One of the two models of a diff, wherever it lives."""
+
+    @property
+    def about(self) -> Description:
+        """Return what is known of the model before it runs."""
+
+    def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
+        """Take the loss and the optimizer that a user gave, and keep them.
+
+        Functions, objects, or names (``module:function``); of a pair that a name leads to, ``index`` is the side's
+        own: 0 for the reference. Said once, before anything runs. Raises `InputError` for what serves neither.
+        """
+
+    def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+        """Run the model freely on a task and return its trace; see `padiff.recording.record`.
+
+        The calls of the last record are those that later requests name.
+        """
+
+    def force(self, request: ForceRequest, ask: Ask | None = None) -> AbstractContextManager[Fed]:
+        """Run the model with each matched call fed from the reference; the run stays open until the context is left.
+
+        Within, gradients and buffers can be read; behind it the model is as it was. ``ask`` is called, on the
+        engine's side, with each value that is not the reference's to the bit: (the pair whose code made it, the
+        difference, the reference's array, this side's array) -> what the user's own rule and metrics say.
+        """
+
+    def replay(self, request: ReplayRequest) -> Replayed:
+        """Run one call by itself. Raises what the framework raises: a reader of the report gets class and message."""
+
+    def permuted(self, axes: Turns) -> Side:
+        """Return the side, with some tensors read in another order of axes from the next record on."""
+
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter or buffer as it is now, native layout; never write to it or keep it."""
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite parameters or buffers in place: native layout, converted to the dtype, seen by optimizers too."""
+
+    def step(self, gradients: Mapping[str, Array | None]) -> None:
+        """Set the gradients of parameters (None: it has none), and let the optimizer that was given take one step."""
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put back, on leaving, what runs and steps change, but for the values of parameters."""
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path where it lives in this process, else None."""
+
+
+class LocalSide:
+    """A side whose model lives in this process, or looks as if it did."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._loss: Any = None
+        self._optimizer: Any = None
+        self._parameters = model.parameters()
+
+    @cached_property
+    def about(self) -> Description:
+        """Return what is known of the model before it runs."""
+        model = self.model
+        native = type(model.native)
+        return Description(
+            framework=model.adapter.name,
+            class_name=f"{native.__module__}.{native.__qualname__}",
+            capabilities=model.adapter.capabilities,
+            device=model.device,
+            training=model.modules()[""].training,
+            environment=model.adapter.environment(),
+            parameters={
+                path: ParameterRecord(p.path, p.paths, p.dtype, p.shape, p.buffer, p.trainable)
+                for path, p in self._parameters.items()
+            },
+        )
+
+    def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
+        """Take the loss and the optimizer that a user gave."""
+        self._loss = self.model.loss(loss, index)
+        self._optimizer = None if optimizer is None else self.model.optimizer(optimizer, index)
+        settings = {} if optimizer is None else dict(self.model.adapter.optimizer_settings(self._optimizer))
+        return Given(self._loss is not None, _defined(self._loss), settings)
+
+    def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+        """Run the model freely on a task and return its trace."""
+        return record(self.model, attrs.evolve(task, loss=self._loss), store, values=values)
+
+    @contextmanager
+    def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:
+        """Run the model with each matched call fed from the reference."""
+        model, adapter = self.model, self.model.adapter
+        task = attrs.evolve(request.task, loss=self._loss)
+        forcer = Forcer(
+            adapter,
+            {(id(p.candidate.module.native), p.candidate.ordinal): p for p in request.pairs},
+            request.values,
+            truth=request.values,
+            loose=request.loose,
+            protected=[parameter.extent() for parameter in self._parameters.values()],
+            gradients=task.backward,
+            ask=ask,
+        )
+        losses: list[float] = []
+        with adapter.seeded(task.seed), model.preserved():
+            guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
+            if task.backward:
+                forcer.finish()
+            root = forcer.calls[0]
+            yield Fed(
+                checks=forcer.checks,
+                consumers=forcer.consumers,
+                own=forcer.own,
+                unreached=frozenset(forcer.unreached),
+                starved=frozenset(forcer.starved),
+                loss=losses[0] if losses else None,
+                input_gradients={
+                    index: turned_input(adapter, root.module.native, index, gradient)
+                    for index, gradient in forcer.input_gradients.items()
+                },
+                input_tokens=[leaf.token for leaf in root.inputs],
+                reached=frozenset(p for p, x in self._parameters.items() if not x.buffer and x.gradient() is not None),
+                gradient=lambda path: self._parameters[path].gradient(),
+                buffer=self.value,
+            )
+
+    def replay(self, request: ReplayRequest) -> Replayed:
+        """Run one call by itself."""
+        return replay(self.model.adapter, request)
+
+    def permuted(self, axes: Turns) -> LocalSide:
+        """Return the side, with some tensors read in another order of axes."""
+        other = LocalSide(turned(self.model, axes))
+        other._loss, other._optimizer = self._loss, self._optimizer
+        return other
+
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter or buffer as it is now."""
+        return self._parameters[path].view()
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite parameters or buffers in place."""
+        for path, array in arrays.items():
+            self._parameters[path].assign(array)
+
+    def step(self, gradients: Mapping[str, Array | None]) -> None:
+        """Set the gradients of parameters, and let the optimizer take one step."""
+        for path, gradient in gradients.items():
+            self._parameters[path].set_gradient(gradient)
+        self.model.step(self._optimizer)
+
+    def preserved(self) -> AbstractContextManager[None]:
+        """Put back, on leaving, what runs and steps change."""
+        return self.model.preserved()
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path; None where it is another process's."""
+        module = self.model.modules()[path]
+        return None if type(module).__module__.startswith("padiff.isolation") else module.native
+
+
+def _defined(function: Any) -> str | None:
+    code = getattr(function, "__code__", None)
+    place = (code.co_filename, code.co_firstlineno) if code else getattr(function, "definition", None)
+    return f"{place[0]}:{place[1]}" if place else None
