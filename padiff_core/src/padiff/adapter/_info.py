@@ -42,7 +42,7 @@ def _names(values: Iterable[str]) -> frozenset[str]:
 class AdapterInfo:
     """Say which adapter knows which framework, before that framework is imported.
 
-    ``roots`` are the top-level packages whose classes it understands; ``factory`` is
+    ``roots`` are the packages whose classes it understands, top-level ones as a rule; ``factory`` is
     ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be
     imported earlier than this one. ``api`` is the version of this interface (`API_VERSION` then) that the adapter was
     written for, as a plain number, the first where it is left out: another one is refused.

@@ -1,8 +1,8 @@
 """Detect which adapter knows a model or a tensor.
 
-The MRO decides: the first class whose top-level package an adapter claims. Not `sys.modules`, where a proxy
-of another framework may stand, and not the class's own module: a user's class is the user's, and one of the
-framework's may name any module as its home.
+The MRO decides: the first class whose package, or the nearest package around it, an adapter claims. Not
+`sys.modules`, where a proxy of another framework may stand, and not the class's own module: a user's class is the
+user's, and one of the framework's may name any module as its home.
 """
 
 from __future__ import annotations
@@ -44,15 +44,26 @@ def adapter_of_tensor(value: Any) -> Adapter | None:
 
 def _roots_of(value: Any) -> Iterator[str]:
     """Yield the top-level package of each class along the MRO."""
-    for cls in type(value).__mro__:
-        module = getattr(cls, "__module__", None)
-        if isinstance(module, str):
-            yield module.partition(".")[0]
+    for home in _homes_of(value):
+        yield home.partition(".")[0]
+
+
+def _homes_of(value: Any) -> Iterator[str]:
+    """Yield the module of each class along the MRO."""
+    homes = (getattr(cls, "__module__", None) for cls in type(value).__mro__)
+    yield from (home for home in homes if isinstance(home, str))
+
+
+def _packages_of(value: Any) -> Iterator[str]:
+    """Yield, for each class along the MRO, its module and every package around it, the top-level one last."""
+    for home in _homes_of(value):
+        parts = home.split(".")
+        yield from (".".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
 def _claimant(value: Any) -> AdapterInfo | None:
     found = registry()
-    for root in _roots_of(value):
+    for root in _packages_of(value):
         rows = found.usable(root)
         if len(rows) > 1:
             raise AdapterError(conflict(root, rows))

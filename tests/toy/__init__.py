@@ -1,0 +1,1 @@
+"""Test padiff's rooms on the toy framework, in milliseconds."""
