@@ -23,6 +23,7 @@ from padiff.adapter import Module
 from padiff.alignment._names import similarity
 from padiff.alignment._sequences import align_sequences, forward_run
 from padiff.kinds import CATALOGUE
+from padiff.numerics import SAME, epsilon_of
 from padiff.trace import Call, Leaf, Trace
 
 __all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "ModulePair", "Pair", "align", "pair_leaves"]
@@ -34,7 +35,6 @@ GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same paramet
 MAPPED = "mapped by the user, or tied by a special transfer"
 _MOSTLY = 0.5
 _INNERMOST = 3.0
-_SAME = 1e-3
 
 
 @attrs.frozen(eq=False)
@@ -342,7 +342,7 @@ class _Anchors:
             x, y = self._samples[0].get(mine.token), self._samples[1].get(yours.token)
             if x is None or y is None or x.shape != y.shape:
                 return False
-            if not float(np.linalg.norm(x - y)) <= _SAME * float(np.linalg.norm(x)):
+            if not float(np.linalg.norm(x - y)) <= SAME(epsilon_of(mine.dtype, yours.dtype)) * float(np.linalg.norm(x)):
                 return False
         return bool(a.outputs)
 

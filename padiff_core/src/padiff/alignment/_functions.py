@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment._calls import BY_PLACE, Alignment, Pair
-from padiff.numerics import difference
+from padiff.numerics import SAME, difference, epsilon_of
 from padiff.trace import Call, Leaf, Trace, plain_values
 
 __all__ = ["with_operations"]
 
-_SAME = 1e-3
-"""Relative L2 of a tensor's sample, over the free runs, below which it may be the same tensor."""
 _LARGE = 1e3
 """Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
 _OTHERWISE = 2.0
@@ -122,7 +120,7 @@ class _Flow:
         x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
         if x is None or y is None or x.shape != y.shape:
             return False
-        return _is_close(x, y)
+        return _is_close(x, y, SAME(epsilon_of(a.dtype, b.dtype)))
 
     def _operands(self, mine: Call, yours: Call) -> list[tuple[int, int]]:
         """Return which inputs of two operations are the same tensor: of one place, if possible."""
@@ -156,12 +154,12 @@ _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
 
 
-def _is_close(x: NDArray[np.float64], y: NDArray[np.float64]) -> bool:
+def _is_close(x: NDArray[np.float64], y: NDArray[np.float64], bound: float) -> bool:
     """Return whether two samples may be of one tensor; large numbers, such as a mask's, do not drown the others."""
     size = float(np.linalg.norm(x))
     if size <= _LARGE:
-        return float(np.linalg.norm(x - y)) <= _SAME * size
-    return difference(x, y).rel_l2 <= _SAME
+        return float(np.linalg.norm(x - y)) <= bound * size
+    return difference(x, y).rel_l2 <= bound
 
 
 def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._overwrite import Memory
-from padiff.numerics import Difference, difference
+from padiff.numerics import SAME, Difference, difference, epsilon
 from padiff.recording import Watcher
 from padiff.report import Measurement
 from padiff.trace import Call, Leaf
@@ -304,7 +304,7 @@ class Forcer(Watcher):
                 else:
                     self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
                 return
-            kept = apart.rel_l2 > _ALIKE and _keeps_its_own(spot, value, tensor)
+            kept = apart.rel_l2 > SAME(epsilon(truth.dtype)) and _keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
@@ -314,7 +314,8 @@ class Forcer(Watcher):
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
         # a tensor stands for two of the reference's.
-        gross, module = apart is not None and apart.rel_l2 > _ALIKE, spot.pair.candidate.module
+        gross = apart is not None and apart.rel_l2 > SAME(epsilon(value.dtype))
+        module = spot.pair.candidate.module
         if spot.what == "output" and module.memory == "same":
             self._memory.take_back(tensor)
         if gross and new and self._memory.overwrite(tensor, value):
@@ -396,7 +397,6 @@ def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
 
 
 _UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
-_ALIKE = 1e-3
 _MASKED = -1e3
 
 

@@ -6,7 +6,6 @@ from padiff.judging._judge import Judge, Judged, Suspicion, asking
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import parameter_findings, special_notes
-from padiff.judging._settle import epsilon, is_suspect
 from padiff.judging._tolerance import measures_of, rule_of, rule_of_numbers
 
 __all__ = [
@@ -17,8 +16,6 @@ __all__ = [
     "Suspicion",
     "asking",
     "contributed_measures",
-    "epsilon",
-    "is_suspect",
     "measures_of",
     "parameter_findings",
     "place_of",

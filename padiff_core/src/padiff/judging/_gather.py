@@ -16,11 +16,10 @@ from padiff.judging._findings import at_home, finding_of, merged, place_of, with
 from padiff.judging._judge import Judge, Judged, Suspicion
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import half_tied
-from padiff.judging._settle import epsilon
 from padiff.judging._state import of_state
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.kinds import CATALOGUE
-from padiff.numerics import difference
+from padiff.numerics import LOSS, NEGLIGIBLE, SAME, difference, epsilon_of
 from padiff.options import Asked
 from padiff.parameters import Pairing
 from padiff.recording import Task
@@ -29,13 +28,8 @@ from padiff.trace import Call, Trace, contrasts, draws_otherwise
 
 __all__ = ["Outcome"]
 
-_VICTIM = 1e-3
 _NAMED = 3
 """How many calls a note lists by name."""
-_INPUT = 4.0
-"""Machine epsilons, of the coarser of both types, by which the inputs of the two sides may be apart."""
-_LOSS = 1e-5
-"""Relative error of a float32 loss that rounding explains."""
 
 
 @attrs.define(eq=False)
@@ -156,8 +150,8 @@ class Outcome:
             spot, apart = check.spot, check.difference
             if check.backward or check.kept or spot.owner is not None or spot.what != "input":
                 continue
-            coarser = max(epsilon(np.dtype(leaf.dtype)) for leaf in (spot.reference, spot.candidate))
-            if apart.rel_l2 <= _INPUT * coarser if check.close is None else check.close:
+            coarser = epsilon_of(spot.reference.dtype, spot.candidate.dtype)
+            if apart.rel_l2 <= NEGLIGIBLE(coarser) if check.close is None else check.close:
                 continue
             found.append(
                 Finding(
@@ -181,7 +175,8 @@ class Outcome:
             return []
         error = abs(ours - theirs)
         rule = rule_of_numbers(self.asked.tolerance)
-        apart = not rule(np.asarray(ours), np.asarray(theirs)) if rule else error > _LOSS * max(abs(ours), abs(theirs))
+        bound = LOSS(epsilon_of(*(str(output.dtype) for output in trace.outputs)) or epsilon_of("float32"))
+        apart = not rule(np.asarray(ours), np.asarray(theirs)) if rule else error > bound * max(abs(ours), abs(theirs))
         if not apart:
             return []
         return [
@@ -312,12 +307,12 @@ def _victims(alignment: Alignment, trace: Trace, free: Trace, found: Sequence[Fi
         if pair.candidate.path in sources or pair.candidate.path in seen:
             continue
         for a, b in pair.outputs:
-            ours = trace.samples.get(pair.reference.outputs[a].token)
-            theirs = free.samples.get(pair.candidate.outputs[b].token)
+            leaves = pair.reference.outputs[a], pair.candidate.outputs[b]
+            ours, theirs = trace.samples.get(leaves[0].token), free.samples.get(leaves[1].token)
             if ours is None or theirs is None or ours.shape != theirs.shape:
                 continue
             apart = difference(ours, theirs)
-            if apart.rel_l2 > _VICTIM:
+            if apart.rel_l2 > SAME(epsilon_of(*(leaf.dtype for leaf in leaves))):
                 seen.add(pair.candidate.path)
                 yield Finding(
                     verdict=Verdict.DIFFERS,

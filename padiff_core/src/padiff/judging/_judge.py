@@ -17,35 +17,32 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._metrics import Measures
-from padiff.judging._settle import (
-    QUIET,
-    QUIET_BACKWARD,
-    QUIET_LIBRARY,
-    Reader,
-    Ruling,
-    Settler,
+from padiff.judging._settle import Reader, Ruling, Settler
+from padiff.judging._tolerance import Rule
+from padiff.numerics import (
+    ACCUMULATED,
+    GROSS,
+    KINK,
+    NEGLIGIBLE,
+    NEGLIGIBLE_GRADIENT,
+    NEGLIGIBLE_LIBRARY,
+    Difference,
+    Threshold,
+    difference,
     epsilon,
     is_suspect,
     relative,
 )
-from padiff.judging._tolerance import Rule
-from padiff.numerics import Difference, difference
 from padiff.parameters import Held
 from padiff.report import Figures, Measurement, Phase, Verdict
 from padiff.trace import Leaf, Trace, contrasts
 
-__all__ = ["HOOKED", "Judge", "Judged", "Suspicion", "asking", "contrasted"]
+__all__ = ["Judge", "Judged", "Suspicion", "asking", "contrasted"]
 
 Array = NDArray[Any]
 
-_GROSS = 1e-2
-_KINKS = 0.3
-"""A gradient that every call gets right alone may be so far off in the model for no more than rounding: where a relu's
-input, made by code that cannot be fed, is zero but for rounding, an element's whole gradient comes or goes."""
 _OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
-HOOKED = 1e-4
-"""A gradient so far off in the model, and right alone, was changed on its way."""
 
 
 @attrs.frozen(eq=False)
@@ -103,9 +100,9 @@ class Judge:
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)
-            elif rough and check.difference.rel_l2 > _GROSS:
+            elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
                 ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
-            elif is_suspect(check.difference, truth.dtype, quiet=_quiet(owner)) or contrasted(owner):
+            elif is_suspect(check.difference, truth.dtype, negligible=_negligible(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
                 ruling = self.settler.settle(
                     owner, read, check.difference, truth, backward=False, what=_within(owner, spot)
@@ -174,7 +171,7 @@ class Judge:
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
             suspect = not check.close
             if check.close is None:
-                suspect = is_suspect(check.difference, dtype, quiet=QUIET_BACKWARD)
+                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_GRADIENT)
             if check.backward and suspect:
                 suspicion = self._blame(check, expected, excused)
                 if suspicion is not None:
@@ -186,10 +183,11 @@ class Judge:
         root = self.alignment.pairs[0]
         for check in self.forced.inputs:
             apart = check.difference
-            if relative(apart) <= HOOKED or any(id(pair) in excused for pair in (root, *check.users)):
+            known = any(id(pair) in excused for pair in (root, *check.users))
+            if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
                 continue
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
-            if apart.max_abs <= QUIET * 2 * epsilon(check.reference.dtype) * self._sent(check.users):
+            if apart.max_abs <= 2 * NEGLIGIBLE(epsilon(check.reference.dtype)) * self._sent(check.users):
                 continue
             text = "the model's own code changes the gradient of its input (a hook on it?)"
             ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
@@ -246,15 +244,16 @@ class Judge:
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
         spot, apart = check.spot, check.difference
+        eps = epsilon(np.dtype(spot.reference.dtype))
         root = self.alignment.pairs[0]
         figures = Figures(apart.rel_l2, apart.max_abs)
-        if apart.rel_l2 <= HOOKED and check.close is None:
+        if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
         if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
             what = f"gradient of {_name(spot)}"
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
-        if apart.rel_l2 <= _KINKS and check.close is None:
+        if apart.rel_l2 <= KINK(eps) and check.close is None:
             return None
         text = "every call that takes the tensor gets it right alone; seen in the whole model only"
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
@@ -290,11 +289,11 @@ def asking(rule: Rule | None, measures: Measures) -> Ask | None:
     return ask
 
 
-def _quiet(pair: Pair) -> float:
-    """Return how many machine epsilons of local error need no settling."""
+def _negligible(pair: Pair) -> Threshold:
+    """Return which local errors need no settling."""
     kind = pair.reference.module.kind
     alone = not pair.reference.children and not pair.candidate.children
-    return QUIET_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else QUIET
+    return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE
 
 
 def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Model, Parameter
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import is_ignored
-from padiff.judging._settle import epsilon
-from padiff.numerics import difference
+from padiff.numerics import ACCUMULATED, EXACT, SETTING, difference, epsilon
 from padiff.parameters import Link, UnitMatch, canonical, copy_link, view
 from padiff.report import Figures, Finding, Phase, Place, Verdict
 from padiff.trace import Trace
@@ -21,11 +20,6 @@ __all__ = ["step_both"]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
-
-_EXACT = 8.0
-"""Machine epsilons of the weights' own magnitude within which two steps agree."""
-_RELATIVE = 1e-4
-"""Error relative to the step within which two steps agree: implementations place epsilon differently."""
 
 
 def step_both(
@@ -98,10 +92,10 @@ def _judge(
 ) -> Finding | None:
     ours, theirs = _ours(link), canonical(link.candidate, link.candidate.parameter.view())
     apart = difference(ours, theirs)
-    if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= _EXACT * epsilon(ours.dtype)):
+    if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= EXACT(epsilon(ours.dtype))):
         return None
     moved = difference(ours, before)
-    if rule is None and not moved.equal and apart.rel_l2 <= _RELATIVE * moved.rel_l2:
+    if rule is None and not moved.equal and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
         return None
     name = link.candidate.part.parameter
     text = (
@@ -146,5 +140,5 @@ def _shown(settings: Any, name: str) -> str:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+        return abs(a - b) <= SETTING(0.0) * max(abs(a), abs(b))
     return bool(a == b) or (not a and not b)

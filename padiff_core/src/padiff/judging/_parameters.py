@@ -9,8 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.judging._metrics import Measures
-from padiff.judging._settle import is_suspect
-from padiff.numerics import difference
+from padiff.numerics import difference, is_suspect
 from padiff.parameters import Arrangement, Held, HeldUnit, Link, Packing, Pairing, UnitMatch, canonical, view
 from padiff.report import Figures, Finding, Note, Phase, Place, Verdict
 from padiff.trace import contrasts, in_words

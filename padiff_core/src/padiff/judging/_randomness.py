@@ -16,13 +16,11 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.kinds import CATALOGUE
-from padiff.numerics import difference
+from padiff.numerics import RANDOM, difference, epsilon
 from padiff.trace import Call, settings_of
 
 __all__ = ["ONLY_CANDIDATE", "ONLY_REFERENCE", "Chance", "Lone"]
 
-_APART = 1e-3
-"""Relative L2 by which two runs with other seeds are apart where something is drawn."""
 _SEEDS = range(1, 9)
 """Two of them tell whether a side draws; all, that one always does and the other never: no chance of one in 65000."""
 _SIDES = ("candidate", "reference")
@@ -98,7 +96,7 @@ class Chance:
     def _apart(self, pair: Pair, read: Reader, ours: bool, backward: bool, first: int, second: int) -> bool:
         runs = [self._run(pair, ours, backward, seed) for seed in (first, second)]
         a, b = (None if run is None else read(run, ours) for run in runs)
-        return a is not None and b is not None and difference(a, b).rel_l2 > _APART
+        return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         key = id(pair), ours, backward, seed

@@ -10,62 +10,39 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
-from padiff.numerics import Difference, difference
+from padiff.numerics import (
+    ACCUMULATED,
+    CONSTANT,
+    FLOORS,
+    JITTER,
+    NEGLIGIBLE,
+    ROUNDING,
+    SAME,
+    TOGETHER,
+    UNSETTLED,
+    Difference,
+    difference,
+    epsilon,
+    epsilon_of,
+    is_coarse,
+    is_suspect,
+    relative,
+)
 from padiff.report import Figures, Verdict
 from padiff.trace import contrasts, settings_of
 
-__all__ = [
-    "QUIET",
-    "QUIET_BACKWARD",
-    "QUIET_LIBRARY",
-    "Reader",
-    "Ruling",
-    "Settler",
-    "epsilon",
-    "is_suspect",
-    "relative",
-]
+__all__ = ["Reader", "Ruling", "Settler"]
 
 Array = NDArray[Any]
 
-QUIET = 4.0
-"""A local error of so many machine epsilons (relative L2) needs no settling; aligned float32 calls show up to 2.5."""
-QUIET_LIBRARY = 32.0
-"""The same for a framework's own module of a known kind with equal hyper-parameters: large sums show up to 8, and a
-fault in such a module is none of the port's."""
-QUIET_BACKWARD = 128.0
-"""The same for gradients: a fault that is not seen forward (a detach, a hook) is gross."""
-_QUIET_ELEMENT = 64.0
-"""The same for the largest error of one element, against the root mean square."""
-_TOGETHER = 6e-8
-"""Relative L2 in float64 below which two sides are together: aligned calls show 1e-13, and half an epsilon of float32
-where a kernel rounds one constant to it."""
-_CONSTANT = 7e-7
-"""The same where no hyper-parameter differs: kernels hold constants (an epsilon, a momentum, hardsigmoid's slope) in
-float32, whose machine epsilon is 1.2e-7, whatever they compute in; MindSpore's softplus shows 6e-7."""
-_FLOORS = 3.0
-_WORST = 16.0
-"""Machine epsilons of local error that rounding can explain where the floor was lucky."""
-_LIKE = 1e-4
-"""A noise floor above which no other call's difference is excused by it: something cancels, here or there."""
-_COARSE = 1e-4
-"""Machine epsilon above which rounding hides faults: every call is settled in float64."""
-_JITTER = 1e-11
 _TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
 """Stands for what a forced run showed, where none was made."""
-_EPS32 = float(np.finfo(np.float32).eps)
-_UNSEEN = 64.0
-"""Machine epsilons of local error that are taken for rounding where no side can run in a wider type."""
-_GROSS_BACKWARD = 1e-3
-"""An error of a gradient that only a fault explains, where one side keeps its own type: a relu's input may be zero but
-for rounding there, and an element's whole gradient then comes or goes."""
 
 
 @attrs.frozen
@@ -78,37 +55,6 @@ class Ruling:
     settled: bool = True
     """Whether the call ran alone: what is seen in the whole model only may be another's."""
     hint: str | None = None
-
-
-def epsilon(dtype: np.dtype[Any]) -> float:
-    """Return the machine epsilon of a floating dtype, 0 for exact ones."""
-    if dtype.kind in "iub":
-        return 0.0
-    info: Any = ml_dtypes.finfo  # numpy's knows no float8, though one of them says that its kind is "f"
-    return float(info(dtype).eps)
-
-
-def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0, quiet: float = QUIET) -> bool:
-    """Return whether a local error is more than the format's own rounding explains at first sight.
-
-    ``scale`` is the magnitude (root mean square) of what the value was computed from, where the value itself may be
-    zero but for rounding: the gradient of a bias that a normalisation cancels. ``quiet`` is how many machine epsilons
-    need no settling.
-    """
-    if apart.equal:
-        return False
-    eps = epsilon(dtype)
-    if eps == 0 or eps > _COARSE or not apart.shape_equal or apart.nan_mismatch:
-        return True
-    bound = _QUIET_ELEMENT * quiet / QUIET * eps * max(apart.scale, scale) * max(1.0, np.log10(max(apart.count, 1)))
-    return relative(apart, scale) > quiet * eps or bool(apart.max_abs > bound)
-
-
-def relative(apart: Difference, scale: float = 0.0) -> float:
-    """Return the relative L2 error, against ``scale`` (a root mean square) where that is more than the reference's."""
-    if apart.equal or not scale > apart.scale:
-        return apart.rel_l2
-    return apart.rel_l2 * apart.scale / scale if np.isfinite(apart.rel_l2) else apart.max_abs / scale
 
 
 @attrs.define(eq=False)
@@ -153,11 +99,11 @@ class Settler:
         far as its noise floor goes.
         """
         eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
-        like = _like(pair, what, backward) if what and 0 < eps <= _COARSE else None
+        like = _like(pair, what, backward) if what and eps > 0 and not is_coarse(eps) else None
         if like in self._floors and not native.nan_mismatch:
             floor, where = self._floors[like]
-            if relative(native, scale) <= _FLOORS * floor:
-                text = f"within {_FLOORS:g} times the noise floor of {where!r}, which does the same ({floor:.1e})"
+            if relative(native, scale) <= FLOORS * floor:
+                text = f"within {FLOORS:g} times the noise floor of {where!r}, which does the same ({floor:.1e})"
                 return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
         ruling = self._alone(pair, read, native, truth, scale, eps, backward)
         if ruling.verdict is not Verdict.ROUNDING:
@@ -165,7 +111,7 @@ class Settler:
             chance = ruling.verdict is Verdict.STOCHASTIC
             return (chance and self._evaluated(pair, read, scale, eps, backward)) or ruling
         floor_here = ruling.figures.floor
-        if like is not None and floor_here is not None and floor_here < _LIKE:
+        if like is not None and floor_here is not None and floor_here < ACCUMULATED(eps):
             self._floors.setdefault(like, (floor_here, pair.candidate.path))
         return ruling
 
@@ -201,20 +147,20 @@ class Settler:
         wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, ("whole numbers differ",))
-        small = local <= max(_FLOORS * floor, _WORST * eps) and not native.nan_mismatch
+        small = local <= max(FLOORS * floor, ROUNDING(eps)) and not native.nan_mismatch
         same_settings = not contrasts(pair.reference.module, pair.candidate.module)
         if dtype == "float32":
             figures = attrs.evolve(figures, rel_l2_float64=None)
             text = f"in float32, as there is no float64 here: {wide:.1e} apart (noise floor {floor:.1e})"
             together = Verdict.ROUNDING if small else Verdict.PRECISION
-            return Ruling(together if wide <= _UNSEEN * _EPS32 else Verdict.DIFFERS, figures, (text,))
-        if wide <= (_CONSTANT if same_settings else _TOGETHER):
+            return Ruling(together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS, figures, (text,))
+        if wide <= (CONSTANT if same_settings else TOGETHER)(eps):
             text = f"together in float64 ({wide:.1e}), natively {local:.1e} apart (noise floor {floor:.1e})"
             return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (text,))
-        if small and wide <= _WORST * eps and self._casts(pair, read):
+        if small and wide <= ROUNDING(eps) and self._casts(pair, read):
             text = "computes in a fixed narrower type even when lifted to float64; within rounding of that type"
             return Ruling(Verdict.ROUNDING, figures, (text,))
-        text = f"settled by running both sides alone in float64, where rounding stays below {_TOGETHER:.0e}"
+        text = f"settled by running both sides alone in float64, where rounding stays below {TOGETHER(eps):.0e}"
         return Ruling(Verdict.DIFFERS, figures, (text,))
 
     def _by_one_side(
@@ -238,7 +184,7 @@ class Settler:
         if ours is None or theirs is None:
             return self._by_floor(native, eps, "the value does not arise when the call runs alone")
         alike = not contrasts(pair.reference.module, pair.candidate.module)
-        bound = _GROSS_BACKWARD if backward else (_WORST if alike else QUIET) * eps
+        bound = (SAME if backward else ROUNDING if alike else NEGLIGIBLE)(eps)
         exact = None if lifted.reference is None else read(lifted.reference, True)
         if exact is not None:
             floor, error = (relative(difference(exact, one), scale) for one in (ours, theirs))
@@ -250,21 +196,21 @@ class Settler:
             error = relative(difference(ours, theirs), scale)
             figures = Figures(relative(native, scale), native.max_abs)
             text = f"not settled in float64: {lifted.why_not}; alone both sides are {error:.1e} apart"
-            small = error <= (bound if backward else _UNSEEN * eps) and not native.nan_mismatch
+            small = error <= (bound if backward else UNSETTLED(eps)) and not native.nan_mismatch
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
         figures = Figures(relative(native, scale), native.max_abs, floor)
         text = (
             f"measured against the {side} alone in float64, where {lifted.why_not}: "
             f"the {side} natively {floor:.1e} away, the other {error:.1e}"
         )
-        small = error <= max(_FLOORS * floor, bound) and not native.nan_mismatch
+        small = error <= max(FLOORS * floor, bound) and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
 
     def _by_floor(self, native: Difference, eps: float, why: str) -> Ruling:
         """Rule by what was seen in the whole model, where the call cannot run alone."""
         figures = Figures(native.rel_l2, native.max_abs)
         text = f"not settled in float64: {why}; judged by machine epsilon alone"
-        small = eps > 0 and native.rel_l2 <= _UNSEEN * eps and not native.nan_mismatch
+        small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,), settled=False)
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
@@ -297,7 +243,7 @@ class Settler:
         wide, own = (None if run is None else read(run, ours) for run in alone)
         if wide is None or own is None or native.nan_mismatch:
             return False
-        return relative(native, scale) <= _FLOORS * relative(difference(wide, own), scale)
+        return relative(native, scale) <= FLOORS * relative(difference(wide, own), scale)
 
     def drawn(
         self,
@@ -359,14 +305,14 @@ class Settler:
         if runs.reference is None:
             return False
         try:
-            disturbed = self.bench.run_reference(pair, "float64", jitter=_JITTER)
+            disturbed = self.bench.run_reference(pair, "float64", jitter=JITTER)
         except Exception:  # as above
             return False
         ours, moved = read(runs.reference, True), read(disturbed, True)
         if ours is None or moved is None:
             return False
         change = difference(ours, moved).rel_l2
-        return not _JITTER * 1e-2 < change < _JITTER * 1e3
+        return not JITTER / 100 < change < JITTER * 1000
 
 
 def _cannot(side: str, error: Exception) -> str:
@@ -378,7 +324,7 @@ def _widths(eps: float) -> tuple[str | None, ...]:
     """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
     if eps == 0:
         return (None,)
-    return ("float64", "float32") if eps > _EPS32 else ("float64",)
+    return ("float64", "float32") if eps > epsilon_of("float32") else ("float64",)
 
 
 def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from padiff.adapter import Parameter
 from padiff.alignment import Pair
 from padiff.forcing import Replayed, StateCheck
-from padiff.judging._judge import HOOKED, Judge, Suspicion, contrasted
-from padiff.judging._settle import QUIET_BACKWARD, QUIET_LIBRARY, Ruling, is_suspect, relative
-from padiff.numerics import difference
+from padiff.judging._judge import Judge, Suspicion, contrasted
+from padiff.judging._settle import Ruling
+from padiff.numerics import (
+    ACCUMULATED,
+    NEGLIGIBLE_GRADIENT,
+    NEGLIGIBLE_LIBRARY,
+    difference,
+    epsilon,
+    is_suspect,
+    relative,
+)
 from padiff.parameters import canonical
 from padiff.report import Figures, Phase, Verdict
 
@@ -55,7 +63,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion 
             return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
-        or relative(check.difference, check.scale) <= HOOKED
+        or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
         or any(id(pair) in excused for pair in around)
         or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
     ):
@@ -93,7 +101,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | N
             f"({', '.join(_frameworks(judge))}): taken as a convention"
         )
         return None
-    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_LIBRARY)
+    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
     if not (suspect if check.close is None else not check.close):
         return None
     read = _of_parameter(check, lambda alone: alone.buffers)
@@ -125,7 +133,7 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
         not is_suspect(
             difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r),
             eps,
-            quiet=QUIET_LIBRARY,
+            negligible=NEGLIGIBLE_LIBRARY,
         )
         for r in (ratio, 1 / ratio)
     )
@@ -139,7 +147,7 @@ def _frameworks(judge: Judge) -> tuple[str, str]:
 def _state_suspect(check: StateCheck) -> bool:
     if check.close is not None:
         return not check.close
-    return is_suspect(check.difference, check.reference.dtype, check.scale, QUIET_BACKWARD)
+    return is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_GRADIENT)
 
 
 def _of_parameter(

@@ -13,6 +13,7 @@ from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference, Metrics
 from padiff.numerics._light import light
+from padiff.numerics._rounding import EXACT, epsilon
 from padiff.numerics._tally import tallied
 
 __all__ = ["close", "difference", "metrics", "sample"]
@@ -21,8 +22,6 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
 _DROWNING = 1e3
 """Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
-_AGREEING = 1e-6
-"""Relative error of such a number that is rounding."""
 Array = NDArray[Any]
 
 
@@ -73,7 +72,9 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     if ref.dtype.kind == "c" or cand.dtype.kind == "c":
         return found
     with np.errstate(all="ignore"):
-        masked = (ref <= -_DROWNING) & (np.abs(cand - ref) <= _AGREEING * np.abs(ref))
+        masked = (ref <= -_DROWNING) & (
+            np.abs(cand - ref) <= EXACT(max(epsilon(ref.dtype), epsilon(cand.dtype))) * np.abs(ref)
+        )
     if not masked.any() or masked.all():
         return found
     rest = difference(ref[~masked], cand[~masked])

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair, agreement
-from padiff.judging import Judge, Suspicion, is_suspect
-from padiff.numerics import difference
+from padiff.judging import Judge, Suspicion
+from padiff.numerics import difference, is_suspect
 from padiff.parameters import UnitMatch, canonical, link_roles, view
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 from padiff.report import Verdict
@@ -28,7 +28,8 @@ Cycle = tuple[UnitMatch, ...]
 """Matches of which each is to get the next one's partner."""
 _TOLD = 3
 """How far names must agree to be believed."""
-_SURE = 1e-6
+_SURE = 1 / 1000
+"""An error, in units of what is taken for right, so small that no further exchange is tried."""
 
 
 @attrs.frozen

@@ -17,15 +17,12 @@ from padiff.alignment import BY_PLACE, GUESSED, Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging import Judge, Judged, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
-from padiff.numerics import difference
+from padiff.numerics import ACCUMULATED, SAME, difference, epsilon, epsilon_of
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
 __all__ = ["judge_with_doubts"]
 
-_SAME = 1e-3
-_SHARED = 1e-4
-"""An error of a gradient that a use of the tensor elsewhere may explain."""
 _NEAR = 3
 _SINGLY = 4
 """Operations that are doubted one by one."""
@@ -63,7 +60,9 @@ def _gross(judged: Judged) -> Iterator[Check]:
     """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
     for check in judged.forced.checks:
         kind = check.spot.pair.reference.module.kind
-        if check.backward and check.difference.rel_l2 > _SHARED and not (kind and CATALOGUE[kind].stochastic):
+        # An error that a use of the tensor elsewhere may explain.
+        large = check.difference.rel_l2 > ACCUMULATED(epsilon_of(check.spot.reference.dtype))
+        if check.backward and large and not (kind and CATALOGUE[kind].stochastic):
             yield check
 
 
@@ -153,17 +152,19 @@ def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trac
     if local is not None:
         for leaf in _next_leaves(trace, pair.reference, spot.reference):
             value = trace.value(leaf)
-            if value is not None and difference(value, local).rel_l2 < _SAME:
+            if value is not None and difference(value, local).rel_l2 < SAME(epsilon(value.dtype)):
                 return True
     whole = trace.samples.get(spot.reference.token)
     own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
     later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
-    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < _SAME for s in later)
+    bound = SAME(epsilon_of(spot.reference.dtype))
+    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < bound for s in later)
 
 
 def _is_rectified(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Return whether one array is the other after a relu: fused on one side, a function call on the other."""
-    return any(difference(x, np.maximum(y, 0)).rel_l2 < _SAME for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
+    pairs = ((x, y) for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
+    return any(difference(x, np.maximum(y, 0)).rel_l2 < SAME(epsilon(x.dtype)) for x, y in pairs)
 
 
 def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:

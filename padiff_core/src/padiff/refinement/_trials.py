@@ -7,19 +7,19 @@ evaluation mode, against what the reference gives there.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
+from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Values
-from padiff.numerics import difference
+from padiff.numerics import RANDOM, SAME, difference, epsilon, epsilon_of
 
 __all__ = ["RIGHT", "Trial", "trial_without_chance"]
 
-RIGHT = 1e-3
-"""Relative L2 below which an arrangement is the right one: rounding is far smaller, another arrangement far off."""
-_APART = 1e-3
-"""Relative L2 by which two runs with other seeds are apart where something is drawn."""
+RIGHT = 1.0
+"""An error up to which an arrangement is the right one, in units of `SAME`: another arrangement is far off."""
 _SEEDS = (1, 2)
 
 
@@ -34,9 +34,9 @@ class Trial:
     """Tokens of the values that must arise for a try to tell anything."""
 
     def error(self, alignment: Alignment | None = None) -> float:
-        """Return the largest relative error of the call's own code; infinity where it does not run, or tells nothing.
+        """Return the largest error of the call's own code, in units of `SAME`; infinity where it tells nothing.
 
-        What it calls is matched as in ``alignment``, where one is given.
+        That is also where it does not run. What it calls is matched as in ``alignment``, where one is given.
         """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         try:
@@ -46,7 +46,7 @@ class Trial:
         if not self.needed <= alone.observed.values.keys():
             return math.inf
         own = (check for check in alone.checks if check.spot.owner is self.pair and not check.backward)
-        return max((check.difference.rel_l2 for check in own), default=0.0)
+        return max((c.difference.rel_l2 / SAME(epsilon_of(c.spot.reference.dtype)) for c in own), default=0.0)
 
 
 def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:
@@ -60,7 +60,7 @@ def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:
     except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
         return None
     both = _made(bench.alignment, pair) & first.keys() & second.keys()
-    drawn = frozenset(token for token in both if difference(first[token], second[token]).rel_l2 > _APART)
+    drawn = frozenset(token for token in both if _disagree(first[token], second[token]))
     if not drawn:
         return None
     evaluating = attrs.evolve(bench, evaluating=True)
@@ -77,3 +77,7 @@ def _made(alignment: Alignment, pair: Pair) -> set[int]:
     below = [one for one in call.subtree() if one is not call and alignment.of_reference(one) is not None]
     made = {leaf.token for one in below for leaf in one.inputs} | {leaf.token for leaf in call.outputs}
     return made - {leaf.token for one in below for leaf in one.outputs} - {leaf.token for leaf in call.inputs}
+
+
+def _disagree(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    return difference(first, second).rel_l2 > RANDOM(epsilon(first.dtype))

@@ -9,6 +9,7 @@ import attrs
 
 from padiff.adapter import Module
 from padiff.kinds import CATALOGUE, FUSED, Setting
+from padiff.numerics import SETTING
 from padiff.pytree import leaves
 from padiff.trace._records import Call, Slot
 
@@ -137,7 +138,7 @@ def settings_of(module: Module) -> dict[str, Any]:
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float) or isinstance(b, float):
         try:
-            return abs(float(a) - float(b)) <= 1e-9 * max(abs(float(a)), abs(float(b)))
+            return abs(float(a) - float(b)) <= SETTING(0.0) * max(abs(float(a)), abs(float(b)))
         except (TypeError, ValueError):
             return False
     return bool(a == b)

@@ -1,0 +1,260 @@
+"""Every threshold of padiff: how far apart two values may be for no other reason than rounding.
+
+Each is a function of the machine epsilon of the value's own type, with the measurement behind it beside it. Errors are
+relative L2, ||candidate - reference|| / ||reference||, unless another measure is named. docs/how_it_works.md shows this
+table; ``python -m padiff.numerics`` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite, log10, sqrt
+from typing import Any
+
+import attrs
+import ml_dtypes
+import numpy as np
+
+from padiff.numerics._figures import Difference
+
+__all__ = [
+    "ACCUMULATED",
+    "CONSTANT",
+    "ELEMENT",
+    "EXACT",
+    "FLOORS",
+    "GROSS",
+    "JITTER",
+    "KINK",
+    "LOSS",
+    "NEGLIGIBLE",
+    "NEGLIGIBLE_GRADIENT",
+    "NEGLIGIBLE_LIBRARY",
+    "RANDOM",
+    "ROUNDING",
+    "SAME",
+    "SETTING",
+    "THRESHOLDS",
+    "TOGETHER",
+    "UNSETTLED",
+    "Threshold",
+    "epsilon",
+    "epsilon_of",
+    "is_coarse",
+    "is_suspect",
+    "relative",
+    "table",
+]
+
+FLOAT32 = float(np.finfo(np.float32).eps)
+FLOORS = 3.0
+"""A native error of so many noise floors is rounding: the reference's own error there, against itself in float64.
+28 bugs in 10 rewrites of a Llama-like model: all found, no false alarm."""
+JITTER = 2.0**-36
+"""The relative disturbance that shows a cast: it comes through float64, and not through anything narrower."""
+_COARSE = 2.0**-13
+"""Machine epsilon above which rounding hides faults."""
+
+
+@attrs.frozen
+class Threshold:
+    """A bound on an error, as a function of the machine epsilon of the value's type."""
+
+    name: str
+    formula: str
+    bound: Callable[[float], float]
+    meaning: str
+    measured: str
+
+    def __call__(self, eps: float) -> float:
+        """Return the bound for a machine epsilon; dimensionless."""
+        return self.bound(eps)
+
+
+NEGLIGIBLE = Threshold(
+    "NEGLIGIBLE",
+    "4 ε",
+    lambda eps: 4 * eps,
+    "a local error that needs no settling; inputs that are the same on both sides",
+    "aligned float32 calls show up to 2.5 ε",
+)
+NEGLIGIBLE_LIBRARY = Threshold(
+    "NEGLIGIBLE_LIBRARY",
+    "32 ε",
+    lambda eps: 32 * eps,
+    "the same for a framework's own module of one kind with equal hyper-parameters",
+    "long sums show up to 8 ε, and a fault in such a module is none of the port's",
+)
+NEGLIGIBLE_GRADIENT = Threshold(
+    "NEGLIGIBLE_GRADIENT",
+    "128 ε",
+    lambda eps: 128 * eps,
+    "the same for gradients",
+    "what is wrong there and not forward (a detach, a hook) is gross",
+)
+ELEMENT = Threshold(
+    "ELEMENT",
+    "64 ε log10(n)",
+    lambda eps: 64 * eps,
+    "the same as NEGLIGIBLE for the largest error of one element, against the root mean square of all n",
+    "the tail of a normal distribution of errors; scaled with the one of the three that applies",
+)
+TOGETHER = Threshold(
+    "TOGETHER",
+    "0.5 ε of float32",
+    lambda _: 0.5 * FLOAT32,
+    "two sides that were run in float64 compute the same",
+    "aligned calls show 1e-13, and half an epsilon of float32 where a kernel rounds one constant to it",
+)
+CONSTANT = Threshold(
+    "CONSTANT",
+    "6 ε of float32",
+    lambda _: 6 * FLOAT32,
+    "the same where no hyper-parameter differs",
+    "kernels hold an epsilon, a momentum or a slope in float32, whatever they compute in: MindSpore's softplus 6e-7",
+)
+ROUNDING = Threshold(
+    "ROUNDING",
+    "16 ε",
+    lambda eps: 16 * eps,
+    "a native error that rounding explains where the noise floor happened to be low",
+    "",
+)
+UNSETTLED = Threshold(
+    "UNSETTLED",
+    "min(64 ε, √ε)",
+    lambda eps: min(64 * eps, sqrt(eps)),
+    "a local error that is taken for rounding where no side can run in a wider type",
+    "",
+)
+LOSS = Threshold(
+    "LOSS",
+    "min(96 ε, √ε / 3)",
+    lambda eps: min(96 * eps, sqrt(eps) / 3),
+    "relative error of a loss that was computed from equal outputs",
+    "sums of a batch in another order",
+)
+EXACT = Threshold(
+    "EXACT",
+    "8 ε",
+    lambda eps: 8 * eps,
+    "weights after one step of the same optimizer from equal gradients; large numbers of a mask",
+    "",
+)
+ACCUMULATED = Threshold(
+    "ACCUMULATED",
+    "√ε / 3",
+    lambda eps: sqrt(eps) / 3,
+    "a gradient that every call gets right by itself, an optimizer's step (which places its epsilon elsewhere)",
+    "1.2e-4 in float32; gradients of aligned float32 models show up to 4e-5",
+)
+SAME = Threshold(
+    "SAME",
+    "3 √ε",
+    lambda eps: max(3 * sqrt(eps), 6 * FLOAT32),
+    "two tensors of free runs are one value; an arrangement of weights or calls is the right one",
+    "another value is off by 0.1 and more, accumulated rounding in float32 by up to 3e-4",
+)
+RANDOM = Threshold(
+    "RANDOM",
+    "√ε",
+    sqrt,
+    "two runs of one call with other seeds; what is further apart is random",
+    "a dropout of 1 % moves values by 0.14; too low a bound would excuse faults where kernels sum in any order",
+)
+GROSS = Threshold(
+    "GROSS",
+    "32 √ε",
+    lambda eps: 32 * sqrt(eps),
+    "differs without settling, enough to see whether the matching is right",
+    "1.1e-2 in float32",
+)
+KINK = Threshold(
+    "KINK",
+    "0.3",
+    lambda _: 0.3,
+    "a gradient that every call gets right by itself, where a relu's input that cannot be fed is zero but for rounding",
+    "one element's whole gradient comes or goes",
+)
+SETTING = Threshold(
+    "SETTING",
+    "2^-30",
+    lambda _: 2.0**-30,
+    "relative difference of two hyper-parameters that are one number",
+    "0.1 in float32 and in float64 is 1.5e-8 apart, and is taken for another number; printed digits are 9",
+)
+
+THRESHOLDS = (
+    NEGLIGIBLE,
+    NEGLIGIBLE_LIBRARY,
+    NEGLIGIBLE_GRADIENT,
+    ELEMENT,
+    TOGETHER,
+    CONSTANT,
+    ROUNDING,
+    UNSETTLED,
+    LOSS,
+    EXACT,
+    ACCUMULATED,
+    SAME,
+    RANDOM,
+    GROSS,
+    KINK,
+    SETTING,
+)
+
+
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the machine epsilon of a floating dtype, 0 for exact ones."""
+    if dtype.kind in "iub":
+        return 0.0
+    info: Any = ml_dtypes.finfo  # numpy's knows no float8, though one of them says that its kind is "f"
+    return float(info(dtype).eps)
+
+
+def epsilon_of(*dtypes: str) -> float:
+    """Return the largest machine epsilon among dtypes, given by numpy's or ml_dtypes' names; 0 for exact ones."""
+    return max((epsilon(np.dtype(name)) for name in dtypes), default=0.0)
+
+
+def is_coarse(eps: float) -> bool:
+    """Return whether a type is so narrow that its rounding hides faults: every difference is settled in float64."""
+    return eps > _COARSE
+
+
+def relative(apart: Difference, scale: float = 0.0) -> float:
+    """Return the relative L2 error, against ``scale`` (a root mean square) where that is more than the reference's."""
+    if apart.equal or not scale > apart.scale:
+        return apart.rel_l2
+    return apart.rel_l2 * apart.scale / scale if isfinite(apart.rel_l2) else apart.max_abs / scale
+
+
+def is_suspect(apart: Difference, dtype: np.dtype[Any], scale: float = 0.0, negligible: Threshold = NEGLIGIBLE) -> bool:
+    """Return whether a local error is more than the format's own rounding explains at first sight.
+
+    ``scale`` is the magnitude (root mean square) of what the value was computed from, where the value itself may be
+    zero but for rounding: the gradient of a bias that a normalisation cancels.
+    """
+    if apart.equal:
+        return False
+    eps = epsilon(dtype)
+    if eps == 0 or is_coarse(eps) or not apart.shape_equal or apart.nan_mismatch:
+        return True
+    share = negligible(eps) / NEGLIGIBLE(eps)
+    bound = share * ELEMENT(eps) * max(apart.scale, scale) * max(1.0, log10(max(apart.count, 1)))
+    error = relative(apart, scale)
+    return not error <= negligible(eps) or not apart.max_abs <= (inf if bound != bound else bound)
+
+
+def table() -> str:
+    """Return all thresholds as a table in Markdown, with their values for three types."""
+    types = ("float64", "float32", "bfloat16")
+    lines = [
+        f"| threshold | formula | {' | '.join(types)} | what it bounds, and what was measured |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in THRESHOLDS:
+        values = " | ".join(f"{one(epsilon_of(name)):.1e}" for name in types)
+        measured = f"; {one.measured}" if one.measured else ""
+        lines.append(f"| `{one.name}` | {one.formula} | {values} | {one.meaning}{measured} |")
+    return "\n".join(lines)
