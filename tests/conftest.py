@@ -7,6 +7,7 @@ import importlib.util
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from padiff.plugins import _registered
 
@@ -19,6 +20,9 @@ def pytest_configure() -> None:
         names = ", ".join(missing)
         msg = f"PADIFF_REQUIRE asks for {names}, which cannot be imported here.\nHint: make test installs it."
         pytest.exit(msg, returncode=4)
+    # How long an example takes says how busy the machine is, and nothing about padiff.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
     # Both ship a libdnnl.so.3, the first one loaded stays, and MindSpore cannot use Paddle's.
     if importlib.util.find_spec("mindspore") is not None:
         mindspore = importlib.import_module("mindspore")
