@@ -647,3 +647,188 @@ def test_a_paddle_model_that_is_not_built_yet(side: int) -> None:
     for parameter in lazy.parameters():
         parameter.initialize()
     assert_clean(padiff.diff(*pair, X))
+
+
+# What newcomers stumble over --------------------------------------------------------------------------------
+
+
+def _side(side: int) -> str:
+    return ("reference", "candidate")[side]
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_model_on_the_meta_device_names_a_parameter(side: int) -> None:
+    import torch
+
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    with torch.device("meta"):
+        pair[side] = mlp(kit("torch"))
+    said = _said(padiff.InputError, *pair, X)
+    assert said.startswith(f"the {_side(side)}'s 'fc1.weight': ")
+    assert "meta device and has no values" in said
+    assert "to_empty" in said
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_paddle_model_that_is_not_built_yet_names_its_side(side: int) -> None:
+    import paddle
+
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    with paddle.LazyGuard():
+        pair[side] = mlp(kit("paddle"))
+    said = _said(padiff.InputError, *pair, X)
+    assert said.startswith(f"the {_side(side)}: 'fc1.weight' ")
+
+
+@pytest.mark.parametrize("dtype", ["longdouble", "object", "str"])
+def test_an_input_of_a_dtype_that_the_framework_lacks(dtype: str) -> None:
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), {"x": X[0].astype(dtype)})
+    assert said.startswith(f"the reference's input 'x' is {np.dtype(X[0].astype(dtype).dtype).name}[4, 8]: ")
+
+
+def test_inputs_of_another_float_than_the_weights() -> None:
+    models = mlp(kit("torch")), mlp(kit("torch")).bfloat16()
+    said = _said(padiff.ForwardError, *models, {"x": X[0]})
+    assert said.startswith("the candidate: the torch model Mlp raised")
+    assert "parameters are bfloat16, and input 'x' is float32: give it as bfloat16 in candidate_inputs=" in said
+
+
+def test_parameters_of_different_dtypes_are_said_to_be_and_copied_as_they_can_be() -> None:
+    import ml_dtypes
+
+    models = mlp(kit("torch")), mlp(kit("torch")).bfloat16()
+    report = padiff.diff(*models, X, candidate_inputs=(X[0].astype(ml_dtypes.bfloat16),))
+    said = [note.text for note in report.notes if "dtype" in note.text]
+    assert len(said) == 1
+    assert "the reference's parameters are float32, the candidate's bfloat16" in said[0]
+    assert "bring both models to one dtype" in said[0]
+    assert not [found for found in report.findings if found.phase is Phase.PARAMETER], told(report)
+
+
+def _generator(y: Any) -> Any:
+    return (one for one in [y])
+
+
+@pytest.mark.parametrize(
+    ("after", "seen", "hint"),
+    [
+        (lambda y: None, "but None", "does its forward end with a return?"),
+        (_generator, "but a value of type generator", "a generator runs only while it is read"),
+        (lambda y: 2.5, "but 2.5 of type float", "not what .item() or float() makes of it"),
+        (lambda y: np.ones(2), "but a value of type numpy.ndarray", "not what .numpy() makes of it"),
+    ],
+    ids=["None", "generator", "number", "array"],
+)
+def test_what_came_in_place_of_a_tensor_is_named(after: Any, seen: str, hint: str) -> None:
+    said = _said(padiff.UnusableReference, mlp(kit("torch"), after=after), mlp(kit("paddle")), X)
+    assert f"the reference returned no tensor {seen}" in said
+    assert hint in said
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle"), after=after), X)
+    assert f"the candidate Mlp returned no tensor {seen}" in said
+    assert hint in said
+
+
+def _spoiled(one: Kit, value: float) -> Any:
+    model = mlp(one)
+    values = np.zeros(tuple(model.fc2.weight.shape), np.float32)
+    values[0, :2] = value
+    one.assign(model.fc2.weight, values)
+    return model
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(value: float) -> None:
+    said = _said(padiff.UnusableReference, _spoiled(kit("torch"), value), mlp(kit("paddle")), X)
+    assert "parameters of the reference hold NaN or Inf: 'fc2.weight' (2 of " in said
+    assert "Hint: load or initialize its weights again" in said
+    candidate = _spoiled(kit("paddle"), value)
+    report = padiff.diff(mlp(kit("torch")), candidate, X, transfer=False)
+    assert any("parameters of the candidate hold NaN or Inf: 'fc2.weight' (2 of " in n.text for n in report.notes)
+    report = padiff.diff(mlp(kit("torch")), candidate, X)
+    assert_clean(report)
+    assert any("before the transfer" in n.text and "'fc2.weight' (2 of " in n.text for n in report.notes)
+
+
+def test_one_object_on_both_sides_is_said_to_be() -> None:
+    model = mlp(kit("torch"))
+    report = padiff.diff(model, model, X)
+    assert any("are the same object" in n.text for n in report.notes)
+    holder = kit("torch").sequential(model)
+    report = padiff.diff(model, holder, X)
+    assert any("the two models share parameters" in n.text and "0.fc1.weight" in n.text for n in report.notes)
+    report = padiff.diff(model, mlp(kit("torch")), X)
+    assert not report.notes
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("my_port:build", "padiff.remote('my_port:build')"), ("model.pt", "a file of weights is no model")],
+)
+def test_a_model_that_is_named_by_a_text(text: str, hint: str, side: int) -> None:
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = text
+    said = _said(padiff.UnknownModel, *pair, X)
+    assert said.startswith(f"the {_side(side)}: got the text {text!r}")
+    assert hint in said
+
+
+def test_a_mistyped_module_is_suggested_once() -> None:
+    said = _said(padiff.MappingError, mlp(kit("torch")), mlp(kit("paddle")), X, mapping={"fc1": "fc11"})
+    assert "did you mean 'fc1'" in said
+    assert said.count("'fc1'") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tolerence", "did you mean tolerance=?"),
+        ("optimizer", "did you mean optimizers=?"),
+        ("atol", "tolerance={'atol': 1}"),
+        ("qqq", "there are candidate_inputs=, loss=, "),
+    ],
+)
+def test_an_option_that_diff_lacks(name: str, hint: str) -> None:
+    model = mlp(kit("torch"))
+    said = _said(TypeError, model, model, X, **{name: 1})
+    assert f"diff() has no option {name!r}" in said
+    assert hint in said
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hint"),
+    [
+        (iter([X]), "of an iterator one item"),
+        (lambda: X, "call a function that makes them"),
+        (({"x": X[0]},), "for keyword arguments give that dict itself"),
+        (X[0].tolist(), "no array or tensor among them"),
+    ],
+    ids=["iterator", "function", "dict in a tuple", "lists of numbers"],
+)
+def test_inputs_in_a_wrong_container(inputs: Any, hint: str) -> None:
+    with pytest.raises((padiff.InputError, padiff.ForwardError)) as caught:
+        padiff.diff(mlp(kit("torch")), mlp(kit("torch")), inputs)
+    assert hint in str(caught.value)
+
+
+def test_a_loader_in_place_of_inputs() -> None:
+    import torch
+
+    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("torch")), torch.utils.data.DataLoader([1, 2]))
+    assert "next(iter(inputs))" in said
+
+
+def test_a_class_in_place_of_an_optimizer() -> None:
+    import torch
+
+    models = mlp(kit("torch")), mlp(kit("torch"))
+    said = _said(padiff.InputError, *models, X, optimizers=torch.optim.SGD)
+    assert "optimizers is the class SGD; expected a pair" in said
+    said = _said(padiff.InputError, *models, X, optimizers=(torch.optim.SGD, torch.optim.SGD))
+    assert "build it, on the parameters of the reference: SGD(...)" in said
+
+
+@pytest.mark.parametrize("name", ["transfer", "operations"])
+def test_a_text_in_place_of_yes_or_no(name: str) -> None:
+    model = mlp(kit("torch"))
+    assert f"{name} is 'no'; expected True or False" in _said(padiff.InputError, model, model, X, **{name: "no"})

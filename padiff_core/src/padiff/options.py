@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import attrs
+import numpy as np
 
 from padiff.adapter import Adapter
 from padiff.errors import InputError
@@ -39,12 +40,19 @@ class Asked:
     optimizers: Any = attrs.field()
     steps: int = attrs.field(converter=_plain)
     phase: str = attrs.field()
-    transfer: bool
+    transfer: bool = attrs.field()
     tolerance: Mapping[str, Any] | None = attrs.field()
     seed: int = attrs.field(converter=_plain)
-    operations: bool = False
+    operations: bool = attrs.field(default=False)
     forward_only: str | None = None
     """Why only the forward pass is compared, where more was asked for."""
+
+    @transfer.validator
+    @operations.validator
+    def _yes_or_no(self, field: attrs.Attribute[bool], value: Any) -> None:
+        if not isinstance(value, bool | np.bool_ | int):
+            msg = f"{field.name} is {value!r}; expected True or False.\nHint: {field.name}=True or {field.name}=False."
+            raise InputError(msg)
 
     @phase.validator
     def _known(self, _: Any, value: str) -> None:
@@ -55,7 +63,8 @@ class Asked:
     @optimizers.validator
     def _pair(self, _: Any, value: Any) -> None:
         if value is not None and not (isinstance(value, tuple | list) and len(value) == 2):
-            msg = f"optimizers is {type(value).__qualname__}; expected a pair.\n{_PAIR}."
+            seen = f"the class {value.__qualname__}" if isinstance(value, type) else _named(type(value))
+            msg = f"optimizers is {seen}; expected a pair.\n{_PAIR}."
             raise InputError(msg)
 
     @steps.validator
@@ -143,10 +152,10 @@ def check_optimizers(optimizers: Any, reference: Adapter, candidate: Adapter) ->
         seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else _named(kind)
         swapped = all(a.is_optimizer(o) for a, o in zip((candidate, reference), optimizers, strict=True))
         trouble = "the two stand in each other's place" if swapped else f"that of the {side} is {seen}"
-        msg = (
-            f"optimizers: {trouble}; expected an optimizer of {adapter.name}, or a function that steps.\n"
-            f"{_PAIR}, in the order of the models."
-        )
+        hint = f"{_PAIR}, in the order of the models."
+        if isinstance(optimizer, type):
+            hint = f"Hint: build it, on the parameters of the {side}: {optimizer.__name__}(...)."
+        msg = f"optimizers: {trouble}; expected an optimizer of {adapter.name}, or a function that steps.\n{hint}"
         raise InputError(msg)
 
 

@@ -185,7 +185,7 @@ class _Finder:
         names = [type(model.native).__qualname__ for model in self._models]
         near: list[str] = []
         if isinstance(entry, str):
-            near = difflib.get_close_matches(entry, [path for found in self._modules for path in found], 3)
+            near = difflib.get_close_matches(entry, dict.fromkeys(path for found in self._modules for path in found), 3)
         hint = "give a module of one of the two, or its path; of a remote model always the path."
         hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
         said = f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]})."

@@ -9,12 +9,22 @@ from contextlib import ExitStack
 from typing import Any
 
 import attrs
-import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.alignment import Alignment, LayerMap, Resolved, align, resolve, turns, with_operations
-from padiff.errors import AdapterError, BackwardError, InputError, PluginWarning, UnusableReference, WorkerError
+from padiff.engine._checks import (
+    check_candidate,
+    check_inputs,
+    check_reference,
+    check_side,
+    dtype_notes,
+    finiteness_notes,
+    of_side,
+    sameness_notes,
+    with_known_options,
+)
+from padiff.errors import BackwardError, InputError, PluginWarning
 from padiff.forcing import Bench, LocalSide, force
 from padiff.isolation import operating, served, wrapped
 from padiff.judging import (
@@ -24,7 +34,6 @@ from padiff.judging import (
     asking,
     measures_of,
     parameter_findings,
-    place_of,
     rule_of,
     special_notes,
     step_both,
@@ -43,7 +52,7 @@ from padiff.parameters import (
     values_of,
 )
 from padiff.progress import Progress, shown
-from padiff.recording import Task, arguments, first_nonfinite, is_finite, narrowed, nonfinite_inputs, turned
+from padiff.recording import Task, arguments, narrowed, turned
 from padiff.refinement import choose_layouts, exchanged, exchanged_by_value, judge_with_doubts
 from padiff.report import Note, Report
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -52,7 +61,10 @@ __all__ = ["diff"]
 
 Array = NDArray[Any]
 
+_SIDES = ("reference", "candidate")
 
+
+@with_known_options
 def diff(
     reference: Any,
     candidate: Any,
@@ -87,9 +99,13 @@ def diff(
     started = time.perf_counter()
     asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed, operations)
     with served(reference, candidate):
-        sides = _wrapped("reference", reference), _wrapped("candidate", candidate)
-        for name, model in zip(("reference", "candidate"), sides, strict=True):
-            _check_side(name, model)
+        with of_side("reference"):
+            ours = wrapped(reference)
+        with of_side("candidate"):
+            theirs = wrapped(candidate)
+        sides = ours, theirs
+        for name, model in zip(_SIDES, sides, strict=True):
+            check_side(name, model)
         asked = _with_optimizers(asked, sides)
         asked, notes = _within_reach(asked, sides)
         if asked.operations:
@@ -97,21 +113,15 @@ def diff(
         resolved = resolve(mapping, *sides)
         given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
         tasks, cast = _tasks(sides, given, asked)
-        notes += cast
+        for name, model, task in zip(_SIDES, sides, tasks, strict=True):
+            check_inputs(name, model, task)
+        notes += [*sameness_notes(ours, theirs), *dtype_notes(ours, theirs), *cast]
+        notes += finiteness_notes(theirs, transfer=asked.transfer)
         with shown() as progress, ExitStack() as stack:
             engine = _Engine(sides, tasks, asked, resolved, progress, stack)
             for step in range(asked.steps):
                 engine.step(step)
             return engine.report(notes, time.perf_counter() - started)
-
-
-def _wrapped(side: str, model: Any) -> Model:
-    """Return a model as its adapter sees it; an error says which side it is."""
-    try:
-        return wrapped(model)
-    except (AdapterError, WorkerError) as error:
-        error.args = (f"the {side}: {error}", *error.args[1:])
-        raise
 
 
 def _with_optimizers(asked: Asked, sides: tuple[Model, Model]) -> Asked:
@@ -138,23 +148,6 @@ def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list
         msg = f"the backward pass was asked for, and {lacking}.\nHint: phase='forward', without optimizers."
         raise InputError(msg)
     return asked.without_backward(lacking), [Note(f"compared forward only: {lacking}")]
-
-
-def _check_side(name: str, model: Model) -> None:
-    """Raise `InputError` where a model is not built yet, or lies partly elsewhere."""
-    try:
-        for parameter in model.parameters().values():
-            _ = parameter.shape  # what is not built yet has none
-    except InputError as error:
-        msg = f"in the {name}, {error}"
-        raise InputError(msg) from None
-    devices = model.device.split(",")
-    if len(devices) > 1 and "cpu" in devices:
-        msg = (
-            f"the {name}'s parameters lie on several devices at once: {', '.join(devices)}.\n"
-            "Hint: move the whole model to one device before diff()."
-        )
-        raise InputError(msg)
 
 
 def _is_loss(value: Any) -> bool:
@@ -230,8 +223,9 @@ class _Engine:
 
     def _step(self, step: int, store: ValueStore) -> None:
         self.progress.phase("running the reference")
-        trace = self.sides[0].record(self.tasks[0], store)
-        _check_reference(trace)
+        with of_side("reference", self.reference, self.tasks[0]):
+            trace = self.sides[0].record(self.tasks[0], store)
+        check_reference(self.reference, trace)
         if self.pairing is None:
             self.pairing, free = self.specials.retried(lambda: self._pair(trace, store))
             if self.asked.optimizers is not None:
@@ -273,13 +267,9 @@ class _Engine:
     def _run_candidate(self, store: ValueStore) -> Trace:
         """Run the candidate freely, as a user would."""
         self.progress.phase("running the candidate")
-        free = self.sides[1].record(self.tasks[1], store, values=False)
-        if not free.outputs:
-            msg = (
-                f"the candidate {type(self.candidate.native).__qualname__} returned no tensor.\n"
-                "Hint: padiff compares what the model's forward returns."
-            )
-            raise InputError(msg)
+        with of_side("candidate", self.candidate, self.tasks[1]):
+            free = self.sides[1].record(self.tasks[1], store, values=False)
+        check_candidate(self.candidate, free)
         return free
 
     def _pair(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
@@ -384,7 +374,7 @@ class _Engine:
             copied, backward = self.asked.transfer, self.asked.backward
             outcome.notes += special_notes(self.pairing, copied=copied, backward=backward)
         for said in self.measures.trouble:
-            warnings.warn(said, PluginWarning, stacklevel=3)
+            warnings.warn(said, PluginWarning, stacklevel=4)
             outcome.notes.append(Note(said.partition("\n")[0]))
         findings = sorted(outcome.findings, key=lambda finding: finding.step)
         return Report(
@@ -411,30 +401,6 @@ def _environment(reference: Model, candidate: Model) -> dict[str, Mapping[str, s
     if ours.name == theirs.name and found[0] != found[1]:
         return {f"{ours.name} (reference)": found[0], f"{theirs.name} (candidate)": found[1]}
     return {ours.name: found[0], theirs.name: found[1]}
-
-
-def _check_reference(trace: Trace) -> None:
-    if not trace.outputs:
-        msg = (
-            "the reference returned no tensor, so there is nothing to compare.\n"
-            "Hint: padiff looks into tuples, lists, dicts, named tuples and dataclasses; return tensors in one of them."
-        )
-        raise UnusableReference(msg)
-    finite = all(map(is_finite, trace.outputs))
-    if finite and (trace.loss is None or np.isfinite(trace.loss)):
-        return
-    where = "in its loss"
-    # An infinity inside may be meant (a mask), and so may one among the inputs, while the outputs are finite.
-    call = None if finite else first_nonfinite(trace)
-    if call is not None:
-        place = place_of(call)
-        where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}), {place.location}"
-    msg = (
-        f"{'' if finite else nonfinite_inputs(trace)}"
-        f"the reference computes NaN or Inf, {where}; nothing can be compared with that.\n"
-        "Hint: give inputs and weights under which the reference is finite."
-    )
-    raise UnusableReference(msg)
 
 
 def _named(model: Model) -> str:

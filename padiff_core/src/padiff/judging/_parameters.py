@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from padiff.judging._metrics import Measures
@@ -159,8 +160,10 @@ def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
     """Return whether values are equal by the user's own rule, or without one but for rounding."""
     if rule is not None:
         return rule(ours, theirs)
-    narrower = theirs.dtype if theirs.dtype.itemsize < ours.dtype.itemsize else ours.dtype
-    return not is_suspect(difference(ours, theirs), narrower)
+    narrower, wider = (theirs, ours) if theirs.dtype.itemsize < ours.dtype.itemsize else (ours, theirs)
+    if narrower.dtype != wider.dtype and np.array_equal(narrower, wider.astype(narrower.dtype)):
+        return True  # as near as the narrower dtype allows
+    return not is_suspect(difference(ours, theirs), narrower.dtype)
 
 
 def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator[Note]:

@@ -94,6 +94,8 @@ def _seen(model: Any) -> str:
     if isinstance(model, type):
         name = f"{model.__module__}.{model.__qualname__}"
         return f"got the class {name} where a model, an instance, was expected."
+    if isinstance(model, str):
+        return f"got the text {model!r} where a model was expected."
     if isinstance(model, types.FunctionType | types.MethodType | functools.partial):
         name = getattr(model, "__qualname__", None) or repr(model)
         return f"got the {type(model).__name__} {name} where a model was expected."
@@ -108,6 +110,8 @@ def _seen(model: Any) -> str:
 def _hint(model: Any, broken: list[Row]) -> str:
     if isinstance(model, types.MethodType) and not isinstance(model.__self__, type):
         return f"pass the model itself: the {type(model.__self__).__qualname__} that this is a method of."
+    if isinstance(model, str):
+        return _of_text(model)
     for kind, hint in _HINTS:
         if isinstance(model, kind):
             return hint
@@ -120,6 +124,17 @@ def _hint(model: Any, broken: list[Row]) -> str:
     if any(row.distribution == adapter for row in broken):
         return f"pip install --upgrade --force-reinstall {adapter}."
     return f"pip install {adapter}."
+
+
+def _of_text(text: str) -> str:
+    module, _, name = text.rpartition(":")
+    if not module or not name:
+        return "build the model and pass it; a file of weights is no model: load it into one."
+    call = f", and call {name}()" if name.isidentifier() else ""
+    return (
+        f"padiff.remote({text!r}) names a model for a process of its own, and `padiff diff` on the command line takes "
+        f"such names; for one in this process import it{call}."
+    )
 
 
 _HINTS: tuple[tuple[Any, str], ...] = (

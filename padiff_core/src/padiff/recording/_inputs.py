@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
@@ -38,9 +38,20 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (_neutral(inputs),), {}
     msg = (
         f"inputs is {type(inputs).__qualname__}; expected a dict (keyword arguments) or a tuple (positional).\n"
-        "Hint: inputs={'x': array}, of numpy arrays or any framework's tensors."
+        f"Hint: inputs={{'x': array}}, of numpy arrays or any framework's tensors{_instead(inputs)}."
     )
     raise InputError(msg)
+
+
+def _instead(inputs: Any) -> str:
+    """Return what to pass in place of something that batches are taken from, or made by."""
+    if isinstance(inputs, Iterator):
+        return "; of an iterator one item: next(inputs)"
+    if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and hasattr(inputs, "dataset"):
+        return "; of a loader one batch: next(iter(inputs))"
+    if callable(inputs) and not isinstance(inputs, type):
+        return "; call a function that makes them"
+    return ""
 
 
 def _neutral(value: Any) -> Any:

@@ -91,6 +91,7 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
         output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
+        trace.returned = "" if trace.outputs else _in_words(output)
         if values:
             for path, parameter in model.parameters().items():
                 if parameter.buffer:
@@ -98,6 +99,15 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
                 elif backward and (gradient := parameter.gradient()) is not None:
                     trace.parameter_gradients[path] = store.put(np.array(gradient))
     return trace
+
+
+def _in_words(output: Any) -> str:
+    """Return in words what a model returned, where it holds no tensor."""
+    if output is None or isinstance(output, bool | int | float | str):
+        return f"{output!r} of type {type(output).__name__}" if output is not None else "None"
+    kind = type(output)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"a value of type {name}"
 
 
 def guarded_run(
@@ -181,10 +191,11 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
+        held = any(True for _ in leaves((args, dict(kwargs)), model.adapter.is_tensor)) or not (args or kwargs)
         given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
         msg = (
             f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: "
-            f"{error}; given were {given}.\n"
+            f"{error}; given were {given}{'' if held else ', no array or tensor among them'}.\n"
             "Hint: pass a dict of this model's argument names, or a tuple by position; where the other "
             "model's names differ, give candidate_inputs=."
         )

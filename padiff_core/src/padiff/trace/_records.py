@@ -109,6 +109,8 @@ class Trace:
     """Token -> a few of the tensor's elements, at positions that depend on its size alone."""
     outputs: list[NDArray[Any]] = attrs.field(factory=list)
     """The root's outputs, as its caller got them."""
+    returned: str = ""
+    """What the root returned, in words, where it holds no tensor."""
     loss: float | None = None
     input_gradients: dict[int, NDArray[Any]] = attrs.field(factory=dict)
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""

@@ -1,0 +1,255 @@
+"""Check both models and their inputs before anything runs, and name the side in what goes wrong."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Model
+from padiff.errors import AdapterError, ForwardError, InputError, UnusableReference, WorkerError
+from padiff.judging import place_of
+from padiff.pytree import leaves
+from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs
+from padiff.report import Note
+from padiff.trace import Trace
+
+__all__ = [
+    "check_candidate",
+    "check_inputs",
+    "check_reference",
+    "check_side",
+    "dtype_notes",
+    "finiteness_notes",
+    "of_side",
+    "sameness_notes",
+    "with_known_options",
+]
+
+Array = NDArray[Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMED = 3
+"""How many parameters a message lists by name."""
+
+
+def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that names the option that was meant where it is called with one that it lacks."""
+    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    taken = {*known, *inspect.signature(function).parameters}
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        unknown = next((name for name in kwargs if name not in taken), None)
+        if unknown is not None:
+            msg = f"{function.__name__}() has no option {unknown!r}.\nHint: {_meant(unknown, kwargs[unknown], known)}"
+            raise TypeError(msg)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _meant(name: str, value: Any, known: list[str]) -> str:
+    if name in ("atol", "rtol", "compare_mode", "metric", "min", "max"):
+        return f"it is part of the tolerance: tolerance={{{name!r}: {value!r}}}."
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]}=?" if near else f"there are {', '.join(f'{one}=' for one in known)}."
+
+
+@contextmanager
+def of_side(name: str, model: Model | None = None, task: Task | None = None) -> Iterator[None]:
+    """Say in an error which side it comes from, and of one in a run, where its inputs have not the weights' dtype."""
+    try:
+        yield
+    except (AdapterError, ForwardError, InputError, WorkerError) as error:
+        hint = _in_inputs(name, model, task) if isinstance(error, ForwardError) and model and task else ""
+        error.args = (f"the {name}: {error}{hint}", *error.args[1:])
+        raise
+
+
+def _in_inputs(name: str, model: Model, task: Task) -> str:
+    """Return a hint where the inputs have not the dtype of the parameters, or hold keywords as one argument."""
+    if len(task.args) == 1 and isinstance(task.args[0], Mapping):
+        return " Its first argument is a dict: for keyword arguments give that dict itself, inputs={...}."
+    held = _float_dtypes(model)
+    given = [(path, array) for path, array in _arrays(task) if _is_floating(array) and array.dtype.name not in held]
+    if len(held) != 1 or not given:
+        return ""
+    path, array = given[0]
+    option = " in candidate_inputs=" if name == "candidate" else ""
+    return f" Its parameters are {held[0]}, and input {path} is {array.dtype.name}: give it as {held[0]}{option}."
+
+
+def _float_dtypes(model: Model) -> list[str]:
+    return sorted({p.dtype for p in model.parameters().values() if not p.buffer and "float" in p.dtype})
+
+
+def _arrays(task: Task) -> Iterator[tuple[str, Array]]:
+    for index, value in enumerate(task.args):
+        yield from leaves(value, _is_array, f"[{index}]")
+    for name, value in task.kwargs.items():
+        yield from leaves(value, _is_array, repr(name))
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def _is_floating(array: Array) -> bool:
+    return "float" in array.dtype.name
+
+
+def check_side(name: str, model: Model) -> None:
+    """Raise `InputError` where a model is not built yet, or lies partly elsewhere."""
+    devices = model.device.split(",")
+    for path, parameter in model.parameters().items():
+        try:
+            _ = parameter.shape  # what is not built yet has none
+        except InputError as error:
+            msg = f"in the {name}, {error}"
+            raise InputError(msg) from None
+        if devices == ["meta"]:
+            with of_side(f"{name}'s {path!r}"):
+                parameter.view()
+    if len(devices) > 1 and "cpu" in devices:
+        meta = " What lies on meta has no values: load them first." if "meta" in devices else ""
+        msg = (
+            f"the {name}'s parameters lie on several devices at once: {', '.join(devices)}.\n"
+            f"Hint: move the whole model to one device before diff().{meta}"
+        )
+        raise InputError(msg)
+
+
+def check_inputs(name: str, model: Model, task: Task) -> None:
+    """Raise `InputError` where an input is of a dtype that the side's framework lacks."""
+    for path, array in _arrays(task):
+        if array.dtype.name in _EVERYWHERE:
+            continue
+        with of_side(f"{name}'s input {path} is {array.dtype.name}{list(array.shape)}"):
+            model.adapter.from_numpy(np.zeros(1, array.dtype))
+
+
+_EVERYWHERE = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
+"""Dtypes that every framework has."""
+
+
+def sameness_notes(reference: Model, candidate: Model) -> list[Note]:
+    """Return a note where the two models are one, or hold the same parameters."""
+    if reference.native is candidate.native:
+        text = "the reference and the candidate are the same object, which agrees with itself whatever it computes: "
+        return [Note(text + "build the candidate separately")]
+    ours = {id(parameter.native) for parameter in reference.parameters().values()}
+    shared = [path for path, parameter in candidate.parameters().items() if id(parameter.native) in ours]
+    if not shared:
+        return []
+    text = "the two models share parameters, so that a transfer or a step of one changes the other: "
+    return [Note(text + _listed(shared))]
+
+
+def dtype_notes(reference: Model, candidate: Model) -> list[Note]:
+    """Return a note where the parameters of the two models are of different floating dtypes."""
+    ours, theirs = _float_dtypes(reference), _float_dtypes(candidate)
+    if ours == theirs or not ours or not theirs:
+        return []
+    text = (
+        f"the reference's parameters are {' and '.join(ours)}, the candidate's {' and '.join(theirs)}: what only the "
+        "dtypes make differ is reported too; bring both models to one dtype to compare their code alone"
+    )
+    return [Note(text)]
+
+
+def finiteness_notes(candidate: Model, *, transfer: bool) -> list[Note]:
+    """Return a note where parameters of the candidate hold NaN or Inf before anything runs."""
+    found = _nonfinite(candidate)
+    if not found:
+        return []
+    said = "before the transfer, parameters of the candidate held" if transfer else "parameters of the candidate hold"
+    return [Note(f"{said} NaN or Inf: {_listed(found)}; see how its weights are loaded")]
+
+
+def _nonfinite(model: Model) -> list[str]:
+    """Return the parameters that hold NaN or Inf, and the buffers that hold NaN, each with how many elements."""
+    found = []
+    for path, parameter in model.parameters().items():
+        values = parameter.view()
+        if _seems_finite(values):
+            continue
+        test = np.isnan if parameter.buffer else _is_nonfinite  # a mask may hold infinities
+        wrong = int(np.count_nonzero(test(values if values.dtype.kind in "fc" else values.astype(np.float32))))
+        if wrong:
+            found.append(f"{path!r} ({wrong} of {values.size} elements)")
+    return found
+
+
+def _is_nonfinite(values: Array) -> Array:
+    return ~np.isfinite(values)
+
+
+def _seems_finite(values: Array) -> bool:
+    """Return whether no element is NaN or Inf; the sum of all tells it at the cost of one reading."""
+    if values.dtype.kind in "fc" and values.dtype.itemsize >= 4:
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(values.sum()))
+    return is_finite(values)
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def check_reference(model: Model, trace: Trace) -> None:
+    """Raise `UnusableReference` where the reference returned no tensor, or NaN or Inf."""
+    if not trace.outputs:
+        msg = f"the reference returned no tensor{_instead(trace)}, so there is nothing to compare.\n{_returning(trace)}"
+        raise UnusableReference(msg)
+    finite = all(map(is_finite, trace.outputs))
+    if finite and (trace.loss is None or np.isfinite(trace.loss)):
+        return
+    where = "in its loss"
+    # An infinity inside may be meant (a mask), and so may one among the inputs, while the outputs are finite.
+    call = None if finite else first_nonfinite(trace)
+    if call is not None:
+        place = place_of(call)
+        where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}), {place.location}"
+    spoiled = [] if finite else _nonfinite(model)
+    msg = (
+        f"{'' if finite else nonfinite_inputs(trace)}"
+        f"{f'parameters of the reference hold NaN or Inf: {_listed(spoiled)}; ' if spoiled else ''}"
+        f"the reference computes NaN or Inf, {where}; nothing can be compared with that.\n"
+        f"Hint: {'load or initialize its weights' if spoiled else 'give inputs and weights'} "
+        f"{'again, so that' if spoiled else 'under which'} the reference is finite."
+    )
+    raise UnusableReference(msg)
+
+
+def check_candidate(model: Model, trace: Trace) -> None:
+    """Raise `InputError` where the candidate returned no tensor."""
+    if not trace.outputs:
+        name = type(model.native).__qualname__
+        msg = f"the candidate {name} returned no tensor{_instead(trace)}.\n{_returning(trace)}"
+        raise InputError(msg)
+
+
+def _instead(trace: Trace) -> str:
+    return f" but {trace.returned}" if trace.returned else ""
+
+
+def _returning(trace: Trace) -> str:
+    why = next((hint for word, hint in _RETURNED if word in trace.returned), "")
+    return f"Hint: {why}padiff looks into tuples, lists, dicts, named tuples and dataclasses; return tensors in them."
+
+
+_RETURNED = (
+    ("None", "does its forward end with a return? "),
+    ("generator", "a generator runs only while it is read; return a list of what it yields. "),
+    ("numpy.", "return the tensor itself, not what .numpy() makes of it. "),
+    ("float", "return the tensor itself, not what .item() or float() makes of it. "),
+)
