@@ -213,7 +213,7 @@ class _Engine:
             training = any(model.modules()[""].training for model in (self.reference, self.candidate))
             if training or self.asked.phase == "backward" or self.asked.optimizers is not None:
                 raise
-            why = f"in evaluation mode {str(error).splitlines()[0]}"
+            why = f"in evaluation mode {str(error).splitlines()[0].removeprefix('the reference: ')}"
             self.outcome.notes.append(Note(f"compared forward only: {why}"))
             self.asked = self.asked.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
