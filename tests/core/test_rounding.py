@@ -41,7 +41,8 @@ def test_no_bound_shrinks_where_a_type_is_coarser() -> None:
 
 
 def test_no_other_module_types_a_tolerance() -> None:
-    """A number such as 1e-3 in the code of another room would be meant for one type; options and compat hold the defaults of PaDiff."""
+    """A number such as 1e-3 in the code of another room would be meant for one type; options and compat hold the
+    defaults of PaDiff."""
     core = Path(home).parents[1]
     found = []
     for file in sorted(core.rglob("*.py")):
