@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -39,6 +39,17 @@ class ValueStore:
         self.on_disk = 0
         self._values: list[Array] = []
         self._file: IO[bytes] | None = None
+
+    @classmethod
+    def of(cls, arrays: Iterable[Array]) -> ValueStore:
+        """Return a store that holds arrays where they lie, under their numbers."""
+        store = ValueStore()
+        store._values.extend(arrays)
+        return store
+
+    def arrays(self) -> Sequence[Array]:
+        """Return all that is kept, in the order of the keys; never write to it."""
+        return self._values
 
     def put(self, array: Array) -> int:
         """Keep one array; return its key."""

@@ -1,0 +1,10 @@
+"""Turn plain data, records and arrays into text and back, so that what was written by a stranger is data too.
+
+Only the types that a table names come back; every field is checked against its annotation.
+"""
+
+from padiff.codec._codec import Codec, Custom, Sink, Source
+from padiff.codec._errors import Malformed, Unsendable
+from padiff.codec._known import Known
+
+__all__ = ["Codec", "Custom", "Known", "Malformed", "Sink", "Source", "Unsendable"]

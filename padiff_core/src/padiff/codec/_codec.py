@@ -1,0 +1,324 @@
+"""Turn plain data, records and arrays into text and back; the arrays' values lie elsewhere, and the text says where.
+
+What is read is data and nothing else: no name in it is looked up but in the table of records, and every value is
+checked against the annotation of the field that it goes to.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import attrs
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.codec._errors import Malformed, Unsendable
+from padiff.codec._hints import Checker, checker_of
+from padiff.codec._known import Known
+
+__all__ = ["Codec", "Custom", "Sink", "Source"]
+
+Array = NDArray[Any]
+
+_NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    **{name: np.dtype(name) for name in _NUMPY.split()},
+    **{
+        name: np.dtype(kind)
+        for name, kind in vars(ml_dtypes).items()
+        if isinstance(kind, type) and issubclass(kind, np.generic)
+    },
+}
+"""What an array may be made of."""
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_DEEPEST = 250
+_MOST_DIMENSIONS = 64
+_AS_IS = (type(None), bool, int, float, str)
+_SEQUENCES: Mapping[str, Callable[[Iterable[Any]], Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
+_TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f"}
+
+
+class Sink(Protocol):
+    """Where the values of arrays go."""
+
+    def put(self, array: Array) -> list[int]:
+        """Keep an array; return the numbers that say where it lies."""
+
+
+class Source(Protocol):
+    """Where the values of arrays are read."""
+
+    def get(self, place: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """Return the array that lies at a place; raise `Malformed` where that is none."""
+
+
+@attrs.frozen
+class Custom:
+    """How values of a class that is no record are written, and read again."""
+
+    cls: type
+    plain: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+@attrs.frozen
+class _Shape:
+    """One type of records: its fields with what each takes."""
+
+    cls: type
+    fields: tuple[tuple[str, Checker], ...]
+    lasting: bool
+    """Whether its instances have an identity."""
+
+
+class Codec:
+    """What writes and reads the records of a table of types.
+
+    Records with an identity (attrs' ``eq=False``) are written once, and named by their numbers in ``known`` afterwards.
+    """
+
+    def __init__(self, records: Iterable[type], known: Known, customs: Mapping[str, Custom] | None = None) -> None:
+        self.known = known
+        self.customs = dict(customs or {})
+        self.types = {cls.__name__: cls for cls in records}
+        self.names = {cls: name for name, cls in self.types.items()}
+        self.shapes = {
+            name: _Shape(
+                cls, tuple((field, self.checker(hint)) for field, hint in _fields(cls, self.types)), _has_identity(cls)
+            )
+            for name, cls in self.types.items()
+            if not issubclass(cls, enum.Enum)
+        }
+
+    def checker(self, hint: Any) -> Checker:
+        """Return what tells whether a value fits an annotation."""
+        return checker_of(hint, self.types)
+
+    def encode(self, value: Any, arrays: Sink) -> bytes:
+        """Return a value's text; raise `Unsendable`."""
+        encoder = _Encoder(self, arrays)
+        try:
+            return json.dumps(encoder.encoded(value), separators=(",", ":")).encode()
+        except BaseException as error:
+            self.known.drop(encoder.new)
+            if isinstance(error, RecursionError):
+                msg = "it is nested too deeply"
+                raise Unsendable(msg) from None
+            raise
+
+    def decode(self, text: bytes, arrays: Source) -> Any:
+        """Return what a text says; raise `Malformed`."""
+        try:
+            return _Decoder(self, arrays).decoded(json.loads(text))
+        except Malformed:
+            raise
+        except RecursionError:
+            msg = "it is nested too deeply"
+            raise Malformed(msg) from None
+        except Exception as error:
+            msg = f"{type(error).__name__}: {str(error)[:200]}"
+            raise Malformed(msg) from error
+
+
+def _has_identity(cls: Any) -> bool:
+    return bool(cls.__hash__ is object.__hash__)
+
+
+def _fields(cls: type, types: Mapping[str, type]) -> Iterable[tuple[str, Any]]:
+    """Return the fields of a type of records with their annotations."""
+    attrs.resolve_types(cls, localns=dict(types))
+    return [(field.name, field.type) for field in attrs.fields(cls)]
+
+
+class _Encoder:
+    def __init__(self, codec: Codec, arrays: Sink) -> None:
+        self._codec = codec
+        self._arrays = arrays
+        self.new: list[int] = []
+        self._once: dict[int, tuple[int, Any]] = {}
+
+    def encoded(self, value: Any) -> Any:
+        kind: type[Any] = type(value)
+        if kind in _AS_IS:
+            return value
+        tag = _TAGS.get(kind)  # type: ignore[call-overload]
+        if tag is not None:
+            return [tag, *map(self.encoded, value)]
+        if kind is np.ndarray:
+            return self._array(value)
+        name = self._codec.names.get(kind)
+        if name is not None:
+            return self._record(name, value)
+        if isinstance(value, Mapping):
+            return ["d", *([self.encoded(key), self.encoded(item)] for key, item in value.items())]
+        if isinstance(value, np.generic):
+            return ["n", _NAMES[value.dtype], value.tobytes().hex()]
+        if kind is complex:
+            return ["c", value.real, value.imag]
+        if kind is bytes:
+            return ["b", value.hex()]
+        if kind is slice:
+            return ["p", *map(self.encoded, (value.start, value.stop, value.step))]
+        return self._otherwise(value)
+
+    def _otherwise(self, value: Any) -> Any:
+        for name, custom in self._codec.customs.items():
+            if isinstance(value, custom.cls):
+                return ["k", name, self.encoded(custom.plain(value))]
+        for plain in (int, float, str):
+            if isinstance(value, plain):
+                return plain(value)
+        if isinstance(value, np.ndarray):
+            return self._array(np.asarray(value))
+        msg = f"a {type(value).__module__}.{type(value).__qualname__} is no plain data"
+        raise Unsendable(msg)
+
+    def _record(self, name: str, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return ["e", name, value.name]
+        shape, number = self._codec.shapes[name], None
+        if shape.lasting:
+            number, new = self._codec.known.number(value)
+            if not new:
+                return ["@", number]
+            self.new.append(number)
+        else:
+            seen = self._once.get(id(value))
+            if seen is not None:
+                return ["&", seen[0]]
+            self._once[id(value)] = len(self._once), value
+        return ["r", name, number, *(self.encoded(getattr(value, field)) for field, _ in shape.fields)]
+
+    def _array(self, array: Array) -> list[Any]:
+        name = _NAMES.get(array.dtype)
+        if name is None:
+            msg = f"an array of {array.dtype} is no array of numbers"
+            raise Unsendable(msg)
+        return ["a", name, list(array.shape), self._arrays.put(array)]
+
+
+class _Decoder:
+    def __init__(self, codec: Codec, arrays: Source) -> None:
+        self._codec = codec
+        self._arrays = arrays
+        self._once: list[Any] = []
+        self._depth = 0
+
+    def decoded(self, value: Any) -> Any:
+        if type(value) in _AS_IS:
+            return value
+        if self._depth > _DEEPEST:
+            raise RecursionError
+        self._depth += 1
+        found = self._tagged(value)
+        self._depth -= 1
+        return found
+
+    def _tagged(self, value: Any) -> Any:
+        if type(value) is not list or not value or type(value[0]) is not str:
+            msg = "a value is neither plain nor tagged"
+            raise Malformed(msg)
+        tag, items = value[0], value[1:]
+        build = _SEQUENCES.get(tag)
+        if build is not None:
+            return build(map(self.decoded, items))
+        decode = _DECODERS.get(tag)
+        if decode is None:
+            msg = f"a value has the unknown tag {tag[:20]!r}"
+            raise Malformed(msg)
+        return decode(self, items)
+
+    def _mapping(self, items: list[Any]) -> dict[Any, Any]:
+        return {self.decoded(key): self.decoded(item) for key, item in items}
+
+    def _array(self, items: list[Any]) -> Array:
+        name, shape, place = items
+        dtype = _DTYPES.get(name)
+        if dtype is None or type(shape) is not list or type(place) is not list:
+            msg = f"an array came with the dtype {name!r}"
+            raise Malformed(msg)
+        whole = all(type(number) is int and number >= 0 for number in shape)
+        if not whole or len(shape) > _MOST_DIMENSIONS:
+            msg = f"an array came with the shape {str(shape)[:80]}"
+            raise Malformed(msg)
+        return self._arrays.get(place, dtype, tuple(shape))
+
+    def _scalar(self, items: list[Any]) -> Any:
+        name, data = items
+        return np.frombuffer(bytes.fromhex(data), _DTYPES[name])[0]
+
+    def _complex(self, items: list[Any]) -> complex:
+        real, imaginary = items
+        return complex(float(real), float(imaginary))
+
+    def _slice(self, items: list[Any]) -> slice:
+        start, stop, step = map(self.decoded, items)
+        return slice(start, stop, step)
+
+    def _bytes(self, items: list[Any]) -> bytes:
+        return bytes.fromhex(items[0])
+
+    def _custom(self, items: list[Any]) -> Any:
+        name, value = items
+        return self._codec.customs[name].read(self.decoded(value))
+
+    def _enum(self, items: list[Any]) -> Any:
+        kind, name = items
+        found = self._codec.types[kind]
+        if not issubclass(found, enum.Enum):
+            msg = f"a {kind} is no choice"
+            raise Malformed(msg)
+        return found[name]
+
+    def _again(self, items: list[Any]) -> Any:
+        index = items[0]
+        if type(index) is not int or not 0 <= index < len(self._once):
+            msg = f"record {index!r} of the message was named before it came"
+            raise Malformed(msg)
+        return self._once[index]
+
+    def _record(self, items: list[Any]) -> Any:
+        name, number, *values = items
+        shape = self._codec.shapes.get(name) if type(name) is str else None
+        if shape is None:
+            msg = f"a record came of the unknown type {str(name)[:80]!r}"
+            raise Malformed(msg)
+        if len(values) != len(shape.fields) or shape.lasting is not (type(number) is int):
+            msg = f"a {name} came with {len(values)} fields and the number {number!r}"
+            raise Malformed(msg)
+        record: Any = object.__new__(shape.cls)
+        if shape.lasting:
+            self._codec.known.add(number, record)
+        else:
+            self._once.append(record)
+        for (field, fits), value in zip(shape.fields, values, strict=True):
+            found = self.decoded(value)
+            if not fits(found):
+                msg = f"the field {field} of a {name} came as {_brief(found)}"
+                raise Malformed(msg)
+            object.__setattr__(record, field, found)
+        return record
+
+
+_DECODERS: Mapping[str, Callable[[_Decoder, list[Any]], Any]] = {
+    "a": _Decoder._array,
+    "b": _Decoder._bytes,
+    "c": _Decoder._complex,
+    "d": _Decoder._mapping,
+    "e": _Decoder._enum,
+    "k": _Decoder._custom,
+    "n": _Decoder._scalar,
+    "p": _Decoder._slice,
+    "r": _Decoder._record,
+    "@": lambda decoder, items: decoder._codec.known.get(items[0]),
+    "&": _Decoder._again,
+}
+
+
+def _brief(value: Any) -> str:
+    """Return what kind of value something is, and what it reads as where that is short."""
+    return f"a {type(value).__name__}, {repr(value)[:80] if type(value) in _AS_IS else ''}".rstrip(", ")

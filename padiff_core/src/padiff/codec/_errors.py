@@ -1,0 +1,13 @@
+"""Say what cannot be written, and what cannot be read."""
+
+from __future__ import annotations
+
+__all__ = ["Malformed", "Unsendable"]
+
+
+class Unsendable(Exception):
+    """A message that holds what cannot be sent; nothing of it was."""
+
+
+class Malformed(Exception):
+    """A message that is none."""

@@ -1,0 +1,363 @@
+"""Shared memory and messages, without another process: two ends in one; and what a hostile worker sends is refused."""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import os
+import pickle
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from padiff.codec import Codec, Custom, Known, Malformed, Unsendable
+from padiff.isolation._connection import ANSWER, Connection, Gone, Silent
+from padiff.isolation._memory import Segment, SharedStore, home_of
+from padiff.numerics import Difference
+from padiff.trace import ValueStore
+
+LARGE = 1 << 15
+
+
+@attrs.frozen
+class Point:
+    """A record without an identity."""
+
+    x: float
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@attrs.define(eq=False)
+class Node:
+    """A record with one, that others refer to."""
+
+    path: str
+    parent: Node | None = None
+    children: list[Node] = attrs.field(factory=list)
+    points: dict[int, Point] = attrs.field(factory=dict)
+    values: hnp.np.ndarray[Any, Any] | None = None
+
+
+class Ends:
+    """Two ends of a connection: the parent's, which owns what has an identity, and the worker's."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        records = (Point, Node, Difference)
+        stores = {"ValueStore": Custom(ValueStore, lambda store: store.arrays(), ValueStore.of)}
+        self.parent = Connection(here, Codec(records, Known(owns=True), stores))
+        self.worker = Connection(there, Codec(records, Known(owns=False), stores))
+        here.settimeout(5.0)
+
+    def to_parent(self, message: Any) -> Any:
+        """Return a message of the worker's as the parent has it."""
+        self.worker.send(ANSWER, message)
+        return self.parent.receive()[1]
+
+    def to_worker(self, message: Any) -> Any:
+        """Return a message of the parent's as the worker has it."""
+        self.parent.send(ANSWER, message)
+        return self.worker.receive()[1]
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.parent.socket.close()
+        self.worker.socket.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """Return two ends."""
+    found = Ends()
+    yield found
+    found.close()
+
+
+# Values -----------------------------------------------------------------------------------------------------
+
+DTYPES = ["bool", "int8", "uint16", "int64", "float16", "float32", "float64", "complex64", "bfloat16", "float8_e4m3fn"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, LARGE)], ids=str)
+def test_every_dtype_and_shape_arrives_bit_for_bit(ends: Ends, dtype: str, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(dtype))
+    found = ends.to_parent({"deep": [values]})["deep"][0]
+    assert (found.dtype, found.shape) == (values.dtype, values.shape)
+    assert found.tobytes() == values.tobytes()
+    assert not found.flags.writeable
+
+
+@given(hnp.arrays(st.sampled_from(["f4", "i8", "?"]), hnp.array_shapes(max_dims=3, max_side=5)), st.booleans())
+def test_arrays_of_any_strides_arrive(values: np.ndarray, transposed: bool) -> None:
+    ends = Ends()
+    values = values.T if transposed else values[::2]
+    assert np.array_equal(ends.to_parent(values), values, equal_nan=values.dtype.kind == "f")
+    ends.close()
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.complex_numbers(allow_nan=False),
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.frozensets(st.integers())
+        | st.builds(slice, st.integers())
+    ),
+    max_leaves=10,
+)
+
+
+@given(PLAIN)
+def test_plain_data_arrives_as_it_is(value: Any) -> None:
+    ends = Ends()
+    found = ends.to_parent(value)
+    assert found == value
+    assert type(found) is type(value)
+    ends.close()
+
+
+def test_scalars_of_numpy_arrive_as_they_are(ends: Ends) -> None:
+    found = ends.to_worker([np.float32(1.5), ml_dtypes.bfloat16(2), np.int64(3), float("nan")])
+    assert [type(one) for one in found] == [np.float32, ml_dtypes.bfloat16, np.int64, float]
+    assert found[:3] == [1.5, 2, 3]
+
+
+def test_records_arrive_as_their_types_and_keep_their_identity(ends: Ends) -> None:
+    root = Node("", points={1: Point(0.5, "a", ("b", "c"))})
+    root.children = [Node("one", root), Node("two", root)]
+    there = ends.to_worker(root)
+    assert [type(one) for one in (there, there.points[1])] == [Node, Point]
+    assert there.points == root.points
+    assert all(child.parent is there for child in there.children)
+    assert ends.to_parent([there.children[1], there]) == [root.children[1], root], "the very objects"
+    made = Node("made there", there)
+    here = ends.to_parent(made)
+    assert here.parent is root
+    assert ends.to_worker({"again": here})["again"] is made
+
+
+def test_the_worker_keeps_a_record_until_the_parent_has_let_go_of_it(ends: Ends) -> None:
+    here = ends.to_parent(Node("made there"))
+    assert len(ends.worker.codec.known) == 1
+    assert ends.parent.codec.known.dropped() == []
+    del here
+    gc.collect()
+    ends.worker.codec.known.drop(ends.parent.codec.known.dropped())
+    assert (len(ends.parent.codec.known), len(ends.worker.codec.known)) == (0, 0)
+
+
+def test_memory_is_shared_as_long_as_a_view_lives(ends: Ends) -> None:
+    found = ends.to_parent(np.arange(LARGE))
+    view = found[::2].reshape(2, -1)
+    del found
+    gc.collect()
+    assert view[0, 1] == 2
+    assert home_of(np.asarray(view.base)) is not None or home_of(view[0, :1]) is not None
+    del view
+    gc.collect()
+    assert _mapped() == 0
+
+
+def _mapped() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:padiff")
+
+
+def test_what_another_process_wrote_is_handed_on_where_it_lies(ends: Ends) -> None:
+    here, others = ends.to_parent(np.arange(LARGE)), Ends()
+    there = others.to_worker(here[10:])
+    assert home_of(there) is not None
+    assert _inode(there) == _inode(here), "nothing was copied"
+    assert there[0] == 10
+    others.close()
+
+
+def _inode(values: np.ndarray) -> int:
+    home = home_of(values)
+    assert home is not None
+    return os.fstat(home[0].descriptor).st_ino
+
+
+@pytest.mark.parametrize("budget", [None, 1 << 20], ids=["in-memory", "spilling"])
+def test_a_shared_store_is_read_by_the_other_end_without_a_copy(ends: Ends, budget: int | None) -> None:
+    store = SharedStore(budget)
+    values = [np.random.default_rng(i).normal(size=(64, 1000)).astype(np.float32) for i in range(9)]
+    keys = [store.put(value) for value in values]
+    assert (store.on_disk > 0) is (budget is not None)
+    assert store.in_memory <= store.budget
+    there = ends.to_parent(store)
+    assert type(there) is ValueStore
+    for key, value in zip(keys, values, strict=True):
+        assert (there.get(key) == value).all()
+        assert _inode(there.get(key)) == _inode(store.get(key))
+    store.close()
+
+
+def test_what_cannot_be_sent_leaves_nothing_behind(ends: Ends) -> None:
+    with pytest.raises(Unsendable, match=r"a builtins\.function is no plain data"):
+        ends.parent.send(ANSWER, [Node("never sent"), np.arange(LARGE), lambda: None])
+    with pytest.raises(Unsendable, match="an array of object is no array of numbers"):
+        ends.parent.send(ANSWER, np.array([None]))
+    gc.collect()
+    assert (len(ends.parent.codec.known), _mapped()) == (0, 0)
+    assert ends.to_worker("and then") == "and then"
+
+
+def test_a_large_message_and_many_segments_cross(ends: Ends) -> None:
+    import threading
+
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.append(ends.worker.receive()[1]))
+    reader.start()
+    ends.parent.send(ANSWER, "x" * 3_000_000)
+    reader.join(10)
+    assert found == ["x" * 3_000_000]
+    pieces = [ends.to_parent(np.full(4, index)) for index in range(300)]
+    assert [int(piece[0]) for piece in ends.to_worker(pieces)] == list(range(300))
+
+
+def test_an_end_that_closes_and_one_that_is_silent(ends: Ends) -> None:
+    ends.parent.socket.settimeout(0.05)
+    signs = [True, False]
+    with pytest.raises(Silent):
+        ends.parent.receive(lambda: signs.pop(0))
+    assert signs == [], "it waits as long as the other end is at work"
+    ends.worker.socket.close()
+    with pytest.raises(Gone):
+        ends.parent.receive()
+
+
+# What a hostile worker may send -------------------------------------------------------------------------------
+
+
+def frame(text: Any, *, kind: int = ANSWER, length: int | None = None, segments: int = 0) -> bytes:
+    data = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return struct.pack("!BQI", kind, len(data) if length is None else length, segments) + data
+
+
+def _point(*fields: Any, name: str = "Point") -> list[Any]:
+    return ["r", name, None, *fields]
+
+
+HOSTILE = {
+    "a-builtin": (frame(["r", "eval", None, "1 + 1"]), "unknown type 'eval'"),
+    "a-name-to-import": (frame(["r", "os.system", None, "true"]), "unknown type 'os.system'"),
+    "a-type-that-is-no-name": (frame(["r", ["Point"], None, 1.0]), "unknown type"),
+    "a-pickle": (frame(pickle.dumps(print)), "JSONDecodeError|UnicodeDecodeError"),
+    "a-pickle-without-a-frame": (pickle.dumps({"a": list(range(100))}), "a frame of kind 128"),
+    "no-json": (frame(b"{'a': 1}"), "JSONDecodeError"),
+    "an-object": (frame({"__reduce__": "eval"}), "neither plain nor tagged"),
+    "an-unknown-tag": (frame(["x" * 1000, 1]), "unknown tag 'xxxx"),
+    "a-tag-that-is-none": (frame([["a"], 1]), "neither plain nor tagged"),
+    "nested-deeply": (frame(b"[" * 20_000), "nested too deeply"),
+    "records-nested-deeply": (frame(b'["l",' * 9_000 + b"1" + b"]" * 9_000), "nested too deeply"),
+    "a-wrong-type": (frame(_point("not a number", None, ["t"])), "field x of a Point came as a str, 'not a number'"),
+    "a-wrong-item": (frame(_point(1.0, None, ["t", "a", 3])), "field tags of a Point came as a tuple"),
+    "a-wrong-key": (frame(["r", "Node", 1, "", None, ["l"], ["d", ["no", _point(1.0, None, ["t"])]], None]), "points"),
+    "a-truth-for-a-number": (frame(_point(True, None, ["t"])), "field x of a Point came as a bool"),
+    "too-few-fields": (frame(_point(1.0)), "a Point came with 1 fields"),
+    "too-many-fields": (frame(_point(1.0, None, ["t"], 1)), "a Point came with 4 fields"),
+    "a-number-that-is-none": (frame(["r", "Node", "1", "", None, ["l"], ["d"], None]), "came with 5 fields and the"),
+    "a-record-never-sent": (frame(["@", 4711]), "a record 4711 was named that was never sent"),
+    "a-record-named-by-a-list": (frame(["@", [1]]), "was named that was never sent"),
+    "a-record-before-it-came": (frame(["&", 0]), "was named before it came"),
+    "a-record-twice": (frame(["l", *2 * [["r", "Node", 1, "", None, ["l"], ["d"], None]]]), "record 1 came twice"),
+    "an-array-of-objects": (frame(["a", "object", [1], [-1, 0]]), "dtype 'object'"),
+    "a-dtype-by-a-name": (frame(["a", "O,O", [1], [-1, 0]]), "dtype 'O,O'"),
+    "a-dtype-that-is-none": (frame(["a", ["float32"], [1], [-1, 0]]), "TypeError"),
+    "an-array-without-memory": (frame(["a", "float32", [1], [-1, 0]]), "0 segments"),
+    "an-array-in-another-segment": (frame(["a", "float32", [1], [7, 0]]), r"at \[7, 0\] of 0 segments"),
+    "a-negative-place": (frame(["a", "float32", [1], [-1, -64]]), r"at \[-1, -64\]"),
+    "a-path-for-a-place": (frame(["a", "float32", [1], ["/etc/passwd", 0]]), "/etc/passwd"),
+    "an-unknown-custom": (frame(["k", "open", "/etc/passwd"]), "KeyError"),
+    "a-custom-of-what-is-none": (frame(["k", "ValueStore", 3]), "TypeError"),
+    "a-scalar-of-objects": (frame(["n", "object", "00" * 8]), "KeyError"),
+    "no-bytes": (frame(["b", "zz"]), "ValueError"),
+    "an-unhashable-key": (frame(["d", [["l"], 1]]), "TypeError"),
+    "an-absurd-length": (frame(b"", length=1 << 62), f"{1 << 62} bytes"),
+    "an-absurd-count": (frame(b"1", segments=1 << 30), f"{1 << 30} segments"),
+    "an-unknown-kind": (frame(1, kind=77), "kind 77"),
+    "more-than-a-frame": (frame(1) + b"more", "4 bytes came behind a frame"),
+}
+
+
+@pytest.mark.parametrize(("sent", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_message_is_refused(ends: Ends, sent: bytes, said: str) -> None:
+    ends.worker.socket.sendall(sent)
+    with pytest.raises(Malformed, match=said):
+        ends.parent.receive()
+
+
+@pytest.mark.parametrize("sent", [b"", frame(1)[:5], frame("x" * 100)[:-1]], ids=["nothing", "header", "body"])
+def test_a_frame_that_is_cut_short_is_an_end(ends: Ends, sent: bytes) -> None:
+    ends.worker.socket.sendall(sent)
+    ends.worker.socket.close()
+    with pytest.raises(Gone):
+        ends.parent.receive()
+
+
+def _give(ends: Ends, text: Any, *descriptors: int) -> None:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    ends.worker.socket.sendmsg([frame(text, segments=len(descriptors))], rights)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ([1 << 60], "was announced in 4096 bytes"),
+        ([1 << 40, 1 << 40], "was announced in 4096 bytes"),
+        ([1] * 65, "shape"),
+        ([-1, -1], "shape"),
+        ([2.0], "shape"),
+        ([True], "shape"),
+    ],
+    ids=str,
+)
+def test_arrays_must_lie_in_their_memory(ends: Ends, shape: list[Any], said: str) -> None:
+    segment = Segment.create(100)
+    _give(ends, ["a", "float32", shape, [-1, 0]], segment.descriptor)
+    with pytest.raises(Malformed, match=said):
+        ends.parent.receive()
+
+
+def test_memory_that_its_sender_could_take_away_is_refused(ends: Ends, tmp_path: Path) -> None:
+    loose = os.memfd_create("padiff", os.MFD_ALLOW_SEALING)
+    os.ftruncate(loose, 4096)
+    named = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(named, 4096)
+    for descriptor in (loose, named):
+        _give(ends, ["a", "uint8", [4096], [-1, 0]], descriptor)
+        with pytest.raises(Malformed, match="that its sender could take away"):
+            ends.parent.receive()
+        os.close(descriptor)
+
+
+def test_descriptors_that_are_no_memory_are_refused_and_closed(ends: Ends) -> None:
+    reading, writing = os.pipe()
+    before = len(os.listdir("/proc/self/fd"))
+    _give(ends, 1, reading, writing)
+    with pytest.raises(Malformed, match="shared memory"):
+        ends.parent.receive()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(reading)
+    os.close(writing)
