@@ -176,7 +176,7 @@ def table(pair: str, figures: dict[str, Any]) -> str:
             f"{'CPU seconds':14}{cpu['plain']:10.2f}{cpu['diff']:10.2f}{ratios['cpu']:8.2f}{AIMS['cpu']:8.1f}",
             f"{'  first turn':14}{first['plain']:10.2f}{first['diff']:10.2f}{ratios['first']:8.2f}",
             f"{'peak RSS, MB':14}{rss['plain']:10.0f}{rss['diff']:10.0f}{ratios['rss']:8.2f}{AIMS['rss']:8.1f}",
-            f"verdict: {'aligned' if figures['aligned'] else 'parted'} (calls: {counts})",
+            f"verdict: {'aligned' if figures['aligned'] else 'not aligned'} (calls: {counts})",
         ]
     )
 

@@ -54,7 +54,9 @@ def main() -> int:
             start = time.process_time()
             report = padiff.diff(ours, theirs, inputs, candidate_inputs=other_inputs, operations=operations)
             seconds.append(time.process_time() - start)
-            counts[operations] = f"{'aligned' if report.aligned else 'parted'}, {sum(report.counts.values())} calls"
+            counts[operations] = (
+                f"{'aligned' if report.aligned else 'not aligned'}, {sum(report.counts.values())} calls"
+            )
     medians = {operations: statistics.median(seconds[1:]) for operations, seconds in spent.items()}
     print("Llama 4x256, 4x128 tokens: transformers x paddlenlp, CPU seconds of one diff")
     print(f"  modules alone    {medians[False]:6.2f}  ({counts[False]})")

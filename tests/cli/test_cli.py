@@ -194,11 +194,11 @@ def test_the_report_is_printed_and_the_status_is_that_of_diff(
     engine: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0
-    assert "aligned: 3 calls compared" in capsys.readouterr().out
+    assert "aligned (3 calls compared" in capsys.readouterr().out
     engine.report = PARTED
     assert run() == 1
     out = capsys.readouterr().out
-    assert "parted: 1 source" in out
+    assert "not aligned: 1 source" in out
     assert "blocks.0.norm" in out
     assert "model.py:3" in out
 
@@ -206,7 +206,7 @@ def test_the_report_is_printed_and_the_status_is_that_of_diff(
 def test_quiet_prints_the_verdict_alone(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = PARTED
     assert run("--quiet") == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "parted: 1 source (3 calls compared)"
+    assert capsys.readouterr().out.splitlines()[-1] == "not aligned: 1 source (3 calls compared)"
 
 
 def test_json_on_stdout_is_nothing_but_json(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,7 @@ def test_json_on_stdout_is_nothing_but_json(engine: Calls, capsys: pytest.Captur
 def test_json_in_a_file_comes_with_the_text(engine: Calls, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--json", "report.json") == 0
     assert json.loads(tmp_path.joinpath("report.json").read_text()) == ALIGNED.to_dict()
-    assert "aligned: " in capsys.readouterr().out
+    assert "aligned (" in capsys.readouterr().out
 
 
 # -- formats
@@ -260,7 +260,7 @@ def test_a_format_in_a_file_comes_with_the_text(
 ) -> None:
     assert run(*options) == 0
     assert tmp_path.joinpath(options[-1]).read_text() == "<html>0</html>\n"
-    assert "aligned: " in capsys.readouterr().out
+    assert "aligned (" in capsys.readouterr().out
 
 
 def test_two_formats_go_to_two_places(
@@ -304,7 +304,7 @@ def test_a_renderer_that_raises_does_not_take_the_report_with_it(
     engine.report = Report((SOURCE,), (SOURCE,), seconds=-1.0)
     assert run("--format", "page") == 2
     out, err = capsys.readouterr()
-    assert "parted: 1 source" in out
+    assert "not aligned: 1 source" in out
     assert "padiff: the renderer 'page' (padiff-page 1.0) raised ValueError: no such time at " in err
     assert "\nHint: tell the author of padiff-page; the other formats work." in err
 

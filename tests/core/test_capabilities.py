@@ -46,14 +46,14 @@ def test_without_gradients_the_forward_pass_is_compared_and_a_note_says_so(lose:
         "compared forward only: the torch adapter does not offer gradients"
     ]
     assert report.forward_only == "the torch adapter does not offer gradients"
-    assert str(report).startswith("aligned forward only: ")
+    assert str(report).startswith("aligned, forward only (")
     assert report.to_dict()["forward_only"] == report.forward_only
     asked_for = padiff.diff(net(), net(), X, phase="forward")
     assert asked_for.forward_only is None
-    assert str(asked_for).startswith("aligned: ")
-    parted = padiff.diff(net(), net(1e-3), X)
-    assert parted.sources[0].candidate.path == "1"
-    assert str(parted).startswith("parted forward only: 1 source ")
+    assert str(asked_for).startswith("aligned, forward only (")
+    found = padiff.diff(net(), net(1e-3), X)
+    assert found.sources[0].candidate.path == "1"
+    assert str(found).startswith("not aligned, forward only: 1 source ")
 
 
 class Kernel(torch.autograd.Function):
@@ -83,10 +83,10 @@ def test_a_backward_pass_that_is_refused_in_evaluation_is_told_by_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for factor, state in ((1.0, "aligned"), (1.1, "parted")):
+    for factor, state in ((1.0, "aligned"), (1.1, "not aligned")):
         models = Squared().eval(), Squared(factor).eval()
         report = padiff.diff(*models, X)
-        assert str(report).startswith(f"{state} forward only: ")
+        assert str(report).startswith(f"{state}, forward only")
         assert report.forward_only is not None
         assert "no kernel for this" in report.forward_only
         assert padiff.auto_diff(*models, ({"x": torch.from_numpy(X[0])},) * 2) is (state == "aligned")

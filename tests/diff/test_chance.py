@@ -165,7 +165,7 @@ def test_a_function_that_draws_on_one_side_only_is_named(ours: bool, frameworks:
     report = padiff.diff(*_sides(frameworks, *((drop, None) if ours else (None, drop))), (X,))
     assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("first", "last"))], report
     side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-    expected = f"the {side} draws random numbers there (a dropout?), and the {other} draws none"
+    expected = f"the {side} samples random numbers there (a dropout?), the {other} does not"
     assert report.sources[0].cause == expected
 
 

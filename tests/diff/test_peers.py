@@ -277,8 +277,8 @@ def test_dropout_in_training_raises_no_alarm(kits: Kits) -> None:
     report = padiff.diff(build(kits[0]), build(kits[1]), X)
     assert_clean(report)
     assert report.counts["stochastic"] == 1, report.counts
-    parted = padiff.diff(build(kits[0]), build(kits[1], 0.1), X)
-    assert "p: 0.5 in the reference, 0.1 in the candidate" in source(parted, Phase.FORWARD, "drop").cause
+    found = padiff.diff(build(kits[0]), build(kits[1], 0.1), X)
+    assert "p: 0.5 in the reference, 0.1 in the candidate" in source(found, Phase.FORWARD, "drop").cause
 
 
 def test_batch_norm_in_evaluation_with_trained_statistics_raises_no_alarm(kits: Kits) -> None:

@@ -129,7 +129,7 @@ def test_with_a_loss_models_are_bit_identical_after(kits: Kits) -> None:
 
 
 def test_settling_suspects_leaves_no_trace(kits: Kits) -> None:
-    """Run the parted modules alone, in float64 and under other seeds: the models come back from there too."""
+    """Replay the modules that differ, in float64 and under other seeds: the models come back from there too."""
     models = _trained(kits[0]), _trained(kits[1])
     models[1].drop = kits[1].dropout(0.5)
     models[1].act = kits[1].gelu()
@@ -268,7 +268,7 @@ def test_models_come_back_after_an_exception_in_any_forward(kits: Kits, side: in
             except (padiff.ForwardError, error):
                 raised += 1
         assert calls[0] >= index
-    # Where a module runs alone its error is caught: it is evidence that cannot be had.
+    # Where a module is replayed its error is caught: it is evidence that cannot be had.
     assert raised >= 1
     fatal[0] = 0
     padiff.diff(*models, X)
@@ -397,7 +397,7 @@ def _tensors(found: Counter[type]) -> int:
 
 
 @pytest.mark.usefixtures("young_heap")
-@pytest.mark.parametrize("faulty", [False, True], ids=["clean", "parted"])
+@pytest.mark.parametrize("faulty", [False, True], ids=["clean", "faulty"])
 def test_ten_diffs_leave_nothing_behind(kits: Kits, faulty: bool) -> None:
     models = batch_norm_net(kits[0]), batch_norm_net(kits[1], eps=1e-3 if faulty else 1e-5)
 

@@ -137,12 +137,12 @@ def test_the_demo_fails_where_padiff_says_otherwise(
 # How what is shown is compared ------------------------------------------------------------------------------
 
 PRINTED = """\
-parted: 1 source (4 calls compared)
+not aligned: 1 source (4 calls compared)
 
 source 1 of 1  forward: output differs
   reference  1  torch.nn.LayerNorm    a.py:12
   cause      eps: 1e-05 in the reference
-  apart by   2e-05 relative L2, at most 8.4e-05 in one element
+  difference 2e-05 relative L2, at most 8.4e-05 in one element
   took       1.1 s
 """
 
@@ -156,8 +156,8 @@ source 1 of 1  forward: output differs
         (PRINTED.replace("a.py:12", "a.py:13"), False),
         (PRINTED.replace("eps: 1e-05", "eps: 1e-06"), False),
         (PRINTED.replace("output differs", "input differs"), False),
-        ("parted: 1 source (4 calls compared)\n", False),
-        ("parted: 1 source (4 calls compared)\n...\n", True),
+        ("not aligned: 1 source (4 calls compared)\n", False),
+        ("not aligned: 1 source (4 calls compared)\n...\n", True),
         ("...\n  cause      eps: 1e-05 in the reference\n...\n", True),
         ("...\n  cause      eps: 1e-05 in the reference\n", False),
         ("...\n  cause      eps: 1e-05\n...\n", False),
@@ -169,7 +169,7 @@ def test_what_is_shown_is_compared_as_far_as_it_is_stable(shown: str, right: boo
 
 
 def test_figures_go_and_names_stay() -> None:
-    assert stable("  apart by   at worst 1.6e-05, 0, -3 of 24") == "apart by at worst #, #, # of #"
+    assert stable("  difference at worst 1.6e-05, 0, -3 of 24") == "difference at worst #, #, # of #"
     assert stable("  also at    layers.0.norm1 / blocks.1 at my_port.py:12") == (
         "also at layers.0.norm1 / blocks.1 at my_port.py:12"
     )

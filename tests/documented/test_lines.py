@@ -50,7 +50,7 @@ def test_success_is_told_as_documented(capsys: pytest.CaptureFixture[str], tmp_p
         "[AutoDiff] SUCCESS !!!",
         "",
     ]
-    assert lines[start + 9].startswith("aligned: ")
+    assert lines[start + 9].startswith("aligned (")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,7 +94,7 @@ def test_failure_names_stage_types_route_stacks_and_trees(
             "     |     +--- Linear (proj)",
             "     +--- Linear (head)",
         ]
-    assert "\nparted: 1 source" in said
+    assert "\nnot aligned: 1 source" in said
 
 
 def test_a_backward_failure_says_that_forward_was_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +151,7 @@ def test_no_report_is_destroyed(keywords: dict[str, Any], folder: str, tmp_path:
     assert (there / "previous-1" / "report.txt").read_text() == "mine too"
     assert [(there / f"previous-{number}" / "report.json").read_text() for number in (2, 3)] == reports[:2]
     assert json.loads(reports[2])["aligned"] is False
-    assert (there / "report.txt").read_text().startswith("parted: ")
+    assert (there / "report.txt").read_text().startswith("not aligned: ")
     assert auto_diff(layer, mlp("torch", after=lambda y: y * 1.5), inputs, **keywords)
     assert (there / "report.json").read_text() == reports[2]
 

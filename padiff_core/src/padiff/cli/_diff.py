@@ -22,7 +22,7 @@ class is called without arguments; anything else is taken as it is. What belongs
 process of its own is loaded there: the inputs with the reference, a loss and optimizers (a SPEC for each side,
 with a comma between) each with its side.
 
-exit status: 0 aligned, 1 parted, 2 trouble
+exit status: 0 aligned, 1 not aligned, 2 trouble
 """
 
 

@@ -49,7 +49,7 @@ _COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 (aligned), 1 (parted), 2 (trouble), or 130 (interrupted)."""
+    """Run the command line; return 0 (aligned), 1 (not aligned), 2 (trouble), or 130 (interrupted)."""
     parser = _parser()
     try:
         arguments = parser.parse_args(argv)

@@ -112,7 +112,7 @@ def closing(report: Report, wanted: Wanted, sides: tuple[Model, Model], folder: 
 
 
 def _value(finding: Finding) -> str:
-    """Say which value parts, between which children, and why."""
+    """Say which value differs, between which children, and why."""
     between = f" (between {finding.between[0]} and {finding.between[1]})" if finding.between else ""
     return f"{finding.what}{between}" + (f"; {finding.cause}" if finding.cause else "")
 
@@ -145,10 +145,8 @@ def first_difference(report: Report) -> Finding | None:
 
 def is_of_weights(finding: Finding) -> bool:
     """Return whether a finding is about a parameter, its gradient, or what a run makes of it."""
-    of_gradient = finding.phase is Phase.BACKWARD and finding.what.startswith("gradient of ")
-    return finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or (
-        of_gradient and not finding.what.startswith(("gradient of input", "gradient of output"))
-    )
+    of_weights = (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER)
+    return finding.phase in of_weights or finding.what.kind == "parameter_gradient"
 
 
 def _differences(report: Report) -> Sequence[Finding]:

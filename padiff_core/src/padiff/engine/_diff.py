@@ -35,6 +35,7 @@ from padiff.judging import (
     measures_of,
     parameter_findings,
     rule_of,
+    shown_rule,
     special_notes,
     step_both,
 )
@@ -147,7 +148,7 @@ def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list
     if asked.phase == "backward" or asked.optimizers is not None:
         msg = f"the backward pass was asked for, and {lacking}.\nHint: phase='forward', without optimizers."
         raise InputError(msg)
-    return asked.without_backward(lacking), [Note(f"compared forward only: {lacking}")]
+    return asked.without_backward(lacking), [Note("forward_only", {"why": lacking})]
 
 
 def _is_loss(value: Any) -> bool:
@@ -166,7 +167,7 @@ def _tasks(sides: tuple[Model, Model], given: Any, asked: Asked) -> tuple[tuple[
         # The reference decides, so that both sides get the same bits.
         (args, kwargs), cast = narrowed((args, kwargs), sides[0])
         if cast and model is sides[0]:
-            notes.append(Note("float64 inputs were cast to the dtype of the reference's parameters"))
+            notes.append(Note("inputs_cast"))
         tasks.append(Task(args, kwargs, model.loss(loss, side), asked.backward, asked.seed))
     return (tasks[0], tasks[1]), notes
 
@@ -214,7 +215,7 @@ class _Engine:
             if training or self.asked.phase == "backward" or self.asked.optimizers is not None:
                 raise
             why = f"in evaluation mode {str(error).splitlines()[0].removeprefix('the reference: ')}"
-            self.outcome.notes.append(Note(f"compared forward only: {why}"))
+            self.outcome.notes.append(Note("forward_only", {"why": why}))
             self.asked = self.asked.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
             self.outcome.asked, self.outcome.tasks = self.asked, self.tasks
@@ -331,10 +332,9 @@ class _Engine:
         if found:
             self.candidate = turned(self.candidate, found)
             self.sides = self.sides[0], self.sides[1].permuted(found)
-            text = "images have their channels last on one side and first on the other: read in the reference's order"
-            self.outcome.notes.append(Note(text))
+            self.outcome.notes.append(Note("axis_order"))
             if self.asked.operations:
-                self.outcome.notes.append(Note("operations are not compared: they name axes, which differ here"))
+                self.outcome.notes.append(Note("axis_order_operations"))
             self.turned = True
             free = self._run_candidate(store)
             alignment = align(trace, free, [match.modules for match in matches], self.resolved.pairs)
@@ -375,7 +375,7 @@ class _Engine:
             outcome.notes += special_notes(self.pairing, copied=copied, backward=backward)
         for said in self.measures.trouble:
             warnings.warn(said, PluginWarning, stacklevel=4)
-            outcome.notes.append(Note(said.partition("\n")[0]))
+            outcome.notes.append(Note("metric_failed", {"said": said.partition("\n")[0]}))
         findings = sorted(outcome.findings, key=lambda finding: finding.step)
         return Report(
             sources=tuple(f for f in findings if f.source),
@@ -383,7 +383,7 @@ class _Engine:
             notes=tuple(dict.fromkeys([*notes, *outcome.notes])),
             transfer=outcome.transfer if self.asked.transfer else None,
             forward_only=self.asked.forward_only,
-            counts=dict(outcome.counts),
+            counts=outcome.counts,
             output=outcome.output,
             output_within=outcome.output_within,
             loss=outcome.loss,
@@ -391,6 +391,10 @@ class _Engine:
             candidate=_named(self.candidate),
             environment=_environment(self.reference, self.candidate),
             seconds=seconds,
+            phase=self.asked.phase,
+            tolerance=shown_rule(self.asked.tolerance),
+            calls=tuple(outcome.calls),
+            mapping=outcome.mapping,
         )
 
 

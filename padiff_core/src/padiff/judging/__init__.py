@@ -2,11 +2,12 @@
 
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
-from padiff.judging._judge import Judge, Judged, Suspicion, asking
+from padiff.judging._judge import Judge, Judged, asking
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import parameter_findings, special_notes
-from padiff.judging._tolerance import measures_of, rule_of, rule_of_numbers
+from padiff.judging._suspicion import Suspicion
+from padiff.judging._tolerance import measures_of, rule_of, rule_of_numbers, shown_rule
 
 __all__ = [
     "Judge",
@@ -21,6 +22,7 @@ __all__ = [
     "place_of",
     "rule_of",
     "rule_of_numbers",
+    "shown_rule",
     "special_notes",
     "step_both",
 ]

@@ -1,4 +1,4 @@
-"""Write findings: name places by path and file:line, give causes, tell sources from what follows."""
+"""Make findings: name places by path and file:line, give causes, tell sources from what follows."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import attrs
 
 from padiff.adapter import Model
 from padiff.alignment import MAPPED, Alignment, Pair
-from padiff.judging._judge import Suspicion
+from padiff.judging._causes import cause_between
 from padiff.judging._metrics import with_measured
+from padiff.judging._suspicion import Suspicion
 from padiff.report import Finding, Phase, Place, Verdict
-from padiff.trace import Call, Frame, called_otherwise, contrasts, contrasts_inside, in_words
+from padiff.trace import Call, Frame
 
 __all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
 
 
-def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None) -> Place:
+def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None, stack: bool = True) -> Place:
     """Name a call's place. ``at`` is the child whose call marks the line of its parent's code, if one does."""
     if call is None:
         return Place(path)
     module = call.module
-    marks = (at or call).frames
+    marks = (at or call).frames if stack else ()
     if (at or call).module.operation:
         marks = tuple(itertools.dropwhile(lambda frame: frame.library, marks))
     return Place(
@@ -63,7 +64,7 @@ def _line(frames: Sequence[Frame]) -> str | None:
 
 
 def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = None, step: int = 0) -> Finding:
-    """Write one settled suspect as a finding."""
+    """Return one settled suspect as a finding."""
     pair, spot, held = suspicion.pair, suspicion.spot, suspicion.held
     marks: tuple[Call | None, Call | None] = (None, None)
     if spot is not None and suspicion.between is not None:
@@ -71,7 +72,6 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         if spot.pair is pair:
             marks = _last_children(pair)
     owner = None if held is None else held.parameter.path.rpartition(".")[0]
-    found = contrasts(pair.reference.module, pair.candidate.module) or contrasts_inside(pair.reference, pair.candidate)
     return Finding(
         verdict=verdict or suspicion.verdict,
         phase=suspicion.phase,
@@ -80,7 +80,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         what=suspicion.what,
         figures=with_measured(suspicion.ruling.figures, suspicion.measured),
         evidence=suspicion.ruling.evidence,
-        cause=in_words(found) or called_otherwise(pair.reference, pair.candidate) or suspicion.ruling.hint,
+        cause=cause_between(pair) or suspicion.ruling.hint,
         between=_between(suspicion),
         source=source,
         step=step,

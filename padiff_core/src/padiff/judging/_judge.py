@@ -1,8 +1,8 @@
-"""Turn the differences of a forced run into suspicions: what is apart, whose code it is, on what evidence.
+"""Turn the differences of a forced run into suspicions: which value differs, whose code it is, on what evidence.
 
 A value belongs to the call whose own code made it: a module without children, or the code of a parent between its
 children. A gradient belongs to the call that consumed the tensor, or to the code around it. A call that already
-parts forward parts backward too; that is not a second source.
+differs forward differs backward too; that is not a second source.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._metrics import Measures
 from padiff.judging._settle import Reader, Ruling, Settler
+from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._tolerance import Rule
 from padiff.numerics import (
     ACCUMULATED,
@@ -33,39 +34,15 @@ from padiff.numerics import (
     is_suspect,
     relative,
 )
-from padiff.parameters import Held
-from padiff.report import Figures, Measurement, Phase, Verdict
-from padiff.trace import Leaf, Trace, contrasts
+from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
+from padiff.trace import Leaf, Trace
 
-__all__ = ["Judge", "Judged", "Suspicion", "asking", "contrasted"]
+__all__ = ["Judge", "Judged", "asking"]
 
 Array = NDArray[Any]
 
 _OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
-
-
-@attrs.frozen(eq=False)
-class Suspicion:
-    """Hold one settled suspect that is more than rounding."""
-
-    pair: Pair
-    """The call whose own code is at issue."""
-    phase: Phase
-    what: str
-    ruling: Ruling
-    order: int
-    """The candidate's call where it was seen."""
-    between: tuple[str, str] | None = None
-    spot: Spot | None = None
-    held: Held | None = None
-    measured: tuple[Measurement, ...] = ()
-    """What the metrics of plugins give for the arrays that were compared."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Return the ruling's verdict."""
-        return self.ruling.verdict
 
 
 class Judge:
@@ -81,7 +58,7 @@ class Judge:
         self.loss = loss
         """Whether the user gave a loss; the default one is the same on both sides."""
         self.measures = Measures() if measures is None else measures
-        self.notes: set[str] = set()
+        self.notes: list[Note] = []
         self._moved: set[int] = set()
         """Calls that only passed on a wrong mask."""
 
@@ -105,20 +82,20 @@ class Judge:
             elif is_suspect(check.difference, truth.dtype, negligible=_negligible(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
                 ruling = self.settler.settle(
-                    owner, read, check.difference, truth, backward=False, what=_within(owner, spot)
+                    owner, read, check.difference, truth, backward=False, what=within(owner, spot)
                 )
             else:
                 continue
-            if ruling.verdict is not Verdict.ROUNDING:
-                found.append(_suspicion(owner, Phase.FORWARD, _name(spot), ruling, check))
+            if ruling.verdict not in AGREEING:
+                found.append(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check))
         return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
         """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
         if check.close:
-            return Ruling(Verdict.ROUNDING, figures, ("within the given tolerance",))
-        ruling = Ruling(Verdict.DIFFERS, figures, ("outside the given tolerance",))
+            return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
         eps = epsilon(np.dtype(check.spot.reference.dtype))
         return self.settler.drawn(ruling, owner, self._read(check.spot, owner), check.difference, eps, backward=False)
 
@@ -151,9 +128,10 @@ class Judge:
         if made.spot.owner is None:
             return suspicion
         self._moved.add(id(suspicion.pair))
-        right = f"{_called(suspicion.pair)} is right when it is given the reference's {made.spot.reference.path!r}"
+        call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
+        right = Evidence.of("right_when_given", call=call, name=made.spot.reference.path)
         ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
-        return _suspicion(made.spot.owner, Phase.FORWARD, _name(made.spot), ruling, made)
+        return suspicion_of(made.spot.owner, Phase.FORWARD, value_at(made.spot), ruling, made)
 
     def around(self, pair: Pair) -> Pair | None:
         """Return the nearest matched call around a pair's."""
@@ -189,9 +167,9 @@ class Judge:
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
             if apart.max_abs <= 2 * NEGLIGIBLE(epsilon(check.reference.dtype)) * self._sent(check.users):
                 continue
-            text = "the model's own code changes the gradient of its input (a hook on it?)"
-            ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (text,))
-            what = f"gradient of input {root.reference.inputs[check.index].path!r}"
+            evidence = Evidence("model_changes_gradient")
+            ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (evidence,))
+            what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
             measured = self.measures(check.reference, check.candidate)
             yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index, measured=measured)
 
@@ -228,11 +206,11 @@ class Judge:
             return None
         read = _gradient(spot.reference.token)
         for pair in suspects:
-            ruling = self.settler.settle(pair, read, check.difference, expected, what=_within(pair, spot))
+            ruling = self.settler.settle(pair, read, check.difference, expected, what=within(pair, spot))
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
-                return _suspicion(pair, Phase.BACKWARD, f"gradient of {_name(spot)}", ruling, check)
+                return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
         return self._unexplained(check, suspects)
 
     def _taking(self, leaf: Leaf) -> Iterator[Pair]:
@@ -250,16 +228,14 @@ class Judge:
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
         if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
-            ruling = Ruling(Verdict.DIFFERS, figures, ("the gradient that the loss sends to the output is another",))
-            what = f"gradient of {_name(spot)}"
+            ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
+            what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if apart.rel_l2 <= KINK(eps) and check.close is None:
             return None
-        text = "every call that takes the tensor gets it right alone; seen in the whole model only"
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("whole_model_only"),))
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
-        return _suspicion(
-            pair, Phase.BACKWARD, f"gradient of {_name(spot)}", Ruling(Verdict.DIFFERS, figures, (text,)), check
-        )
+        return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
@@ -296,29 +272,6 @@ def _negligible(pair: Pair) -> Threshold:
     return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE
 
 
-def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
-    """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
-    return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
-
-
-def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, check: Check) -> Suspicion:
-    between, spot = None, check.spot
-    if pair.candidate.children:
-        between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
-    order = spot.pair.candidate.index
-    return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
-
-
-def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
-    """Return the names of the owner's child that a call is, or is in, and of the child called next."""
-    children = owner.candidate.children
-    inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
-    if True not in inside:
-        return None
-    names = [child.path[len(owner.candidate.path) + 1 if owner.candidate.path else 0 :] for child in children]
-    return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
-
-
 def _value(spot: Spot, given: Array | None = None) -> Reader:
     """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's.
 
@@ -336,25 +289,6 @@ def _value(spot: Spot, given: Array | None = None) -> Reader:
 
 def _gradient(token: int) -> Callable[[Replayed, bool], Array | None]:
     return lambda alone, _: alone.observed.gradients.get(token)
-
-
-def _name(spot: Spot) -> str:
-    """Say which value a spot is."""
-    if spot.what == "output":
-        several = len(spot.pair.candidate.outputs) > 1
-        return f"output {spot.candidate.path}" if several else "output"
-    taker = f" of {spot.between[1]}" if spot.between[1] else ""
-    return f"input {spot.candidate.path!r}{taker}"
-
-
-def _within(owner: Pair, spot: Spot) -> str:
-    """Say which value of a call a spot is, in words that fit the same value of another such call."""
-    path = spot.pair.candidate.path
-    return f"{_name(spot)} {path.removeprefix(owner.candidate.path)}"
-
-
-def _called(pair: Pair) -> str:
-    return repr(pair.candidate.path) if pair.candidate.path else "the model"
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._parameters import is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SETTING, difference, epsilon
 from padiff.parameters import Link, UnitMatch, canonical, copy_link, view
-from padiff.report import Figures, Finding, Phase, Place, Verdict
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Trace
 
 __all__ = ["step_both"]
@@ -85,7 +85,7 @@ def _judge(
     match: UnitMatch,
     link: Link,
     before: Array,
-    cause: str | None,
+    cause: Cause | None,
     step: int,
     rule: Rule | None,
     measures: Measures,
@@ -97,19 +97,14 @@ def _judge(
     moved = difference(ours, before)
     if rule is None and not moved.equal and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
         return None
-    name = link.candidate.part.parameter
-    text = (
-        f"from equal weights and gradients: the reference's step is {moved.rel_l2:.1e} of the weights, "
-        f"the candidate lands {apart.rel_l2:.1e} away"
-    )
     return Finding(
         verdict=Verdict.DIFFERS,
         phase=Phase.UPDATE,
         reference=_place(match.reference.module, link.reference.parameter.path),
         candidate=_place(match.candidate.module, link.candidate.parameter.path),
-        what=f"{name} after the step",
+        what=What("updated_parameter", link.candidate.part.parameter),
         figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
-        evidence=(text,),
+        evidence=(Evidence.of("update", step_rel_l2=moved.rel_l2, rel_l2=apart.rel_l2),),
         cause=cause,
         source=True,
         step=step,
@@ -120,18 +115,18 @@ def _place(module: Any, path: str) -> Place:
     return Place(path.rpartition(".")[0], module.class_name)
 
 
-def _contrast(reference: Adapter, candidate: Adapter, optimizers: tuple[Any, Any]) -> str | None:
-    """Return the optimizers' hyper-parameters that differ, in words."""
+def _contrast(reference: Adapter, candidate: Adapter, optimizers: tuple[Any, Any]) -> Cause | None:
+    """Return the optimizers' hyper-parameters that differ."""
     ours = reference.optimizer_settings(optimizers[0])
     theirs = candidate.optimizer_settings(optimizers[1])
     if not ours or not theirs:
         return None
-    words = [
-        f"{name}: {_shown(ours, name)} in the reference, {_shown(theirs, name)} in the candidate"
+    found = {
+        name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)}
         for name in dict.fromkeys((*ours, *theirs))
         if not _same(ours.get(name), theirs.get(name))
-    ]
-    return "; ".join(words) or None
+    }
+    return Cause("optimizer_settings", found) if found else None
 
 
 def _shown(settings: Any, name: str) -> str:

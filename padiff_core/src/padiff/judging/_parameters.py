@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.numerics import difference, is_suspect
 from padiff.parameters import Arrangement, Held, HeldUnit, Link, Packing, Pairing, UnitMatch, canonical, view
-from padiff.report import Figures, Finding, Note, Phase, Place, Verdict
-from padiff.trace import contrasts, in_words
+from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
+from padiff.trace import contrasts
 
 __all__ = ["half_tied", "is_ignored", "parameter_findings", "special_notes"]
 
@@ -86,34 +87,35 @@ def is_ignored(match: UnitMatch, link: Link, ignored: frozenset[int]) -> bool:
 def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
     here = _place(unit, held)
     there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
-    side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-    seen = f"the {side} has {held.parameter.path} {list(held.parameter.shape)}"
-    evidence = [f"{seen}, the {other} has no counterpart"]
+    side = "reference" if ours else "candidate"
+    seen = {"side": side, "path": held.parameter.path, "shape": tuple(held.parameter.shape)}
+    evidence = [Evidence("no_counterpart", seen)]
     namesake = next((u for u in others if u.path == unit.path and u is not partner), None)
     if namesake is not None:
-        shapes = ", ".join(f"{role} {list(h.shape)}" for role, h in namesake.roles.items())
-        there_held = f"{namesake.path} there holds {shapes} (in padiff's layout)"
-        evidence.append(f"{there_held}, which does not fit {list(held.shape)}")
+        roles = {role: tuple(there.shape) for role, there in namesake.roles.items()}
+        evidence.append(Evidence.of("namesake", path=namesake.path, roles=roles, shape=tuple(held.shape)))
     return Finding(
         verdict=Verdict.UNMATCHED,
         phase=Phase.PARAMETER,
         reference=here if ours else there,
         candidate=there if ours else here,
-        what=f"parameter {held.part.parameter}",
+        what=What("parameter", held.part.parameter),
         evidence=tuple(evidence),
-        cause=_only(unit, held, partner, side, other),
+        cause=_only(unit, held, partner, side),
         source=True,
+        side=side,
     )
 
 
-def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str, other: str) -> str:
+def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Cause:
     """Say why a parameter may have no counterpart: a hyper-parameter differs, or it is on one side only."""
     name = held.part.parameter
     if partner is None:
-        return f"{unit.path or name} ({unit.kind or unit.module.class_name}) is in the {side} only"
+        kind = unit.kind or unit.module.class_name
+        return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side})
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
-    differing = in_words(contrasts(ours.module, theirs.module))
-    return differing or f"{name}: present in the {side}, absent or of another shape in the {other}"
+    differing = cause_of(contrasts(ours.module, theirs.module))
+    return differing or Cause("missing_parameter", {"name": name, "side": side})
 
 
 def _place(unit: HeldUnit, held: Held) -> Place:
@@ -139,18 +141,18 @@ def _apart(
         apart = difference(ours, theirs)
         cause = None
         if copied:
-            cause = "two parameters of the reference are one in the candidate, and their values differ"
+            cause = Cause("merged")
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _is_close(ours.T, theirs, exact):
-            cause = "equal when transposed"
+            cause = Cause("transposed", verified=True)
         sort = "buffer" if link.candidate.parameter.buffer else "parameter"
         yield Finding(
             verdict=Verdict.DIFFERS,
             phase=Phase.PARAMETER,
             reference=_place(match.reference, link.reference),
             candidate=_place(match.candidate, link.candidate),
-            what=f"{sort} {link.candidate.part.parameter}",
+            what=What(sort, link.candidate.part.parameter),
             figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
-            evidence=("the values differ before any run",),
+            evidence=(Evidence("before_any_run"),),
             cause=cause,
             source=True,
         )
@@ -175,19 +177,12 @@ def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator
             continue
         places = (Place(unit.module.path, unit.module.class_name) for unit in (match.reference, match.candidate))
         reference, candidate = places
-        said = f"the special transfer {row.label}"
         if not copied and links[0].expected(view) is None:
-            yield Note(f"its parameters are not compared: {said} writes to the module itself", reference, candidate)
+            yield Note("transfer_writes", {"transfer": row.label}, reference, candidate)
         untold = [link.role for link in links if not link.differentiated] if backward else []
         if untold:
-            names = ", ".join(untold[:_NAMED]) + (f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else "")
-            why = "writes to the module itself" if row.item.takes == "modules" else "does more than rearrange"
-            text = f"gradients of {names} are not compared: {said} {why}, and names no gradients"
-            yield Note(text, reference, candidate)
-
-
-_NAMED = 3
-"""How many parameters a note lists by name."""
+            data = {"names": untold, "transfer": row.label, "writes": row.item.takes == "modules"}
+            yield Note("transfer_without_gradients", data, reference, candidate)
 
 
 def half_tied(pairing: Pairing) -> set[str]:
@@ -222,15 +217,15 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
         for group in _untied(_by_parameter(links, ours=ours), ours=ours):
             others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
             match, link = group[-1]
-            side, other = ("reference", "candidate") if ours else ("candidate", "reference")
-            names = " and ".join((held.candidate if ours else held.reference).parameter.path for _, held in group)
+            side = "reference" if ours else "candidate"
+            paths = [(held.candidate if ours else held.reference).parameter.path for _, held in group]
             yield Finding(
                 verdict=Verdict.DIFFERS,
                 phase=Phase.PARAMETER,
                 reference=_place(match.reference, link.reference),
                 candidate=_place(match.candidate, link.candidate),
-                what=f"parameter {link.candidate.part.parameter}",
-                evidence=(f"one parameter in the {side}, {len(others)} in the {other} ({names})",),
-                cause=f"tied in the {side}, not tied in the {other}: equal now, apart after the first update",
+                what=What("parameter", link.candidate.part.parameter),
+                evidence=(Evidence.of("tied", side=side, count=len(others), paths=paths),),
+                cause=Cause("tied", {"side": side}, verified=True),
                 source=True,
             )

@@ -17,6 +17,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, difference, epsilon
+from padiff.report import Cause, Evidence
 from padiff.trace import Call, settings_of
 
 __all__ = ["ONLY_CANDIDATE", "ONLY_REFERENCE", "Chance", "Lone"]
@@ -30,8 +31,8 @@ _SIDES = ("candidate", "reference")
 class Lone:
     """Say what draws on one side only."""
 
-    evidence: str
-    cause: str
+    evidence: Evidence
+    cause: Cause
     ours: bool
     """Whether that side is the reference."""
     calls: frozenset[int] = frozenset()
@@ -39,12 +40,8 @@ class Lone:
 
 
 def _only(ours: bool) -> Lone:
-    side, other = _SIDES[ours], _SIDES[not ours]
-    return Lone(
-        f"the {side} gives something else under every seed, the {other} always the same",
-        f"the {side} draws random numbers there (a dropout?), and the {other} draws none",
-        ours,
-    )
+    side = {"side": _SIDES[ours]}
+    return Lone(Evidence("randomness", side), Cause("randomness", side), ours)
 
 
 ONLY_REFERENCE, ONLY_CANDIDATE = _only(True), _only(False)
@@ -84,11 +81,11 @@ class Chance:
         ours, theirs = (list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False))
         if bool(ours) == bool(theirs):
             return None
-        side, other = _SIDES[bool(ours)], _SIDES[not ours]
-        named = "; ".join(map(_described, ours or theirs))
+        side = _SIDES[bool(ours)]
+        calls = [_described(call) for call in ours or theirs]
         return Lone(
-            f"without it the {side} is what the {other} is",
-            f"dropout: {named} in the {side}, nothing like it in the {other}",
+            Evidence.of("without_dropout", side=side),
+            Cause("dropout", {"side": side, "calls": calls}, verified=True),
             bool(ours),
             frozenset(map(id, ours or theirs)),
         )
@@ -137,6 +134,6 @@ def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Ite
     return inside(pair.reference if ours else pair.candidate)
 
 
-def _described(call: Call) -> str:
-    p: Any = settings_of(call.module).get("p")
-    return f"{call.path!r} ({call.module.class_name.rpartition('.')[2]}, p={p:.6g})"
+def _described(call: Call) -> dict[str, Any]:
+    class_name = call.module.class_name.rpartition(".")[2]
+    return {"path": call.path, "class_name": class_name, "p": settings_of(call.module).get("p")}

@@ -7,6 +7,7 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import attrs
@@ -34,7 +35,7 @@ from padiff.numerics import (
     is_suspect,
     relative,
 )
-from padiff.report import Figures, Verdict
+from padiff.report import Cause, Evidence, Figures, Verdict
 from padiff.trace import contrasts, settings_of
 
 __all__ = ["Reader", "Ruling", "Settler"]
@@ -51,10 +52,21 @@ class Ruling:
 
     verdict: Verdict
     figures: Figures
-    evidence: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
     settled: bool = True
     """Whether the call ran alone: what is seen in the whole model only may be another's."""
-    hint: str | None = None
+    hint: Cause | None = None
+
+
+@attrs.frozen
+class _Refusal:
+    """The reason why a call tells nothing in a wider type: a side cannot run there, or the value does not arise."""
+
+    refused_by: str | None = None
+    error: str = ""
+
+
+_DOES_NOT_ARISE = _Refusal()
 
 
 @attrs.define(eq=False)
@@ -63,7 +75,7 @@ class _Runs:
 
     reference: Replayed | None = None
     candidate: Replayed | None = None
-    why_not: str = ""
+    refused: _Refusal | None = None
 
 
 class Settler:
@@ -89,7 +101,7 @@ class Settler:
         *,
         scale: float = 0.0,
         backward: bool = True,
-        what: str = "",
+        what: Hashable = None,
     ) -> Ruling:
         """Rule on one value of a call: ``read`` takes it from what the call did alone.
 
@@ -99,12 +111,12 @@ class Settler:
         far as its noise floor goes.
         """
         eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
-        like = _like(pair, what, backward) if what and eps > 0 and not is_coarse(eps) else None
+        like = _like(pair, what, backward) if what is not None and eps > 0 and not is_coarse(eps) else None
         if like in self._floors and not native.nan_mismatch:
             floor, where = self._floors[like]
             if relative(native, scale) <= FLOORS * floor:
-                text = f"within {FLOORS:g} times the noise floor of {where!r}, which does the same ({floor:.1e})"
-                return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (text,))
+                like_it = Evidence.of("like", factor=FLOORS, call=where, floor=floor)
+                return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (like_it,))
         ruling = self._alone(pair, read, native, truth, scale, eps, backward)
         if ruling.verdict is not Verdict.ROUNDING:
             ruling = self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
@@ -132,13 +144,13 @@ class Settler:
                 continue
             ours, theirs = _zeros_for_missing(read(runs.reference, True), read(runs.candidate, False))
             if ours is None or theirs is None:
-                return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+                return self._by_floor(native, eps, _DOES_NOT_ARISE)
             wide = relative(difference(ours, theirs), scale)
             floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
             figures = Figures(relative(native, scale), native.max_abs, floor, wide)
             return self._rule(pair, read, figures, eps, native, dtype)
         if eps == 0:
-            return self._by_floor(native, eps, self.runs(pair, None, backward=backward).why_not)
+            return self._by_floor(native, eps, self.runs(pair, None, backward=backward).refused)
         return self._by_one_side(pair, read, native, truth, scale, eps, backward)
 
     def _rule(
@@ -146,22 +158,22 @@ class Settler:
     ) -> Ruling:
         wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
         if eps == 0:
-            return Ruling(Verdict.DIFFERS, figures, ("whole numbers differ",))
+            return Ruling(Verdict.DIFFERS, figures, (Evidence("whole_numbers"),))
         small = local <= max(FLOORS * floor, ROUNDING(eps)) and not native.nan_mismatch
         same_settings = not contrasts(pair.reference.module, pair.candidate.module)
         if dtype == "float32":
             figures = attrs.evolve(figures, rel_l2_float64=None)
-            text = f"in float32, as there is no float64 here: {wide:.1e} apart (noise floor {floor:.1e})"
+            evidence = Evidence.of("float32", wide=wide, floor=floor)
             together = Verdict.ROUNDING if small else Verdict.PRECISION
-            return Ruling(together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS, figures, (text,))
+            return Ruling(
+                together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS, figures, (evidence,)
+            )
         if wide <= (CONSTANT if same_settings else TOGETHER)(eps):
-            text = f"together in float64 ({wide:.1e}), natively {local:.1e} apart (noise floor {floor:.1e})"
-            return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (text,))
+            evidence = Evidence.of("float64_agrees", wide=wide, local=local, floor=floor)
+            return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (evidence,))
         if small and wide <= ROUNDING(eps) and self._casts(pair, read):
-            text = "computes in a fixed narrower type even when lifted to float64; within rounding of that type"
-            return Ruling(Verdict.ROUNDING, figures, (text,))
-        text = f"settled by running both sides alone in float64, where rounding stays below {TOGETHER(eps):.0e}"
-        return Ruling(Verdict.DIFFERS, figures, (text,))
+            return Ruling(Verdict.ROUNDING, figures, (Evidence("narrow_cast"),))
+        return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
 
     def _by_one_side(
         self,
@@ -176,13 +188,13 @@ class Settler:
         """Rule by the one side that runs in float64, as the truth for both; where none does, by both as they are."""
         lifted, own = (self.runs(pair, dtype, backward=backward) for dtype in ("float64", None))
         if own.reference is None or own.candidate is None:
-            return self._by_floor(native, eps, lifted.why_not)
+            return self._by_floor(native, eps, lifted.refused)
         # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
         ours = read(own.reference, True) if truth is None or backward else truth
         theirs = read(own.candidate, False)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
-            return self._by_floor(native, eps, "the value does not arise when the call runs alone")
+            return self._by_floor(native, eps, _DOES_NOT_ARISE)
         alike = not contrasts(pair.reference.module, pair.candidate.module)
         bound = (SAME if backward else ROUNDING if alike else NEGLIGIBLE)(eps)
         exact = None if lifted.reference is None else read(lifted.reference, True)
@@ -195,23 +207,21 @@ class Settler:
         else:
             error = relative(difference(ours, theirs), scale)
             figures = Figures(relative(native, scale), native.max_abs)
-            text = f"not settled in float64: {lifted.why_not}; alone both sides are {error:.1e} apart"
+            evidence = Evidence("native", {**_reason(lifted.refused), "wide": error})
             small = error <= (bound if backward else UNSETTLED(eps)) and not native.nan_mismatch
-            return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+            return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
         figures = Figures(relative(native, scale), native.max_abs, floor)
-        text = (
-            f"measured against the {side} alone in float64, where {lifted.why_not}: "
-            f"the {side} natively {floor:.1e} away, the other {error:.1e}"
-        )
+        measured = {"side": side, "floor": floor, "error_rel_l2": error}
+        evidence = Evidence("one_side_in_float64", {**_reason(lifted.refused), **measured})
         small = error <= max(FLOORS * floor, bound) and not native.nan_mismatch
-        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,))
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
 
-    def _by_floor(self, native: Difference, eps: float, why: str) -> Ruling:
+    def _by_floor(self, native: Difference, eps: float, refused: _Refusal | None) -> Ruling:
         """Rule by what was seen in the whole model, where the call cannot run alone."""
         figures = Figures(native.rel_l2, native.max_abs)
-        text = f"not settled in float64: {why}; judged by machine epsilon alone"
+        evidence = Evidence("machine_epsilon", _reason(refused))
         small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
-        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (text,), settled=False)
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,), settled=False)
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
@@ -228,12 +238,12 @@ class Settler:
         try:
             runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
-            runs.why_not = _cannot("reference", error)
+            runs.refused = _refusal("reference", error)
         truth = None if runs.reference is None else runs.reference.observed
         try:
             runs.candidate = self.bench.run_candidate(pair, truth, dtype, own=own, backward=backward)
         except Exception as error:  # as above
-            runs.why_not = runs.why_not or _cannot("candidate", error)
+            runs.refused = runs.refused or _refusal("candidate", error)
         return runs
 
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
@@ -274,8 +284,7 @@ class Settler:
             return fault(ONLY_CANDIDATE) if found else ruling
         if self.chance.only(pair, read, ours=True, backward=backward):
             return fault(ONLY_REFERENCE)
-        text = "the reference disagrees with itself under another seed; what follows was fed its recorded value"
-        return Ruling(Verdict.STOCHASTIC, figures, (text,))
+        return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
 
     def _evaluated(self, pair: Pair, read: Reader, scale: float, eps: float, backward: bool) -> Ruling | None:
         """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
@@ -296,8 +305,7 @@ class Settler:
         ruling = still._alone(pair, read, apart, ours, scale, eps, backward)
         if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
             return None
-        text = "judged in evaluation mode, where neither side draws random numbers"
-        return attrs.evolve(ruling, evidence=(text, *ruling.evidence))
+        return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence))
 
     def _casts(self, pair: Pair, read: Reader) -> bool:
         """Return whether a side rounds to a narrower type inside: a tiny disturbance does not pass through it."""
@@ -315,9 +323,13 @@ class Settler:
         return not JITTER / 100 < change < JITTER * 1000
 
 
-def _cannot(side: str, error: Exception) -> str:
+def _refusal(side: str, error: Exception) -> _Refusal:
     said = next(iter(str(error).strip().splitlines()), "")[:120]
-    return f"the {side} cannot run there ({type(error).__name__}: {said})"
+    return _Refusal(side, f"{type(error).__name__}: {said}")
+
+
+def _reason(refused: _Refusal | None) -> dict[str, Any]:
+    return attrs.asdict(refused or _DOES_NOT_ARISE)
 
 
 def _widths(eps: float) -> tuple[str | None, ...]:
@@ -327,7 +339,7 @@ def _widths(eps: float) -> tuple[str | None, ...]:
     return ("float64", "float32") if eps > epsilon_of("float32") else ("float64",)
 
 
-def _like(pair: Pair, what: str, backward: bool) -> tuple[Any, ...] | None:
+def _like(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | None:
     """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
     if contrasts(pair.reference.module, pair.candidate.module):
         return None

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from padiff.adapter import Parameter
 from padiff.alignment import Pair
 from padiff.forcing import Replayed, StateCheck
-from padiff.judging._judge import Judge, Suspicion, contrasted
+from padiff.judging._judge import Judge
 from padiff.judging._settle import Ruling
+from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
@@ -27,7 +28,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.parameters import canonical
-from padiff.report import Figures, Phase, Verdict
+from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
 
 __all__ = ["of_state"]
 
@@ -52,7 +53,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion 
     if without and any(id(pair) in judge.forced.starved for pair in pairs):
         return None  # cut off further on
     read = _of_parameter(check, lambda alone: alone.gradients)
-    what = f"gradient of {check.link.candidate.part.parameter}"
+    what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
     ruling = None
     for pair in pairs:
@@ -69,36 +70,31 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion 
     ):
         return None
     if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
-        text = "the candidate's module alone is as far from its own float64: a narrower type inside"
-        ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=(*ruling.evidence, text))
+        evidence = (*ruling.evidence, Evidence("narrow_gradient"))
+        ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
-    text = (
-        f"right when the module runs alone, apart by {check.difference.rel_l2:.1e} in the model: something changes "
-        "the gradient on its way (a hook on the parameter or on the module's output)"
-    )
-    ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(text,))
+    evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
+    ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
     return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
 
 
-def _suspicion(pair: Pair, phase: Phase, what: str, ruling: Ruling, check: StateCheck) -> Suspicion:
+def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
     held = check.link.candidate
     return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
 
 
 def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | None:
     pairs = judge.alignment.using(check.match.candidate.module)
-    what = f"buffer {check.link.candidate.part.parameter} after the run"
+    what = What("updated_buffer", check.link.candidate.part.parameter)
     if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
-        text = "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ"
-        ruling = Ruling(Verdict.DIFFERS, figures, (text,))
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
         return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
     if not pairs or any(id(pair) in excused for pair in pairs):
         return None
     if _bessel(judge, check):
-        judge.notes.add(
-            f"running variances are tracked with n/(n-1) by one framework and without by the other "
-            f"({', '.join(_frameworks(judge))}): taken as a convention"
+        judge.notes.append(
+            Note("running_variance", dict(zip(("reference", "candidate"), _frameworks(judge), strict=True)))
         )
         return None
     suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)

@@ -14,7 +14,7 @@ from padiff.numerics import close
 from padiff.options import CLASSIC
 from padiff.plugins import Metric
 
-__all__ = ["Rule", "measures_of", "rule_of", "rule_of_numbers"]
+__all__ = ["Rule", "measures_of", "rule_of", "rule_of_numbers", "shown_rule"]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
@@ -41,6 +41,15 @@ def measures_of(tolerance: Tolerance | None) -> Measures:
     """Return the metrics to show: those of plugins, and the one that was given as the tolerance."""
     asked = None if tolerance is None else tolerance.get("metric")
     return contributed_measures(asked if isinstance(asked, Metric) else None)
+
+
+def shown_rule(tolerance: Tolerance | None) -> dict[str, Any] | None:
+    """Return the user's own rule as the report shows it: all its numbers, defaults among them; the metric's name."""
+    if tolerance is None or "metric" not in tolerance:
+        return None if tolerance is None else {**CLASSIC, **tolerance}
+    rule = _by_metric(tolerance)
+    low, high = (bound if math.isfinite(bound) else None for bound in (rule.lowest, rule.highest))
+    return {"metric": rule.metric.name, "min": low, "max": high}
 
 
 def _by_metric(tolerance: Mapping[str, Any]) -> ByMetric:

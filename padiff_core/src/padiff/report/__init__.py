@@ -1,28 +1,33 @@
-"""Hold what a diff found, and write it: as text for a reader, as plain data for a program."""
+"""Hold what a diff found, and write it: as text for a reader, as plain data for a program. All words are made here."""
 
-from padiff.report._json import SCHEMA, to_dict, to_json
-from padiff.report._report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
-from padiff.report._text import to_text
-from padiff.report._words import (
-    apart,
-    between,
-    copied,
-    few,
-    figure,
-    headline,
-    located,
-    measured,
-    plural,
-    position,
-    short,
-    title,
-    where,
+from padiff.report._compared import ComparedCall, MatchedModules, MatchedParameters, Matching
+from padiff.report._finding import (
+    Cause,
+    Evidence,
+    Figures,
+    Finding,
+    Measurement,
+    Note,
+    Phase,
+    Place,
+    Verdict,
+    What,
 )
+from padiff.report._json import SCHEMA, to_dict, to_json
+from padiff.report._report import Report, Transfer
+from padiff.report._text import to_text
+from padiff.report._words import headline, summary
 
 __all__ = [
     "SCHEMA",
+    "Cause",
+    "ComparedCall",
+    "Evidence",
     "Figures",
     "Finding",
+    "MatchedModules",
+    "MatchedParameters",
+    "Matching",
     "Measurement",
     "Note",
     "Phase",
@@ -30,20 +35,10 @@ __all__ = [
     "Report",
     "Transfer",
     "Verdict",
-    "apart",
-    "between",
-    "copied",
-    "few",
-    "figure",
+    "What",
     "headline",
-    "located",
-    "measured",
-    "plural",
-    "position",
-    "short",
-    "title",
+    "summary",
     "to_dict",
     "to_json",
     "to_text",
-    "where",
 ]

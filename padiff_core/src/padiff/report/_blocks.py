@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import attrs
 
 from padiff.report import _words as words
-from padiff.report._report import Finding, Note, Place, Report, Transfer, Verdict
+from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
+from padiff.report._report import Report, Transfer
 
 __all__ = ["Line", "lay_out"]
 
@@ -21,7 +22,7 @@ MOST_FRAMES = 2
 
 @attrs.frozen
 class Line:
-    """Hold one line: a label, and the text in spans of one style each. ``level`` 0 stands at the margin."""
+    """A label, and the text in spans of one style each. ``level`` 0 stands at the margin."""
 
     spans: tuple[tuple[str, str], ...]
     label: str = ""
@@ -41,8 +42,8 @@ _GAP = Line((), level=0)
 
 def lay_out(report: Report) -> Iterator[Line]:
     """Yield every line, the verdict first, the sources next."""
-    state, _, rest = words.headline(report).partition(":")
-    yield _heading((state, state.partition(" ")[0]), (":" + rest, "bold"))
+    state = "aligned" if report.aligned else "not aligned"
+    yield _heading((state, state), (words.headline(report).removeprefix(state), "bold"))
     for side in ("reference", "candidate"):
         if getattr(report, side):
             yield _line(side, getattr(report, side))
@@ -61,9 +62,15 @@ def lay_out(report: Report) -> Iterator[Line]:
 def _sources(report: Report) -> Iterator[Line]:
     steps = any(finding.step for finding in report.findings)
     groups = _grouped(report.sources)
-    for group in groups[:MOST_SOURCES]:
+    shown = groups[:MOST_SOURCES]
+    shared = _shared(shown)
+    for group in shown:
         yield _GAP
-        yield from _block(group, len(report.sources), steps=steps)
+        yield from _block(group, len(report.sources), shared, steps=steps)
+    if shared:
+        yield _GAP
+        said = [f"sources {_ranges(numbers)}: {text}" for text, numbers in shared.items()]
+        yield from _several("evidence", said)
     left = sum(map(len, groups[MOST_SOURCES:]))
     if left:
         yield _GAP
@@ -85,7 +92,20 @@ def _grouped(sources: Sequence[Finding]) -> list[list[Numbered]]:
     return list(groups.values())
 
 
-def _block(group: list[Numbered], total: int, *, steps: bool) -> Iterator[Line]:
+def _shared(groups: Sequence[Sequence[Numbered]]) -> dict[Evidence, list[int]]:
+    """Return evidence on which several groups rest, with their sources' numbers: it is printed once, below them."""
+    resting: dict[Evidence, list[Sequence[Numbered]]] = {}
+    for group in groups:
+        for one in dict.fromkeys(group[0][1].evidence[:MOST_EVIDENCE]):
+            resting.setdefault(one, []).append(group)
+    return {
+        one: sorted(number for group in found for number, _ in group)
+        for one, found in resting.items()
+        if len(found) > 1
+    }
+
+
+def _block(group: list[Numbered], total: int, shared: Collection[Evidence], *, steps: bool) -> Iterator[Line]:
     numbers, findings = [number for number, _ in group], [finding for _, finding in group]
     first = findings[0]
     name = "source" if len(group) == 1 else "sources"
@@ -101,8 +121,9 @@ def _block(group: list[Numbered], total: int, *, steps: bool) -> Iterator[Line]:
     if first.cause:
         yield from _several("cause", first.cause.splitlines(), "cause")
     worst = max(findings, key=lambda finding: finding.figures.rel_l2 if finding.figures else -1.0)
-    yield from _several("apart by", words.apart(worst, of=len(group)))
-    yield from _several("evidence", first.evidence, most=MOST_EVIDENCE)
+    yield from _several("difference", words.difference(worst, of=len(group)))
+    own = [one for one in first.evidence if one not in shared]
+    yield from _several("evidence", own, most=MOST_EVIDENCE)
     sides = (("reference", first.reference), ("candidate", first.candidate))
     frames = [f"{side}: {_frames(place)}" for side, place in sides if _frames(place)]
     yield from _several("called by", frames, "quiet")
@@ -174,10 +195,13 @@ def _several(
 
 
 def _outcome(report: Report) -> Iterator[Line]:
-    """Yield what a user sees who runs both models freely."""
+    """Yield what a user sees who runs both models freely, and the rule that was asked for."""
+    if report.tolerance is not None:
+        yield _line("tolerance", words.tolerance(report.tolerance))
     if report.output is not None:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
-        yield _line("output", f"{far} relative L2 apart, at most {most} in one element, each model run freely")
+        within = {None: "", True: "; within tolerance", False: "; outside tolerance"}[report.output_within]
+        yield _line("output", f"{far} relative L2, at most {most} in one element, each model run freely{within}")
         if report.output.metrics:
             yield _line("", ", ".join(map(words.measured, report.output.metrics)))
     if report.loss is not None:
@@ -188,20 +212,19 @@ def _victims(report: Report) -> Iterator[Line]:
     found = report.victims
     if found:
         said = f"{words.plural(len(found), 'value')} {'differs' if len(found) == 1 else 'differ'}"
-        reason = "only because of the sources above" if report.sources else "though no source was found"
-        label = "passed on" if report.sources else "differ"
-        yield _line(label, f"{said} {reason}: {words.few([words.where(f) for f in found], MOST_ITEMS)}")
+        label, said = ("downstream", f"of the sources above, {said}") if report.sources else ("differ", said)
+        yield _line(label, f"{said}: {words.few([words.where(f) for f in found], MOST_ITEMS)}")
 
 
 def _unmatched(report: Report) -> Iterator[Line]:
     sources = {id(source) for source in report.sources}
-    found = [_alone(finding) for finding in report.unmatched if id(finding) not in sources]
+    found = [_one_sided(finding) for finding in report.unmatched if id(finding) not in sources]
     yield from _several("unmatched", found, most=MOST_ITEMS, rest="(report.unmatched has all)")
 
 
-def _alone(finding: Finding) -> str:
-    ours = finding.candidate.path is not None
-    side, place = ("candidate", finding.candidate) if ours else ("reference", finding.reference)
+def _one_sided(finding: Finding) -> str:
+    side = finding.side or ("reference" if finding.candidate.path is None else "candidate")
+    place = getattr(finding, side)
     about = ", ".join(filter(None, [place.class_name, words.located(place)]))
     text = f"only in the {side}: {words.position(place)}{f' ({about})' if about else ''}"
     return f"{text}, {finding.phase} {finding.what}"
@@ -215,7 +238,7 @@ def _set_apart(report: Report) -> Iterator[Line]:
 
 
 _SET_APART = (
-    (Verdict.PRECISION, "precision", "the same in float64 and apart in the models' own dtypes"),
+    (Verdict.PRECISION, "precision", "the same in float64, different in the models' own dtypes"),
     (Verdict.STOCHASTIC, "stochastic", "not compared because the reference gives another in each run"),
     (Verdict.IGNORED, "ignored", "not judged, as you asked"),
 )
@@ -267,18 +290,32 @@ def _run(report: Report) -> Iterator[Line]:
 
 
 def _advice(report: Report) -> Iterator[Line]:
-    text = ""
+    """Yield the next step for each sort of source that there is, where one follows."""
     if report.sources:
-        text = _ONE if len(report.sources) == 1 else _SEVERAL
-        text += ", and what is passed on goes with it." if report.victims else "."
+        said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
     elif report.unmatched:
-        text = "pair these with a padiff.LayerMap, or ignore them: what is unmatched never passes."
-    elif report.victims:
-        text = "look at the first value that differs, and at the parameters that are not verified."
-    if text:
-        yield _line("next", text)
+        said = [_MATCH]
+    else:
+        said = [_LOOK] if report.victims else []
+    yield from _several("next", said)
 
 
-_JUDGED = "judged on the reference's own values, so what parts is the code or the setting right there"
-_ONE = f"the source was {_JUDGED}; mend it in the candidate"
-_SEVERAL = f"each source was {_JUDGED}; mend them in the candidate, in any order"
+def _is_given(source: Finding) -> bool:
+    return source.cause is not None and source.cause.name == "inputs"
+
+
+_MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
+_LOOK = "look at the first value that differs, and at the parameters that are not verified"
+_NEXT = (
+    (_is_given, "give both models the same inputs, and compare again"),
+    (
+        lambda f: f.verdict is Verdict.DIFFERS and f.phase is Phase.PARAMETER and f.figures is not None,
+        "load the reference's values into the candidate, or let padiff copy them (transfer)",
+    ),
+    (lambda f: f.verdict is Verdict.UNMATCHED, _MATCH),
+    (
+        lambda f: f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f),
+        "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "
+        "setting right there differs",
+    ),
+)

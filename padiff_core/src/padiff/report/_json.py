@@ -10,12 +10,17 @@ from typing import Any
 
 import attrs
 
+from padiff.report._finding import Worded
 from padiff.report._report import Report
 
 __all__ = ["SCHEMA", "to_dict", "to_json"]
 
-SCHEMA = "padiff.report/1"
+SCHEMA = "padiff.report/2"
 """The schema's name and version; the version grows when a key changes its meaning or goes."""
+
+
+_FIRST = ("phase", "forward_only", "tolerance", "reference", "candidate", "counts", "output", "output_within", "loss")
+_LAST = ("mapping", "calls")
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -24,8 +29,7 @@ def to_dict(report: Report) -> dict[str, Any]:
     A float that is no number is a string: ``NaN``, ``Infinity`` or ``-Infinity``.
     """
     fields = _plain(report)
-    first = ["forward_only", "reference", "candidate", "counts", "output", "output_within", "loss", "sources"]
-    order = dict.fromkeys([*first, *fields])
+    order = dict.fromkeys([*_FIRST, *(name for name in fields if name not in _LAST), *_LAST])
     return {"schema": SCHEMA, "aligned": report.aligned, **{name: fields[name] for name in order}}
 
 
@@ -37,7 +41,9 @@ def to_json(report: Report, *, indent: int | None = 2) -> str:
 def _plain(value: Any) -> Any:
     """Return a value of a report as JSON knows it."""
     if attrs.has(type(value)):
-        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
+        words = str(value) if isinstance(value, Worded) else getattr(value, "text", None)
+        fields = {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(type(value))}
+        return fields if words is None else {"text": words, **fields}
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):

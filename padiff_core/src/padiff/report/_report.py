@@ -1,120 +1,22 @@
-"""Hold what a diff found: Finding and Report, plain data that renderers read."""
+"""Hold what a diff found: Report, plain data that renderers read."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 import attrs
 
-__all__ = ["Figures", "Finding", "Measurement", "Note", "Phase", "Place", "Report", "Transfer", "Verdict"]
+from padiff.report._compared import ComparedCall, Matching
+from padiff.report._finding import Figures, Finding, Note, Verdict
 
-
-class Verdict(StrEnum):
-    """Say how a pair was judged."""
-
-    EQUAL = "equal"
-    """The same bits."""
-    ROUNDING = "rounding"
-    """Apart by no more than the arithmetic explains."""
-    PRECISION = "precision"
-    """The same in float64, apart natively: a dtype policy differs."""
-    DIFFERS = "differs"
-    """Apart."""
-    STOCHASTIC = "stochastic"
-    """The reference disagrees with itself."""
-    UNMATCHED = "unmatched"
-    """Nothing on the other side to compare with. Never a pass."""
-    IGNORED = "ignored"
-    """The user said so."""
-
-
-class Phase(StrEnum):
-    """Say what was compared."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    LOSS = "loss"
-    BUFFER = "buffer"
-    PARAMETER = "parameter"
-    UPDATE = "update"
-
-
-@attrs.frozen
-class Place:
-    """Say where, on one side. ``path`` is None where this side has no counterpart."""
-
-    path: str | None
-    class_name: str = ""
-    location: str | None = None
-    """``file:line`` of the user's code."""
-    call: int = 0
-    """Which execution of the module, from 0."""
-    stack: tuple[str, ...] = ()
-    """``file:line in function`` of the calling frames, innermost first."""
-
-
-@attrs.frozen
-class Measurement:
-    """Hold what a plugin's metric gave."""
-
-    name: str
-    value: float
-    unit: str = ""
-    limit: float | None = None
-    """The metric's own opinion from where on two arrays pass, if it has one."""
-    passes: bool | None = None
-    """Whether the value is within that limit; without a say in the verdict."""
-
-
-@attrs.frozen
-class Figures:
-    """Say how far apart: relative L2 and maximal errors of the candidate against the reference, dimensionless
-    and in the value's own unit. None where a figure was not measured."""
-
-    rel_l2: float
-    max_abs: float
-    floor: float | None = None
-    """The reference's own rounding error here: relative L2 of its native output against itself in float64."""
-    rel_l2_float64: float | None = None
-    """Relative L2 between both sides, both in float64."""
-    metrics: tuple[Measurement, ...] = ()
-    """What the metrics of plugins give for the same arrays, in the models' own dtypes."""
-
-
-@attrs.frozen
-class Finding:
-    """Judge one pair. ``what`` says which value: output, input of a child, gradient of a weight, ..."""
-
-    verdict: Verdict
-    phase: Phase
-    reference: Place
-    candidate: Place
-    what: str
-    figures: Figures | None = None
-    evidence: tuple[str, ...] = ()
-    """What the verdict rests on, one sentence each."""
-    cause: str | None = None
-    between: tuple[str, str] | None = None
-    """For glue code: the children of ``candidate.path`` between which it lies (``start``, ``end`` at the edges)."""
-    source: bool = False
-    """True where its own forced inputs agreed: it parts here, and does not merely pass a difference on."""
-    step: int = 0
-
-
-@attrs.frozen
-class Note:
-    """Tell something that had no effect on the verdict: a setting that differs, a call without counterpart."""
-
-    text: str
-    reference: Place | None = None
-    candidate: Place | None = None
+__all__ = ["Report", "Transfer"]
 
 
 @attrs.frozen
 class Transfer:
-    """Count what became of the parameters and buffers."""
+    """The fate of the parameters and buffers, counted."""
 
     copied: int = 0
     verified: int = 0
@@ -129,14 +31,14 @@ class Transfer:
     """How many of the copied are buffers."""
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Report:
-    """Hold all findings of one diff, the sources first."""
+    """All that one diff found, the sources first."""
 
     sources: tuple[Finding, ...]
-    """The places where the models part, in execution order."""
+    """The places where a difference arises, in execution order."""
     findings: tuple[Finding, ...]
-    """Everything that was judged and is neither equal nor rounding, in execution order, sources among them."""
+    """Everything that is neither equal, rounding nor within tolerance, in execution order, sources among them."""
     notes: tuple[Note, ...] = ()
     transfer: Transfer | None = None
     forward_only: str | None = None
@@ -154,18 +56,26 @@ class Report:
     """``framework: class`` of both models."""
     environment: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     seconds: float = 0.0
+    phase: str = "both"
+    """What was asked for: ``both``, ``forward`` or ``backward``."""
+    tolerance: Mapping[str, Any] | None = None
+    """The user's own rule: ``atol``, ``rtol`` and ``compare_mode``, or ``metric``, ``min`` and ``max``."""
+    calls: tuple[ComparedCall, ...] = ()
+    """The whole compared tree, in the candidate's order of execution; what the reference alone calls comes last."""
+    mapping: Matching = attrs.field(factory=Matching)
+    """Which modules and parameters were matched, and why."""
 
     @property
     def aligned(self) -> bool:
-        """Return whether the two compute the same: nothing parts, and nothing that matters is unmatched.
+        """Return whether the two compute the same: nothing differs, and nothing that matters is unmatched.
 
-        Where `forward_only` says why, that holds for the forward pass alone.
+        Where `forward_only` says why, or `phase` is not ``both``, that holds for this pass alone.
         """
-        return not self.sources and not any(f.verdict in _PARTED for f in self.findings)
+        return not self.sources and not any(f.verdict in _NOT_ALIGNED for f in self.findings)
 
     @property
     def victims(self) -> tuple[Finding, ...]:
-        """Return what merely passes a difference on."""
+        """Return what differs downstream of the sources."""
         return tuple(f for f in self.findings if f.verdict is Verdict.DIFFERS and not f.source)
 
     @property
@@ -177,6 +87,18 @@ class Report:
         """Refuse: ``if report`` reads both ways."""
         msg = "a Report is neither true nor false.\nHint: ask report.aligned."
         raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        """Return the verdict in one short line."""
+        from padiff.report import summary
+
+        return f"<Report: {summary(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook."""
+        from padiff.report import to_text
+
+        return f"<pre>{html.escape(to_text(self, color=False, width=0))}</pre>"
 
     def __str__(self) -> str:
         """Return the report as text, in colour on a terminal."""
@@ -207,4 +129,4 @@ class Report:
         return to_dict(self)
 
 
-_PARTED = frozenset({Verdict.DIFFERS, Verdict.UNMATCHED})
+_NOT_ALIGNED = frozenset({Verdict.DIFFERS, Verdict.UNMATCHED})

@@ -19,7 +19,7 @@ LABEL = 13
 
 STYLES = {
     "aligned": "bold green",
-    "parted": "bold red",
+    "not aligned": "bold red",
     "source": "bold red",
     "bold": "bold",
     "label": "dim",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from padiff.report._report import Figures, Finding, Measurement, Place, Report, Transfer, Verdict
+from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
+from padiff.report._report import Report, Transfer
 
 __all__ = [
-    "apart",
     "between",
     "copied",
+    "difference",
     "few",
     "figure",
     "headline",
@@ -20,13 +22,16 @@ __all__ = [
     "plural",
     "position",
     "short",
+    "summary",
     "title",
+    "tolerance",
     "where",
 ]
 
 _VERBS = {
     Verdict.EQUAL: "is equal",
     Verdict.ROUNDING: "agrees up to rounding",
+    Verdict.WITHIN_TOLERANCE: "is within tolerance",
     Verdict.PRECISION: "has another precision",
     Verdict.DIFFERS: "differs",
     Verdict.STOCHASTIC: "is stochastic",
@@ -37,23 +42,27 @@ _UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
 
 
 def headline(report: Report) -> str:
-    """Return the verdict in one sentence; it says so where the backward pass was asked for in vain."""
-    limits = "" if report.forward_only is None else " forward only"
+    """Return the verdict in one line: what was found, and of how much; what was not compared is said."""
     scope = ", ".join(_scope(report))
-    if report.aligned:
-        return f"aligned{limits}: {scope or 'nothing differs'}"
-    return f"parted{limits}: {_parted(report)}" + (f" ({scope})" if scope else "")
+    return summary(report) + (f" ({scope})" if scope else "")
 
 
-def _parted(report: Report) -> str:
+def summary(report: Report) -> str:
+    """Return the verdict without its scope: ``aligned``, or ``not aligned: 3 sources``."""
+    only = "forward" if report.forward_only is not None else report.phase
+    limits = "" if only == "both" else f", {only} only"
+    return f"aligned{limits}" if report.aligned else f"not aligned{limits}: {_found(report)}"
+
+
+def _found(report: Report) -> str:
     if report.sources:
         return plural(len(report.sources), "source")
-    differ, alone = len(report.victims), len(report.unmatched)
+    differ, unmatched = len(report.victims), len(report.unmatched)
     said = []
     if differ:
         said.append(f"{plural(differ, 'value')} {'differs' if differ == 1 else 'differ'}, no source was found")
-    if alone:
-        said.append(f"{plural(alone, 'place')} without counterpart, hence not compared")
+    if unmatched:
+        said.append(f"{plural(unmatched, 'place')} without counterpart, hence not compared")
     return "; ".join(said)
 
 
@@ -61,10 +70,25 @@ def _scope(report: Report) -> Iterable[str]:
     compared = sum(count for verdict, count in report.counts.items() if verdict not in _UNCOMPARED)
     if compared:
         yield f"{plural(compared, 'call')} compared"
+    if report.counts.get(Verdict.IGNORED):
+        yield f"{report.counts[Verdict.IGNORED]} ignored"
     if report.transfer is not None and report.transfer.copied:
         yield from copied(report.transfer)
     if report.output is not None:
         yield f"worst output difference {figure(report.output.rel_l2)}"
+    if report.phase != "both" and report.forward_only is None:
+        yield "nothing else was compared, as asked"
+
+
+def tolerance(rule: Mapping[str, Any]) -> str:
+    """Return the user's own rule as a formula."""
+    if "metric" in rule:
+        low, high = rule.get("min"), rule.get("max")
+        return f"{'' if low is None else f'{low:g} <= '}{rule['metric']}{'' if high is None else f' <= {high:g}'}"
+    bound = f"{rule['atol']:g} + {rule['rtol']:g}"
+    if rule["compare_mode"] == "strict":
+        return f"every |candidate - reference| <= {bound} * |reference| (strict)"
+    return f"mean |candidate - reference| <= {bound} * mean |reference| (mean)"
 
 
 def copied(transfer: Transfer) -> list[str]:
@@ -78,7 +102,7 @@ def title(finding: Finding, steps: str = "") -> str:
     return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {_VERBS[finding.verdict]}"
 
 
-def apart(finding: Finding, *, of: int = 1) -> list[str]:
+def difference(finding: Finding, *, of: int = 1) -> list[str]:
     """Return what the figures say, one clause an item; the finding is the worst of ``of``."""
     found = finding.figures
     if found is None:

@@ -3,11 +3,11 @@
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, Slot, Trace
 from padiff.trace._settings import (
+    Contrast,
     called_otherwise,
     contrasts,
     contrasts_inside,
     draws_otherwise,
-    in_words,
     plain_values,
     settings_of,
 )
@@ -15,6 +15,7 @@ from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
     "Call",
+    "Contrast",
     "Frame",
     "Leaf",
     "ParameterRecord",
@@ -25,7 +26,6 @@ __all__ = [
     "contrasts",
     "contrasts_inside",
     "draws_otherwise",
-    "in_words",
     "plain_values",
     "settings_of",
     "temporary_store",

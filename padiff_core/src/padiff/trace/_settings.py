@@ -1,4 +1,4 @@
-"""Say why two modules may part: hyper-parameters that differ, and relations between what they gave."""
+"""Compare what two modules were set to, and two operations were called with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ __all__ = [
     "contrasts",
     "contrasts_inside",
     "draws_otherwise",
-    "in_words",
     "plain_values",
     "settings_of",
 ]
@@ -37,10 +36,6 @@ class Contrast:
     setting: str
     reference: str
     candidate: str
-
-    def __str__(self) -> str:
-        """Return it as one phrase."""
-        return f"{self.setting}: {self.reference} in the reference, {self.candidate} in the candidate"
 
 
 def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
@@ -157,13 +152,13 @@ def _class(module: Module) -> str:
     return f"{module.kind} ({module.class_name.rpartition('.')[2]})"
 
 
-def called_otherwise(reference: Call, candidate: Call) -> str | None:
-    """Return how both sides call an operation, where that differs in more than names: numbers, words and ranges."""
+def called_otherwise(reference: Call, candidate: Call) -> tuple[str, str] | None:
+    """Return how each side calls an operation, where that differs in more than names: numbers, words and ranges."""
     if not (reference.module.operation and candidate.module.operation):
         return None
     if plain_values(reference) == plain_values(candidate):
         return None
-    return f"called as {_as_called(reference)} in the reference, as {_as_called(candidate)} in the candidate"
+    return _as_called(reference), _as_called(candidate)
 
 
 def draws_otherwise(reference: Call, candidate: Call) -> bool:
@@ -204,8 +199,3 @@ def _shown(value: Any) -> str:
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def in_words(found: list[Contrast]) -> str | None:
-    """Return differing hyper-parameters as one sentence, or None."""
-    return "; ".join(map(str, found)) or None

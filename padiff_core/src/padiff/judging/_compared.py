@@ -1,0 +1,214 @@
+"""Judge every call: the compared tree, what was handed on in the free run, and what was matched with what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Forced
+from padiff.judging._findings import place_of
+from padiff.judging._suspicion import Suspicion
+from padiff.numerics import SAME, difference, epsilon_of
+from padiff.parameters import Link, Pairing
+from padiff.report import (
+    ComparedCall,
+    Evidence,
+    Figures,
+    Finding,
+    MatchedModules,
+    MatchedParameters,
+    Matching,
+    Phase,
+    Place,
+    Verdict,
+    What,
+)
+from padiff.trace import Call, Trace
+
+__all__ = ["compared_calls", "downstream", "matching_of", "missing_path"]
+
+_SEVERITY = (
+    Verdict.EQUAL,
+    Verdict.ROUNDING,
+    Verdict.WITHIN_TOLERANCE,
+    Verdict.PRECISION,
+    Verdict.STOCHASTIC,
+    Verdict.DIFFERS,
+)
+
+
+def compared_calls(
+    alignment: Alignment,
+    forced: Forced,
+    suspicions: Sequence[Suspicion],
+    traces: tuple[Trace, Trace],
+    *,
+    ignored: Callable[[Pair], bool],
+    tolerated: bool,
+    step: int,
+) -> list[ComparedCall]:
+    """Return every matched call in the candidate's order, and after each side's what is left over there.
+
+    ``traces`` are those of the free runs; ``tolerated`` says that the user gave a tolerance.
+    """
+    verdicts, figures = _judged(forced, suspicions, tolerated=tolerated)
+    matched = {pair.candidate.index: pair for pair in alignment.pairs}
+    left = [call for call in alignment.left_candidate if _is_left(alignment, call)]
+    order = sorted([*matched, *(call.index for call in left)])
+    position = {index: number for number, index in enumerate(order)}
+    by_reference = {pair.reference.index: position[index] for index, pair in matched.items()}
+
+    def around(call: Call, positions: dict[int, int]) -> int | None:
+        return next((positions[above.index] for above in call.ancestors() if above.index in positions), None)
+
+    found = {call.index: ComparedCall(Verdict.UNMATCHED, None, _brief(call), step=step) for call in left}
+    for index, pair in matched.items():
+        found[index] = ComparedCall(
+            Verdict.IGNORED if ignored(pair) else verdicts.get(index, Verdict.EQUAL),
+            _brief(pair.reference),
+            _brief(pair.candidate),
+            pair.why,
+            figures.get(index),
+            _free(pair, *traces),
+            around(pair.candidate, position),
+            step,
+        )
+    for call in left:
+        found[call.index] = attrs.evolve(found[call.index], parent=around(call, position))
+    return [found[index] for index in order] + [
+        ComparedCall(Verdict.UNMATCHED, _brief(call), None, parent=around(call, by_reference), step=step)
+        for call in alignment.left_reference
+        if _is_left(alignment, call)
+    ]
+
+
+def _judged(
+    forced: Forced, suspicions: Sequence[Suspicion], *, tolerated: bool
+) -> tuple[dict[int, Verdict], dict[int, Figures]]:
+    """Return the worst verdict and the largest difference of each call, by the candidate's index."""
+    verdicts: dict[int, Verdict] = {}
+    figures: dict[int, Figures] = {}
+    small = Verdict.WITHIN_TOLERANCE if tolerated else Verdict.ROUNDING
+    seen = [
+        (check.spot.owner.candidate.index, small, Figures(check.difference.rel_l2, check.difference.max_abs))
+        for check in forced.checks
+        if check.spot.owner is not None
+    ]
+    for index, verdict, size in (*seen, *((s.pair.candidate.index, s.verdict, s.ruling.figures) for s in suspicions)):
+        known = verdicts.get(index, Verdict.EQUAL)
+        if _SEVERITY.index(verdict) >= _SEVERITY.index(known):
+            worse = known is not verdict or not size.rel_l2 <= figures[index].rel_l2
+            figures[index] = size if worse else figures[index]
+            verdicts[index] = verdict
+    return verdicts, figures
+
+
+def _is_left(alignment: Alignment, call: Call) -> bool:
+    return not (call.module.operation or alignment.is_inside(call))
+
+
+def _brief(call: Call) -> Place:
+    return place_of(call, stack=False)
+
+
+def _free(pair: Pair, trace: Trace, free: Trace) -> Figures | None:
+    """Return how far a call's outputs differ where each model runs freely, as far as samples tell."""
+    found = []
+    for a, b in pair.outputs:
+        ours = trace.samples.get(pair.reference.outputs[a].token)
+        theirs = free.samples.get(pair.candidate.outputs[b].token)
+        if ours is not None and theirs is not None and ours.shape == theirs.shape:
+            found.append(difference(ours, theirs))
+    worst = max(found, key=lambda one: one.rel_l2, default=None)
+    return None if worst is None else Figures(worst.rel_l2, worst.max_abs)
+
+
+def downstream(calls: Sequence[ComparedCall], alignment: Alignment, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the calls whose output in the free run carries a difference that arose before; one of each module."""
+    seen = {f.candidate.path for f in found if f.source}
+    types = {
+        (pair.candidate.path, pair.candidate.ordinal): epsilon_of(
+            *(leaf.dtype for call in (pair.reference, pair.candidate) for leaf in call.outputs)
+        )
+        for pair in alignment.pairs
+    }
+    for call in calls:
+        if call.free is None or call.reference is None or call.candidate is None or call.candidate.path in seen:
+            continue
+        if call.free.rel_l2 > SAME(types[call.candidate.path or "", call.candidate.call]):
+            seen.add(call.candidate.path)
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.FORWARD,
+                reference=call.reference,
+                candidate=call.candidate,
+                what=What("free_output"),
+                figures=call.free,
+                evidence=(Evidence("free_run"),),
+                step=call.step,
+            )
+
+
+def matching_of(alignment: Alignment, pairing: Pairing, findings: Sequence[Finding]) -> Matching:
+    """Return what was matched with what; ``findings`` tell the parameters without counterpart."""
+    pairs = [pair for pair in alignment.pairs if not pair.candidate.module.operation]
+    rows = Counter(
+        (
+            pair.reference.path,
+            pair.candidate.path,
+            pair.reference.module.class_name,
+            pair.candidate.module.class_name,
+            pair.why,
+        )
+        for pair in pairs
+    )
+    left = {"reference": alignment.left_reference, "candidate": alignment.left_candidate}
+    modules = {
+        side: tuple(dict.fromkeys(call.path for call in calls if _is_left(alignment, call)))
+        for side, calls in left.items()
+    }
+    parameters = {
+        side: tuple(path for finding in findings if (path := missing_path(finding, side)) is not None) for side in left
+    }
+    return Matching(
+        tuple(MatchedModules(*row, calls) for row, calls in rows.items()),
+        tuple(
+            MatchedParameters(
+                tuple(dict.fromkeys(held.parameter.path for held in link.references)),
+                link.candidate.parameter.path,
+                _layout(link),
+                link.candidate.parameter.buffer,
+            )
+            for _, link in pairing.links
+        ),
+        modules,
+        parameters,
+    )
+
+
+def missing_path(finding: Finding, side: str) -> str | None:
+    """Return the path of the parameter that a finding says only one side has; None for any other finding."""
+    if finding.phase is not Phase.PARAMETER or finding.side != side:
+        return None
+    return next((one.figures["path"] for one in finding.evidence if one.kind == "no_counterpart"), None)
+
+
+def _layout(link: Link) -> str:
+    """Return how the candidate's parameter holds the reference's values."""
+    ours, theirs = link.reference.part, link.candidate.part
+    if not link.single:
+        return "by a special transfer"
+    if ours.partial or theirs.partial:
+        return "part of a packed parameter"
+    if not (ours.permuted and theirs.permuted):
+        return "rearranged"
+    rank = len(link.reference.shape)
+    if rank != len(link.candidate.shape):
+        return "reshaped"
+    orders = {part.transpose or tuple(range(rank)) for part in (ours, theirs)}
+    if rank == 2:
+        return "transposed" if (len(orders) > 1) is not link.transposed else "as in the reference"
+    return "axes permuted" if len(orders) > 1 else "as in the reference"

@@ -1,0 +1,45 @@
+"""Note what had no effect on the verdict: calls that cannot be fed, settings that differ, calls left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from padiff.alignment import Alignment
+from padiff.judging._findings import place_of
+from padiff.report import Finding, Note
+from padiff.trace import contrasts
+
+__all__ = ["notes_of"]
+
+
+def notes_of(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
+    """Yield the notes of one step's matched calls; ``found`` are its findings."""
+    yield from _not_fed(alignment, found)
+    yield from _settings(alignment, found)
+    yield from _left_over(alignment)
+
+
+def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
+    """Yield one note on the calls that take a value of another shape and so could not be fed."""
+    calls = list(dict.fromkeys(pair.candidate.path for pair in alignment.pairs if pair.misfed))
+    if calls:
+        yield Note("not_fed", {"calls": calls, "sources": any(finding.source for finding in found)})
+
+
+def _settings(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
+    """Yield hyper-parameters that differ without effect."""
+    named = {f.candidate.path for f in found}
+    for pair in alignment.pairs:
+        if pair.candidate.path in named:
+            continue
+        for one in contrasts(pair.reference.module, pair.candidate.module):
+            data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
+            yield Note("setting", data, place_of(pair.reference), place_of(pair.candidate))
+
+
+def _left_over(alignment: Alignment) -> Iterator[Note]:
+    """Yield the calls without counterpart; the calls around them agree, or are findings."""
+    for side, calls in (("reference", alignment.left_reference), ("candidate", alignment.left_candidate)):
+        for call in (call for call in calls if not (call.module.operation or alignment.is_inside(call))):
+            place = place_of(call)
+            yield Note("one_side_call", {"side": side}, **{side: place})

@@ -1,0 +1,82 @@
+"""Name suspects: a value that differs by more than rounding, the call whose code made it, and the ruling."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.forcing import Check, Spot
+from padiff.judging._settle import Ruling
+from padiff.parameters import Held
+from padiff.report import Measurement, Phase, Verdict, What
+from padiff.trace import contrasts
+
+__all__ = ["AGREEING", "Suspicion", "contrasted", "suspicion_of", "value_at", "within"]
+
+AGREEING = (Verdict.EQUAL, Verdict.ROUNDING, Verdict.WITHIN_TOLERANCE)
+"""Verdicts of which nothing needs to be said."""
+
+
+@attrs.frozen(eq=False)
+class Suspicion:
+    """One settled suspect that is more than rounding."""
+
+    pair: Pair
+    """The call whose own code is at issue."""
+    phase: Phase
+    what: What
+    ruling: Ruling
+    order: int
+    """The candidate's call where it was seen."""
+    between: tuple[str, str] | None = None
+    spot: Spot | None = None
+    held: Held | None = None
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give for the arrays that were compared."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the ruling's verdict."""
+        return self.ruling.verdict
+
+
+def suspicion_of(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Check) -> Suspicion:
+    """Return the suspicion that a check of the forced run gives rise to."""
+    between, spot = None, check.spot
+    if pair.candidate.children:
+        between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
+    order = spot.pair.candidate.index
+    return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
+
+
+def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
+    """Return the names of the owner's child that a call is, or is in, and of the child called next."""
+    children = owner.candidate.children
+    inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
+    if True not in inside:
+        return None
+    names = [child.path[len(owner.candidate.path) + 1 if owner.candidate.path else 0 :] for child in children]
+    return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
+
+
+def value_at(spot: Spot, *, gradient: bool = False) -> What:
+    """Return which value a spot is, or its gradient."""
+    call = spot.pair.candidate
+    leaves = call.outputs if spot.what == "output" else call.inputs
+    index = next((i for i, leaf in enumerate(leaves) if leaf.path == spot.candidate.path), None)
+    kind = f"{spot.what}_gradient" if gradient else spot.what
+    if spot.what == "output":
+        return What(kind, spot.candidate.path if len(leaves) > 1 else "", index)
+    return What(kind, spot.candidate.path, index, spot.between[1])
+
+
+def within(owner: Pair, spot: Spot) -> Hashable:
+    """Return what a value of a call and the same value of another such call have in common."""
+    return value_at(spot), spot.pair.candidate.path.removeprefix(owner.candidate.path)
+
+
+def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
+    """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
+    return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))

@@ -1,0 +1,198 @@
+"""Hold findings as data: which value, where, how far apart, why, on what evidence.
+
+`What`, `Cause` and `Evidence` are strings too: they read as the words that `_phrases` makes of them, so that scripts
+search, compare and join them; what they are made of stays at hand in their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+import attrs
+
+from padiff.report import _phrases
+
+__all__ = [
+    "Cause",
+    "Evidence",
+    "Figures",
+    "Finding",
+    "Measurement",
+    "Note",
+    "Phase",
+    "Place",
+    "Verdict",
+    "What",
+    "Worded",
+]
+
+
+class Verdict(StrEnum):
+    """How a pair was judged."""
+
+    EQUAL = "equal"
+    """The same bits."""
+    ROUNDING = "rounding"
+    """A difference of no more than the arithmetic explains."""
+    WITHIN_TOLERANCE = "within tolerance"
+    """A difference that the user's own tolerance allows; whether it is rounding was not asked."""
+    PRECISION = "precision"
+    """The same in float64, different natively: a dtype policy differs."""
+    DIFFERS = "differs"
+    """A difference that counts."""
+    STOCHASTIC = "stochastic"
+    """The reference disagrees with itself."""
+    UNMATCHED = "unmatched"
+    """Nothing on the other side to compare with. Never a pass."""
+    IGNORED = "ignored"
+    """The user said so."""
+
+
+class Phase(StrEnum):
+    """What was compared."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    LOSS = "loss"
+    BUFFER = "buffer"
+    PARAMETER = "parameter"
+    UPDATE = "update"
+
+
+@attrs.frozen
+class Place:
+    """A place on one side. ``path`` is None where this side has no counterpart."""
+
+    path: str | None
+    class_name: str = ""
+    location: str | None = None
+    """``file:line`` of the user's code."""
+    call: int = 0
+    """Which execution of the module, from 0."""
+    stack: tuple[str, ...] = ()
+    """``file:line in function`` of the calling frames, innermost first."""
+
+
+@attrs.frozen
+class Measurement:
+    """The value that a plugin's metric gave."""
+
+    name: str
+    value: float
+    unit: str = ""
+    limit: float | None = None
+    """The metric's own opinion from where on two arrays pass, if it has one."""
+    passes: bool | None = None
+    """Whether the value is within that limit; without a say in the verdict."""
+
+
+@attrs.frozen
+class Figures:
+    """The size of a difference: relative L2 and maximal errors of the candidate against the reference, dimensionless
+    and in the value's own unit. None where a figure was not measured."""
+
+    rel_l2: float
+    max_abs: float
+    floor: float | None = None
+    """The reference's own rounding error here: relative L2 of its native output against itself in float64."""
+    rel_l2_float64: float | None = None
+    """Relative L2 between both sides, both in float64."""
+    metrics: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give for the same arrays, in the models' own dtypes."""
+
+
+class Worded(str):
+    """Data that reads as its words."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes it again: its fields, not its words."""
+        return type(self), attrs.astuple(self, recurse=False)  # type: ignore[arg-type]
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class What(Worded):
+    """The value that a finding is about."""
+
+    kind: str
+    """``output``, ``input``, ``parameter``, ``buffer``, ``loss``, or what becomes of one: ``output_gradient``,
+    ``input_gradient``, ``parameter_gradient``, ``updated_parameter``, ``updated_buffer``, ``free_output``."""
+    name: str = ""
+    """The parameter's name, or the path of a tensor among its call's inputs or outputs."""
+    index: int | None = None  # type: ignore[assignment]  # nobody misses the method of strings
+    """Which of the call's tensors it is, from 0."""
+    taker: str = ""
+    """The child that takes an input of the code around it."""
+
+    def __new__(cls, kind: str, name: str = "", index: int | None = None, taker: str = "") -> Self:
+        """Make the words."""
+        return super().__new__(cls, _phrases.value(kind, name, taker))
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class Cause(Worded):
+    """The reason for a difference: what differs between both sides' code, settings or parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = attrs.field(factory=dict)
+    verified: bool = False
+    """Whether a run or the values themselves showed that it explains the difference."""
+
+    def __new__(cls, name: str, parameters: Mapping[str, Any] | None = None, verified: bool = False) -> Self:
+        """Make the words."""
+        return super().__new__(cls, _phrases.cause(name, parameters or {}))
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)
+class Evidence(Worded):
+    """One thing that a verdict rests on."""
+
+    kind: str
+    figures: Mapping[str, Any] = attrs.field(factory=dict)
+
+    def __new__(cls, kind: str, figures: Mapping[str, Any] | None = None) -> Self:
+        """Make the words."""
+        return super().__new__(cls, _phrases.evidence(kind, figures or {}))
+
+    @classmethod
+    def of(cls, kind: str, **figures: Any) -> Self:
+        """Return evidence of some kind, its figures by name."""
+        return cls(kind, figures)
+
+
+@attrs.frozen
+class Finding:
+    """A pair of values, and what it was judged to be."""
+
+    verdict: Verdict
+    phase: Phase
+    reference: Place
+    candidate: Place
+    what: What
+    figures: Figures | None = None
+    evidence: tuple[Evidence, ...] = ()
+    """What the verdict rests on."""
+    cause: Cause | None = None
+    between: tuple[str, str] | None = None
+    """For glue code: the children of ``candidate.path`` between which it lies (``start``, ``end`` at the edges)."""
+    source: bool = False
+    """True where its own forced inputs agreed: the difference arises here, and is not handed on."""
+    side: str | None = None
+    """``reference`` or ``candidate`` where that side alone has it."""
+    step: int = 0
+
+
+@attrs.frozen
+class Note:
+    """A fact that had no effect on the verdict: a setting that differs, a call without counterpart."""
+
+    kind: str
+    data: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
+    reference: Place | None = None
+    candidate: Place | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the note in words."""
+        return _phrases.note(self.kind, self.data)

@@ -1,0 +1,205 @@
+"""Say in words what findings and notes hold as data: which value, why, on what evidence. One table for each.
+
+A phrase is a template of the data's own names, or a function of the data. In every template ``{other}`` is the side
+that ``side`` is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["cause", "evidence", "note", "settings", "value"]
+
+Data = Mapping[str, Any]
+Phrase = str | Callable[[Data], str]
+_OTHER = {"reference": "candidate", "candidate": "reference"}
+_NAMED = 3
+"""How many names a note lists."""
+
+
+def value(kind: str, name: str, taker: str) -> str:
+    """Return which value a finding is about; ``taker`` is the child that takes an input."""
+    of = f" of {taker}" if taker else ""
+    return _VALUES[kind].format(name=name, of=of).rstrip()
+
+
+def cause(name: str, parameters: Data) -> str:
+    """Return a cause as one sentence."""
+    return _said(_CAUSES[name], parameters)
+
+
+def evidence(kind: str, figures: Data) -> str:
+    """Return a piece of evidence as one sentence."""
+    return _said(_EVIDENCE[kind], figures)
+
+
+def note(kind: str, data: Data) -> str:
+    """Return a note as one sentence."""
+    return _said(_NOTES[kind], data)
+
+
+def _said(phrase: Phrase, data: Data) -> str:
+    if callable(phrase):
+        return phrase(data)
+    return phrase.format(**data, other=_OTHER.get(data.get("side", ""), ""))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+# -- values
+
+_VALUES = {
+    "output": "output {name}",
+    "output_gradient": "gradient of output {name}",
+    "free_output": "output in the free run",
+    "input": "input {name!r}{of}",
+    "input_gradient": "gradient of input {name!r}{of}",
+    "parameter": "parameter {name}",
+    "parameter_gradient": "gradient of {name}",
+    "updated_parameter": "{name} after the step",
+    "buffer": "buffer {name}",
+    "updated_buffer": "buffer {name} after the run",
+    "loss": "loss",
+}
+
+# -- causes
+
+
+def settings(found: Data) -> str:
+    """Return hyper-parameters that differ: name -> what each side has."""
+    return "; ".join(
+        f"{name}: {both['reference']} in the reference, {both['candidate']} in the candidate"
+        for name, both in found.items()
+    )
+
+
+def _dropout(data: Data) -> str:
+    named = "; ".join(f"{call['path']!r} ({call['class_name']}, p={call['p']:.6g})" for call in data["calls"])
+    return f"dropout: {named} in the {data['side']}, nothing like it in the {_OTHER[data['side']]}"
+
+
+_CAUSES: dict[str, Phrase] = {
+    "settings": settings,
+    "optimizer_settings": settings,
+    "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
+    "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
+    "dropout": _dropout,
+    "inputs": "the inputs themselves differ, in {name!r}",
+    "missing_module": "{name} ({kind}) is in the {side} only",
+    "missing_parameter": "{name}: present in the {side}, absent or of another shape in the {other}",
+    "merged": "two parameters of the reference are one in the candidate, and their values differ",
+    "transposed": "equal when transposed",
+    "tied": "tied in the {side}, not tied in the {other}: equal now, different after the first update",
+}
+
+# -- evidence
+
+
+def _refused(data: Data) -> str:
+    """Return why a call cannot be replayed in a wider type, or does not tell anything there."""
+    if data["refused_by"] is None:
+        return "the value does not arise when the call is replayed"
+    return f"the {data['refused_by']} cannot run there ({data['error']})"
+
+
+def _one_side(data: Data) -> str:
+    side = data["side"]
+    return (
+        f"measured against the {side} alone in float64, where {_refused(data)}: "
+        f"the {side} natively {data['floor']:.1e} away, the other {data['error_rel_l2']:.1e}"
+    )
+
+
+def _namesake(data: Data) -> str:
+    shapes = ", ".join(f"{role} {list(shape)}" for role, shape in data["roles"].items())
+    return f"{data['path']} there holds {shapes} (in padiff's layout), which does not fit {list(data['shape'])}"
+
+
+_EVIDENCE: dict[str, Phrase] = {
+    "outside_tolerance": "outside the given tolerance",
+    "within_tolerance": "within the given tolerance",
+    "whole_numbers": "whole numbers differ",
+    "float64_differs": "settled by replaying both sides in float64, where rounding stays below {bound:.0e}",
+    "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",
+    "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",
+    "like": "within {factor:g} times the noise floor of {call!r}, which does the same ({floor:.1e})",
+    "narrow_cast": "computes in a fixed narrower type even when lifted to float64; within rounding of that type",
+    "narrow_gradient": "the candidate's module by itself is as far from its own float64: a narrower type inside",
+    "one_side_in_float64": _one_side,
+    "native": lambda data: (
+        f"not settled in float64: {_refused(data)}; replayed as they are, both sides differ by {data['wide']:.1e}"
+    ),
+    "machine_epsilon": lambda data: f"not settled in float64: {_refused(data)}; judged by machine epsilon alone",
+    "evaluation_mode": "judged in evaluation mode, where neither side samples random numbers",
+    "stochastic": "the reference disagrees with itself under another seed; what follows was fed its recorded value",
+    "randomness": "the {side} gives something else under every seed, the {other} always the same",
+    "without_dropout": "without it the {side} is what the {other} is",
+    "right_when_given": "{call} is right when it is given the reference's {name!r}",
+    "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
+    "gradient_changed": (
+        "right when the module is replayed, a difference of {rel_l2:.1e} in the model: something changes the gradient "
+        "on its way (a hook on the parameter or on the module's output)"
+    ),
+    "loss_gradient": "the gradient that the loss sends to the output differs",
+    "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
+    "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",
+    "before_any_run": "the values differ before any run",
+    "no_counterpart": lambda data: (
+        f"the {data['side']} has {data['path']} {list(data['shape'])}, the {_OTHER[data['side']]} has no counterpart"
+    ),
+    "namesake": _namesake,
+    "tied": lambda data: (
+        f"one parameter in the {data['side']}, {data['count']} in the {_OTHER[data['side']]} "
+        f"({' and '.join(data['paths'])})"
+    ),
+    "update": (
+        "from equal weights and gradients: the reference's step is {step_rel_l2:.1e} of the weights, "
+        "the candidate lands {rel_l2:.1e} away"
+    ),
+    "other_inputs": "what was given to the candidate is not what was given to the reference",
+    "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
+    "missing_output": lambda data: (
+        f"the {data['side']} returns {data['name'] or 'a tensor'} {data['dtype']}{list(data['shape'])}, "
+        f"the {_OTHER[data['side']]} nothing like it"
+    ),
+    "free_run": "right when fed from the reference; figures from a sample of elements",
+}
+
+# -- notes
+
+
+def _not_fed(data: Data) -> str:
+    said = "given a value of another shape than in the reference, and judged only with the code around: "
+    after = "; fix the sources and compare again" if data["sources"] else ""
+    return said + _few([repr(path) for path in data["calls"]]) + after
+
+
+def _no_gradients(data: Data) -> str:
+    why = "writes to the module itself" if data["writes"] else "does more than rearrange"
+    said = f"gradients of {_few(data['names'])} are not compared: the special transfer {data['transfer']}"
+    return f"{said} {why}, and names no gradients"
+
+
+_NOTES: dict[str, Phrase] = {
+    "forward_only": "compared forward only: {why}",
+    "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
+    "axis_order": "images have their channels last on one side and first on the other: read in the reference's order",
+    "axis_order_operations": "operations are not compared: they name axes, which differ here",
+    "metric_failed": "{said}",
+    "running_variance": (
+        "running variances are tracked with n/(n-1) by one framework and without by the other "
+        "({reference}, {candidate}): taken as a convention"
+    ),
+    "not_fed": _not_fed,
+    "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
+    "one_side_call": "only the {side} calls it; judged with the code around it",
+    "idle_parameter": lambda data: (
+        f"parameter {data['name']} {list(data['shape'])} is in the {data['side']} only, and reaches no output"
+    ),
+    "transfer_writes": ("its parameters are not compared: the special transfer {transfer} writes to the module itself"),
+    "transfer_without_gradients": _no_gradients,
+}
