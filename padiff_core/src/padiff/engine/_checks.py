@@ -143,14 +143,10 @@ _EVERYWHERE = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "f
 def sameness_notes(reference: Model, candidate: Model) -> list[Note]:
     """Return a note where the two models are one, or hold the same parameters."""
     if reference.native is candidate.native:
-        text = "the reference and the candidate are the same object, which agrees with itself whatever it computes: "
-        return [Note(text + "build the candidate separately")]
+        return [Note("same_object")]
     ours = {id(parameter.native) for parameter in reference.parameters().values()}
     shared = [path for path, parameter in candidate.parameters().items() if id(parameter.native) in ours]
-    if not shared:
-        return []
-    text = "the two models share parameters, so that a transfer or a step of one changes the other: "
-    return [Note(text + _listed(shared))]
+    return [Note("shared_parameters", {"paths": shared})] if shared else []
 
 
 def dtype_notes(reference: Model, candidate: Model) -> list[Note]:
@@ -158,20 +154,13 @@ def dtype_notes(reference: Model, candidate: Model) -> list[Note]:
     ours, theirs = _float_dtypes(reference), _float_dtypes(candidate)
     if ours == theirs or not ours or not theirs:
         return []
-    text = (
-        f"the reference's parameters are {' and '.join(ours)}, the candidate's {' and '.join(theirs)}: what only the "
-        "dtypes make differ is reported too; bring both models to one dtype to compare their code alone"
-    )
-    return [Note(text)]
+    return [Note("parameter_dtypes", {"reference": list(ours), "candidate": list(theirs)})]
 
 
 def finiteness_notes(candidate: Model, *, transfer: bool) -> list[Note]:
     """Return a note where parameters of the candidate hold NaN or Inf before anything runs."""
     found = _nonfinite(candidate)
-    if not found:
-        return []
-    said = "before the transfer, parameters of the candidate held" if transfer else "parameters of the candidate hold"
-    return [Note(f"{said} NaN or Inf: {_listed(found)}; see how its weights are loaded")]
+    return [Note("nonfinite_parameters", {"parameters": found, "transfer": transfer})] if found else []
 
 
 def _nonfinite(model: Model) -> list[str]:

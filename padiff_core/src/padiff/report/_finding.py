@@ -187,10 +187,16 @@ class Finding:
 class Note:
     """A fact that had no effect on the verdict: a setting that differs, a call without counterpart."""
 
-    kind: str
+    kind: str = attrs.field()
     data: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     reference: Place | None = None
     candidate: Place | None = None
+
+    @kind.validator
+    def _has_words(self, _: Any, kind: str) -> None:
+        if not _phrases.is_note(kind):
+            msg = f"no words for notes of kind {kind!r}.\nHint: add them to the notes of padiff/report/_phrases.py."
+            raise ValueError(msg)
 
     @property
     def text(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["cause", "evidence", "note", "settings", "value"]
+__all__ = ["cause", "evidence", "is_note", "note", "settings", "value"]
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -37,6 +37,11 @@ def evidence(kind: str, figures: Data) -> str:
 def note(kind: str, data: Data) -> str:
     """Return a note as one sentence."""
     return _said(_NOTES[kind], data)
+
+
+def is_note(kind: str) -> bool:
+    """Return whether there are words for notes of a kind."""
+    return kind in _NOTES
 
 
 def _said(phrase: Phrase, data: Data) -> str:
@@ -184,7 +189,27 @@ def _no_gradients(data: Data) -> str:
     return f"{said} {why}, and names no gradients"
 
 
+def _nonfinite(data: Data) -> str:
+    when = "before the transfer, " if data["transfer"] else ""
+    held = f"{when}parameters of the candidate {'held' if when else 'hold'}"
+    return f"{held} NaN or Inf: {_few(data['parameters'])}; see how its weights are loaded"
+
+
 _NOTES: dict[str, Phrase] = {
+    "same_object": (
+        "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
+        "candidate separately"
+    ),
+    "shared_parameters": lambda data: (
+        "the two models share parameters, so that a transfer or a step of one changes the other: "
+        + _few([repr(path) for path in data["paths"]])
+    ),
+    "parameter_dtypes": lambda data: (
+        f"the reference's parameters are {' and '.join(data['reference'])}, the candidate's "
+        f"{' and '.join(data['candidate'])}: what only the dtypes make differ is reported too; bring both models to "
+        "one dtype to compare their code alone"
+    ),
+    "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
     "axis_order": "images have their channels last on one side and first on the other: read in the reference's order",
