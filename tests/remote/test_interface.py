@@ -16,7 +16,7 @@ from padiff.import_string import SpecError, loss_of, optimizer_of
 from padiff.numerics import sample
 from padiff.plugins import adapter_for
 from padiff.pytree import Nested, leaves, map_leaves
-from padiff.trace import settings_of
+from padiff.recording import settings_at
 
 from .conftest import Sides
 
@@ -109,7 +109,7 @@ def test_a_remote_tree_reads_as_the_model_does(sides: Sides) -> None:
         other = distant.modules()[path]
         assert (other.kind, other.class_name, other.training) == (module.kind, module.class_name, module.training)
         assert other.definition == module.definition
-        assert settings_of(other) == settings_of(module)
+        assert settings_at(other) == settings_at(module)
     assert {p: (q.shape, q.dtype, q.buffer, q.paths, q.trainable) for p, q in distant.parameters().items()} == {
         p: (q.shape, q.dtype, q.buffer, q.paths, q.trainable) for p, q in local.parameters().items()
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from padiff.alignment._calls import Alignment, Pair, pair_leaves
+from padiff.alignment._pairs import Alignment, Pair, pair_leaves
 from padiff.kinds import LAYOUT
 from padiff.recording import Axes, Turns
 from padiff.trace import Call, Leaf
@@ -35,9 +35,8 @@ def _layouts(pair: Pair) -> tuple[str, str] | None:
 
 
 def _layout(call: Call) -> str | None:
-    rule = call.module.rule
-    setting = None if rule is None else rule.settings.get(LAYOUT)
-    return None if setting is None else str(setting.value(call.module.native))
+    setting = call.settings.get(LAYOUT)
+    return None if setting is None else str(setting.value)
 
 
 class _Flow:
@@ -55,15 +54,15 @@ class _Flow:
         known = -1
         while len(self._images) > known:
             known = len(self._images)
-            self.turns: dict[tuple[int, str, int], Axes] = dict(self._found(calls))
+            self.turns: dict[tuple[str, str, int], Axes] = dict(self._found(calls))
 
-    def _found(self, calls: Sequence[Call]) -> Iterator[tuple[tuple[int, str, int], Axes]]:
+    def _found(self, calls: Sequence[Call]) -> Iterator[tuple[tuple[str, str, int], Axes]]:
         for call in calls:
             pair = self._alignment.of_candidate(call)
             ours = ([], []) if pair is None else (pair.reference.inputs, pair.reference.outputs)
             for what, leaves, others in zip(("input", "output"), (call.inputs, call.outputs), ours, strict=True):
                 for index, axes in self._turned(leaves, others):
-                    yield (id(call.module.native), what, index), axes
+                    yield (call.path, what, index), axes
             self._pass_on(call.inputs, call.outputs)
             if call.leaf and not call.module.operation:
                 self._pass_on(call.outputs, call.inputs[:1])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment._calls import BY_PLACE, Alignment, Pair
+from padiff.alignment._pairs import BY_PLACE, Alignment, Pair
 from padiff.numerics import SAME, difference, epsilon_of
 from padiff.trace import Call, Leaf, Trace, plain_values
 
@@ -30,11 +30,11 @@ def with_operations(alignment: Alignment, reference: Trace, candidate: Trace) ->
     for pair in alignment.pairs:
         flow.tie(pair)
     found = [tied for pair in alignment.pairs if not alignment.is_whole(pair) for tied in flow.tied(pair, alignment)]
-    taken = {id(call) for pair in found for call in (pair.reference, pair.candidate)}
+    taken = {call for pair in found for call in (pair.reference, pair.candidate)}
     return Alignment(
         sorted([*alignment.pairs, *found], key=lambda pair: pair.candidate.index),
-        [call for call in alignment.left_reference if id(call) not in taken],
-        [call for call in alignment.left_candidate if id(call) not in taken],
+        [call for call in alignment.left_reference if call not in taken],
+        [call for call in alignment.left_candidate if call not in taken],
         alignment.loose,
     )
 

@@ -10,6 +10,7 @@ import attrs
 
 from padiff.adapter import Model, Module
 from padiff.errors import MappingError
+from padiff.recording import Live
 
 __all__ = ["LayerMap", "Resolved", "resolve"]
 
@@ -56,10 +57,10 @@ def _several(entry: Any) -> list[Any]:
 
 @attrs.frozen
 class Resolved:
-    """Hold a mapping: pairs of paths, reference to candidate, and the ids of ignored native modules."""
+    """A mapping in paths: pairs of them, reference to candidate, and those of ignored modules of either side."""
 
     pairs: Mapping[str, str] = attrs.field(factory=dict)
-    ignored: frozenset[int] = frozenset()
+    ignored: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
 
 def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, candidate: Model) -> Resolved:
@@ -80,11 +81,11 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
         raise MappingError(msg)
     finder = _Finder(reference, candidate)
     pairs = _one_to_one(finder.pair(a, b) for a, b in tied.items())
-    ignored: set[int] = set()
+    ignored: set[tuple[int, str]] = set()
     for entry in layer_map.ignored:
-        ignored.update(id(module) for module, _ in finder.modules(entry))
+        ignored.update(finder.places(entry))
     for entry in layer_map.ignored_with_children:
-        ignored.update(id(module) for module in finder.below(entry))
+        ignored.update((side, module.path) for side, module in finder.modules_below(entry))
     for entry, cls in layer_map.ignored_classes:
         if not isinstance(cls, type | str):
             msg = (
@@ -92,7 +93,7 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
                 "Hint: give the class itself: layer_map.ignore_class(module, nn.Linear)"
             )
             raise MappingError(msg)
-        found = [module.native for module in finder.modules_below(entry) if module.is_a(cls)]
+        found = [(side, module.path) for side, module in finder.modules_below(entry) if module.is_a(cls)]
         if not found:
             name = cls if isinstance(cls, str) else cls.__qualname__
             msg = (
@@ -101,8 +102,9 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
                 "Hint: give the class of the modules themselves, and a module that holds some."
             )
             raise MappingError(msg)
-        ignored.update(map(id, found))
-    return Resolved(pairs, frozenset(ignored))
+        ignored.update(found)
+    paths = [frozenset(path for at, path in ignored if at == side) for side in (0, 1)]
+    return Resolved(pairs, (paths[0], paths[1]))
 
 
 def _one_to_one(found: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -140,41 +142,36 @@ class _Finder:
     def __init__(self, reference: Model, candidate: Model) -> None:
         self._models = (reference, candidate)
         self._modules = tuple(dict(model.modules()) for model in self._models)
-        self._paths = tuple({id(m.native): path for path, m in found.items()} for found in self._modules)
+        self._live = Live(reference), Live(candidate)
 
-    def modules(self, entry: Any) -> list[tuple[Any, int]]:
-        """Return the native modules that an entry names, with the side each is on (0 the reference)."""
+    def places(self, entry: Any) -> list[tuple[int, str]]:
+        """Return the modules that an entry names: the side each is on (0 the reference), and its path."""
         found = []
-        for side in (0, 1):
+        for side, live in enumerate(self._live):
+            path = live.find(entry)
             if isinstance(entry, str):
-                if entry in self._modules[side]:
-                    found.append((self._modules[side][entry].native, side))
-            elif id(entry) in self._paths[side]:
-                found.append((entry, side))
+                path = entry if entry in self._modules[side] else None
+            if path is not None:
+                found.append((side, path))
         if not found:
             raise MappingError(self._unknown(entry))
         return found
 
-    def below(self, entry: Any) -> Iterator[Any]:
-        """Yield the native modules at and below an entry."""
-        return (module.native for module in self.modules_below(entry))
-
-    def modules_below(self, entry: Any) -> Iterator[Module]:
-        """Yield the modules at and below an entry."""
-        for native, side in self.modules(entry):
-            top = self._paths[side][id(native)]
+    def modules_below(self, entry: Any) -> Iterator[tuple[int, Module]]:
+        """Yield the modules at and below an entry, each with its side."""
+        for side, top in self.places(entry):
             for path, module in self._modules[side].items():
                 if not top or path == top or path.startswith(f"{top}."):
-                    yield module
+                    yield side, module
 
     def pair(self, a: Any, b: Any) -> tuple[str, str]:
-        """Return the reference's and the candidate's path of a tied pair, whichever comes first."""
-        ours, theirs = self.modules(a), self.modules(b)
+        """Return the reference's and the candidate's path of a mapped pair, whichever comes first."""
+        ours, theirs = self.places(a), self.places(b)
         for first, second in ((ours, theirs), (theirs, ours)):
-            left = next((native for native, side in first if side == 0), None)
-            right = next((native for native, side in second if side == 1), None)
+            left = next((path for side, path in first if side == 0), None)
+            right = next((path for side, path in second if side == 1), None)
             if left is not None and right is not None:
-                return self._paths[0][id(left)], self._paths[1][id(right)]
+                return left, right
         msg = (
             f"LayerMap ties {_shown(a)} to {_shown(b)}, and both are modules of the same model.\n"
             "Hint: tie a module of the reference to a module of the candidate."
@@ -182,7 +179,7 @@ class _Finder:
         raise MappingError(msg)
 
     def _unknown(self, entry: Any) -> str:
-        names = [type(model.native).__qualname__ for model in self._models]
+        names = [modules[""].class_name.rpartition(".")[2] for modules in self._modules]
         near: list[str] = []
         if isinstance(entry, str):
             near = difflib.get_close_matches(entry, dict.fromkeys(path for found in self._modules for path in found), 3)

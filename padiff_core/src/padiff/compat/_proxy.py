@@ -20,7 +20,7 @@ from padiff.compat._switch import api_check
 from padiff.errors import InputError
 from padiff.isolation import operating
 from padiff.plugins import adapter_for, transfers
-from padiff.recording import Task, arguments, record
+from padiff.recording import Live, Task, arguments, record
 from padiff.trace import temporary_store
 
 __all__ = ["ProxyModel", "create_model", "mapping_of", "unwrapped"]
@@ -117,7 +117,8 @@ class ProxyModel:
     @property
     def report(self) -> RunReport:
         """Return what was recorded since the last `clear_report`."""
-        return RunReport(self._wrapped, self._listed.recorded(), self._recorder.trace)
+        keeper = self._recorder
+        return RunReport(keeper.live, self._listed.recorded(), keeper.trace)
 
     @property
     def _recorder(self) -> Keeper:
@@ -205,8 +206,9 @@ class ProxyModel:
         folder = self._folder(Path(self.dump_path, "auto_diff"))
         args, kwargs = arguments(inputs)
         with temporary_store() as store:
-            trace = record(self._wrapped, Task(args, kwargs, loss, backward), store)
-            report = RunReport(self._wrapped, self._listed.recorded(), trace)
+            live = Live(self._wrapped)
+            trace = record(self._wrapped, Task(args, kwargs, loss, backward), store, live=live)
+            report = RunReport(live, self._listed.recorded(), trace)
             _dump.dump_report(self._wrapped, self.name, report, self._listed, folder)
             keys = trace.parameter_gradients
             _dump.dump_parameters(

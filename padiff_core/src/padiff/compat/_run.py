@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from padiff.adapter import Model, Tensor
-from padiff.recording import Recorder
+from padiff.recording import Live, Recorder
 from padiff.trace import Call, Leaf, Trace, ValueStore
 
 __all__ = ["Item", "Keeper", "RunReport"]
@@ -46,10 +46,11 @@ class Item:
 class RunReport:
     """Show what a model's runs did: of the listed modules' calls."""
 
-    def __init__(self, model: Model, recorded: Collection[str], trace: Trace) -> None:
+    def __init__(self, live: Live, recorded: Collection[str], trace: Trace) -> None:
         self.trace = trace
+        self._live = live
         self._recorded = frozenset(recorded)
-        self._numbers = {path: number for number, path in enumerate(model.modules())}
+        self._numbers = {path: number for number, path in enumerate(live.model.modules())}
 
     @property
     def calls(self) -> list[Call]:
@@ -65,7 +66,7 @@ class RunReport:
             Item(
                 sort,
                 step,
-                call.module.native,
+                self._live.native(call),
                 call.module.class_name.rpartition(".")[2],
                 self._numbers[_home(call).path],
                 call,
@@ -83,7 +84,8 @@ class Keeper(Recorder):
     """Accumulate, over a model's runs, the outputs of the listed calls and the gradients of their inputs."""
 
     def __init__(self, model: Model, recorded: Collection[str]) -> None:
-        super().__init__(model.adapter, Trace(ValueStore()), values=True, gradients=True)
+        self.live = Live(model)
+        super().__init__(model.adapter, Trace(ValueStore()), values=True, gradients=True, live=self.live)
         self.recorded = frozenset(recorded)
         self._awaited: set[int] = set()
 

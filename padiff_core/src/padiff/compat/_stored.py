@@ -16,7 +16,7 @@ from padiff.errors import InputError
 from padiff.kinds import Part
 from padiff.numerics import sample
 from padiff.parameters import Held, HeldUnit
-from padiff.trace import Call, Frame, Leaf, Trace, ValueStore
+from padiff.trace import Call, Frame, Leaf, ModuleRecord, Trace, ValueStore
 
 __all__ = ["StoredParameters", "StoredRun", "read_parameters", "read_run"]
 
@@ -173,7 +173,7 @@ def _trace(root: Mapping[str, Any], folder: Path, modules: dict[str, StoredModul
 
     def add(node: Mapping[str, Any], parent: Call | None) -> None:
         path = node["route"]
-        module = modules.setdefault(path, StoredModule(path, node["type"], node["kind"], operation=node["operation"]))
+        module = ModuleRecord(path, node["type"], node["kind"], operation=node["operation"])
         ordinal = ordinals.get(path, 0)
         ordinals[path] = ordinal + 1
         frames = tuple(map(_frame, node["stack"]))

@@ -144,8 +144,9 @@ def sameness_notes(reference: Model, candidate: Model) -> list[Note]:
     """Return a note where the two models are one, or hold the same parameters."""
     if reference.native is candidate.native:
         return [Note("same_object")]
-    ours = {id(parameter.native) for parameter in reference.parameters().values()}
-    shared = [path for path, parameter in candidate.parameters().items() if id(parameter.native) in ours]
+    sides = reference.parameters(), candidate.parameters()  # held, so that what is compared stays alive
+    ours = {id(parameter.native) for parameter in sides[0].values()}
+    shared = [path for path, parameter in sides[1].items() if id(parameter.native) in ours]
     return [Note("shared_parameters", {"paths": shared})] if shared else []
 
 

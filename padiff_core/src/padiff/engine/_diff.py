@@ -56,7 +56,7 @@ from padiff.progress import Progress, shown
 from padiff.recording import Task, arguments, narrowed, turned
 from padiff.refinement import choose_layouts, exchanged, exchanged_by_value, judge_with_doubts
 from padiff.report import Note, Report
-from padiff.trace import Trace, ValueStore, temporary_store
+from padiff.trace import Key, Trace, ValueStore, temporary_store
 
 __all__ = ["diff"]
 
@@ -340,7 +340,7 @@ class _Engine:
             alignment = align(trace, free, [match.modules for match in matches], self.resolved.pairs)
         return free, alignment
 
-    def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[int, int], Array]) -> Bench:
+    def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[Key, int], Array]) -> Bench:
         return Bench(*self.sides, trace, alignment, own, self.asked.backward, self.asked.seed)
 
     def _judged(self, trace: Trace, free: Trace, alignment: Alignment) -> Judged:

@@ -1,7 +1,7 @@
 """Feed a run of the candidate from the reference's trace, replay one call by itself: the sides that can run."""
 
 from padiff.forcing._bench import Bench, Reader
-from padiff.forcing._forcer import Answer, Ask, Check, Spot, Values
+from padiff.forcing._checks import Answer, Ask, Check, Spot, Values
 from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._run import Forced, StateCheck, force

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._forcer import Values
+from padiff.forcing._checks import Values
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Call, Key, Leaf, Trace
 
 __all__ = ["Bench", "Reader"]
 
@@ -35,12 +35,13 @@ class Bench:
     trace: Trace
     """The reference's."""
     alignment: Alignment
-    own: Mapping[tuple[int, int], Array]
+    own: Mapping[tuple[Key, int], Array]
     """The candidate's own values of inputs that have no counterpart, or were kept."""
     backward: bool
     seed: int
-    idle: frozenset[int] = frozenset()
-    """Ids of calls, below those that are replayed, which only pass on their first input."""
+    idle: tuple[frozenset[Key], frozenset[Key]] = (frozenset(), frozenset())
+    """Keys of the reference's and of the candidate's calls, below those that are replayed, which only hand on their
+    first input."""
     evaluating: bool = False
     """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
 
@@ -54,7 +55,7 @@ class Bench:
         outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
         inputs = [fed.value(leaf) for leaf in call.inputs]
         return self.reference.replay(
-            self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward)
+            self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
         )
 
     def run_candidate(
@@ -69,14 +70,14 @@ class Bench:
     ) -> Replayed:
         """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own."""
         call = pair.candidate
-        inputs: list[Array | None] = [self.own.get((id(call), index)) for index in range(len(call.inputs))]
+        inputs: list[Array | None] = [self.own.get((call.key, index)) for index in range(len(call.inputs))]
         for ours, theirs in pair.inputs:
             if inputs[theirs] is None or not own:
                 inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
         outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
         below = self._inside(pair)
         return self.candidate.replay(
-            self._request(call, inputs, outputs, below, self.trace, truth, dtype, seed=seed, backward=backward)
+            self._request(call, inputs, outputs, below, self.trace, truth, dtype, seed=seed, backward=backward, side=1)
         )
 
     def _request(
@@ -91,6 +92,7 @@ class Bench:
         *,
         seed: int,
         backward: bool,
+        side: int,
     ) -> ReplayRequest:
         return ReplayRequest(
             call=call,
@@ -104,14 +106,14 @@ class Bench:
             backward=backward and self.backward,
             differentiable=self.backward,
             evaluating=self.evaluating,
-            idle=self.idle,
+            idle=self.idle[side],
             loose=self.alignment.loose,
         )
 
     def _inside(self, pair: Pair) -> list[Pair]:
-        below = {id(call) for call in pair.reference.subtree()}
+        below = set(pair.reference.subtree())
         found = [self.alignment.of_candidate(call) for call in pair.candidate.subtree()]
-        return [p for p in found if p is not None and id(p.reference) in below]
+        return [p for p in found if p is not None and p.reference in below]
 
 
 @attrs.frozen

@@ -8,106 +8,26 @@ run, at its own place: what differs on entry was made by the code of the enclosi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
+from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Values
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon
-from padiff.recording import Watcher
-from padiff.report import Measurement
-from padiff.trace import Call, Leaf
+from padiff.recording import Live, Watcher
+from padiff.trace import Call, Key, ModuleRecord
 
-__all__ = ["Answer", "Ask", "Check", "Forcer", "Observed", "Plan", "Values"]
+__all__ = ["Forcer"]
 
 Array = NDArray[Any]
-Plan = Mapping[tuple[int, int], Pair]
-"""(id of the native module, ordinal) -> the pair of that call."""
-
-
-class Values(Protocol):
-    """Give the reference's values: a trace, or what another run observed."""
-
-    def value(self, leaf: Leaf) -> Array | None:
-        """Return the value of a reference's leaf."""
-
-    def gradient(self, leaf: Leaf) -> Array | None:
-        """Return the complete gradient of a reference's leaf."""
-
-
-@attrs.define(eq=False)
-class Observed:
-    """Keep what a run computed itself, by the reference's tokens, and by the spots where it was seen."""
-
-    values: dict[int, Array] = attrs.field(factory=dict)
-    spots: dict[tuple[int, str, int], Array] = attrs.field(factory=dict)
-    gradients: dict[int, Array] = attrs.field(factory=dict)
-
-    def value(self, leaf: Leaf) -> Array | None:
-        """Return the value of a reference's leaf."""
-        return self.values.get(leaf.token)
-
-    def gradient(self, leaf: Leaf) -> Array | None:
-        """Return the complete gradient of a reference's leaf."""
-        return self.gradients.get(leaf.token)
-
-
-@attrs.frozen
-class Spot:
-    """Name one tensor of the candidate where it was first seen, and what it stands for."""
-
-    what: str
-    """``input`` or ``output`` of ``pair``'s call."""
-    pair: Pair
-    owner: Pair | None
-    """The call whose own code made the tensor; None for the root's inputs."""
-    between: tuple[str, str]
-    reference: Leaf
-    candidate: Leaf
-    maker: Call | None = None
-    """The call without counterpart, inside the owner, whose own code gave the tensor."""
-
-    @property
-    def key(self) -> tuple[int, str, int]:
-        """Return what names the spot in every run of the same alignment."""
-        return (self.pair.reference.index, self.what, self.reference.token)
-
-
-@attrs.frozen
-class Check:
-    """Record one value that was not the reference's to the bit."""
-
-    spot: Spot
-    backward: bool
-    difference: Difference
-    kept: bool = False
-    """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
-    tainted: bool = False
-    """True where an earlier value of the same code could not be fed: its shape was another."""
-    close: bool | None = None
-    """What the user's own rule says, where one was given."""
-    measured: tuple[Measurement, ...] = ()
-    """What the metrics of plugins give, where there are some and the difference may matter."""
-
-
-@attrs.frozen
-class Answer:
-    """What the user's own rule, and the metrics of plugins, say of one value."""
-
-    close: bool | None = None
-    measured: tuple[Measurement, ...] = ()
-
-
-Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
-"""Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""
 
 
 class Forcer(Watcher):
-    """Feed a running model from the reference's values.
+    """A listener that feeds a running model from the reference's values.
 
     ``force`` (the reference's trace) is what is put in; ``truth`` is what is compared with: the same in the
     model's own precision, and in float64 what the reference computes there. Without ``truth`` nothing is compared;
@@ -127,18 +47,20 @@ class Forcer(Watcher):
         protected: list[Extent | None],
         gradients: bool,
         ask: Ask | None = None,
+        live: Live | None = None,
+        top: ModuleRecord | None = None,
     ) -> None:
-        super().__init__(adapter)
+        super().__init__(adapter, live, top)
         self.checks: list[Check] = []
         self.consumers: dict[int, list[Pair]] = {}
         """Token of the candidate -> the calls that took the tensor."""
-        self.own: dict[tuple[int, int], Array] = {}
-        """(id of the alignment's candidate call, input index) -> value of an input that has no counterpart, or
+        self.own: dict[tuple[Key, int], Array] = {}
+        """(key of the candidate's call, input index) -> value of an input that has no counterpart, or
         keeps its own value."""
-        self.unreached: set[int] = set()
-        """Ids of the pairs whose outputs got no gradient, though the reference's did."""
-        self.starved: set[int] = set()
-        """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+        self.unreached: set[Key] = set()
+        """Keys of the pairs whose outputs got no gradient, though the reference's did."""
+        self.starved: set[Key] = set()
+        """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
         self._plan = plan
         self._force = force
         self._truth = truth
@@ -148,11 +70,11 @@ class Forcer(Watcher):
         self._gradients = gradients
         self._ask = ask
         self._holds: dict[int, int] = {}
-        self._open: dict[int, Pair] = {}
-        self._around: dict[int, Pair | None] = {}
-        self._last: dict[int, str] = {}
-        self._last_call: dict[int, Call] = {}
-        self._tainted: set[int] = set()
+        self._open: dict[Call, Pair] = {}
+        self._around: dict[Key, Pair | None] = {}
+        self._last: dict[Call | None, str] = {}
+        self._last_call: dict[Call | None, Call] = {}
+        self._tainted: set[Call | None] = set()
         self._made: dict[int, Call] = {}
         self._seen: dict[int, int] = {}
         """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
@@ -163,13 +85,13 @@ class Forcer(Watcher):
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the inputs."""
-        pair = self._plan.get((id(call.module.native), call.ordinal))
+        pair = self._plan.get(call.key)
         if pair is None:
             return {}
         parent, owner = self._owner(call)
-        self._open[id(call)] = pair
-        self._around[id(pair)] = owner
-        between = (self._last.get(id(parent), "start"), _relative(pair.candidate, owner))
+        self._open[call] = pair
+        self._around[pair.key] = owner
+        between = (self._last.get(parent, "start"), _relative(pair.candidate, owner))
         changed: dict[int, Any] = {}
         fed = set()
         for ours, theirs in pair.inputs:
@@ -179,15 +101,15 @@ class Forcer(Watcher):
                 self.consumers.setdefault(self._stands_for.get(leaf.token, leaf.token), []).append(pair)
                 made = self._made.get(leaf.token) or self._wrapper(call, parent)
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
-                self._feed(spot, tensors[theirs], changed, theirs, tainted=id(parent) in self._tainted)
+                self._feed(spot, tensors[theirs], changed, theirs, tainted=parent in self._tainted)
         for index, tensor in enumerate(tensors):
             if index not in fed:
-                self.own[id(pair.candidate), index] = tensor.numpy()
+                self.own[pair.key, index] = tensor.numpy()
         return changed
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the outputs."""
-        pair = self._open.get(id(call))
+        pair = self._open.get(call)
         if pair is None:
             # A framework's own module or function only computes what it is told; it is the user's code that tells it.
             for leaf in () if call.module.operation or call.module.kind is not None else call.outputs:
@@ -195,80 +117,81 @@ class Forcer(Watcher):
                     self._made.setdefault(leaf.token, call)
             return {}
         parent, owner = self._owner(call)
-        between = (self._last.pop(id(call), "start"), "end")
+        between = (self._last.pop(call, "start"), "end")
         changed: dict[int, Any] = {}
         for ours, theirs in pair.outputs:
             if theirs < len(tensors):
                 leaf = call.outputs[theirs]
                 made = self._made.get(leaf.token)
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], leaf, made)
-                tainted = id(call) in self._tainted or pair.misfed
+                tainted = call in self._tainted or pair.misfed
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
         for ours, theirs in pair.misfits:
             if theirs < len(tensors):
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
-                self.checks.append(Check(spot, False, _UNLIKE, tainted=id(call) in self._tainted or pair.misfed))
-                self._tainted.add(id(parent))
-        self._last[id(parent)] = _relative(pair.candidate, owner)
-        self._last_call[id(parent)] = call
+                self.checks.append(Check(spot, False, _UNLIKE, tainted=call in self._tainted or pair.misfed))
+                self._tainted.add(parent)
+        self._last[parent] = _relative(pair.candidate, owner)
+        self._last_call[parent] = call
         return changed
 
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
-        cut: dict[int, Spot] = {}
+        cut: dict[Key | None, Spot] = {}
         missing: list[Spot] = []
         for spot in self._awaited.values():
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
                 missing.append(spot)
-                if spot.what == "input":
-                    self.starved.add(id(spot.owner))
+                if spot.what == "input" and spot.owner is not None:
+                    self.starved.add(spot.owner.key)
         self._awaited.clear()
         tokens = {spot.candidate.token for spot in missing}
-        handed: dict[int, set[int]] = {}
+        handed: dict[Key, set[int]] = {}
         for call in self.calls:
-            pair = self._open.get(id(call))
+            pair = self._open.get(call)
             if pair is not None:
-                handed[id(pair)] = {self._stands_for.get(leaf.token, leaf.token) for leaf in call.outputs}
-                if not handed[id(pair)].isdisjoint(tokens):
-                    self.unreached.add(id(pair))
+                handed[pair.key] = {self._stands_for.get(leaf.token, leaf.token) for leaf in call.outputs}
+                if not handed[pair.key].isdisjoint(tokens):
+                    self.unreached.add(pair.key)
         for spot in missing:
             # Of what one code made, the last is where the gradient was cut off; the rest follows.
-            cut[id(self._user(spot, handed))] = spot
+            user = self._user(spot, handed)
+            cut[None if user is None else user.key] = spot
         for owner, spot in cut.items():
             expected = self._force.gradient(spot.reference)
             if expected is not None and owner not in self.unreached and not self._starves(spot):
                 self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
 
-    def _user(self, spot: Spot, handed: Mapping[int, set[int]]) -> Pair | None:
+    def _user(self, spot: Spot, handed: Mapping[Key, set[int]]) -> Pair | None:
         """Return the call whose own code takes a tensor: around its maker, and around whoever hands it on outwards."""
         if spot.what == "input":
             return spot.owner
-        user = self._around.get(id(spot.pair))
-        while user is not None and spot.candidate.token in handed.get(id(user), ()):
-            user = self._around.get(id(user))
+        user = self._around.get(spot.pair.key)
+        while user is not None and spot.candidate.token in handed.get(user.key, ()):
+            user = self._around.get(user.key)
         return user
 
     def _starves(self, spot: Spot) -> bool:
         """Return whether an input of the root got no gradient because what was made of it got none."""
-        takers = {id(pair) for pair in self.consumers.get(spot.candidate.token, ())}
+        takers = {pair.key for pair in self.consumers.get(spot.candidate.token, ())}
         return spot.owner is None and not takers.isdisjoint(self.unreached | self.starved)
 
     def _wrapper(self, call: Call, owner: Call | None) -> Call | None:
         """Return the innermost call without counterpart that is around a call and the matched one before it."""
-        before = self._last_call.get(id(owner))
-        around = [] if before is None else [id(above) for above in before.ancestors()]
+        before = self._last_call.get(owner)
+        around = set() if before is None else set(before.ancestors())
         for above in call.ancestors():
             if above is owner:
                 break
-            if id(above) in around and above.module.kind is None:
+            if above in around and above.module.kind is None:
                 return above
         return None
 
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""
         for above in call.ancestors():
-            pair = self._open.get(id(above))
+            pair = self._open.get(above)
             if pair is not None:
                 return above, pair
         return None, None
@@ -309,7 +232,7 @@ class Forcer(Watcher):
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
                 self._holds[token] = spot.reference.token
-                self.own[id(spot.pair.candidate), index] = tensor.numpy()
+                self.own[spot.pair.key, index] = tensor.numpy()
                 return
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
@@ -326,7 +249,7 @@ class Forcer(Watcher):
             # takes this one next is fed.
             self._seen[token] = spot.reference.token
             if gross and spot.what == "input":
-                self._tainted.add(id(self._stack[-1]))
+                self._tainted.add(self._stack[-1])
             return
         changed[index] = tensor.swapped(value)
         swapped = self.adapter.tensor(changed[index])

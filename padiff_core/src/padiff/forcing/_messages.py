@@ -13,9 +13,9 @@ import attrs
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing._forcer import Check, Observed, Values
+from padiff.forcing._checks import Check, Observed, Values
 from padiff.recording import Task
-from padiff.trace import Call, Leaf, ParameterRecord
+from padiff.trace import Call, Key, Leaf, ParameterRecord
 
 __all__ = ["Description", "Fed", "ForceRequest", "Given", "ReplayRequest", "Replayed"]
 
@@ -73,9 +73,9 @@ class Fed:
 
     checks: Sequence[Check]
     consumers: Mapping[int, list[Pair]]
-    own: Mapping[tuple[int, int], Array]
-    unreached: frozenset[int]
-    starved: frozenset[int]
+    own: Mapping[tuple[Key, int], Array]
+    unreached: frozenset[Key]
+    starved: frozenset[Key]
     loss: float | None
     input_gradients: Mapping[int, Array]
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
@@ -112,8 +112,8 @@ class ReplayRequest:
     """Whether floating inputs can carry gradients, as they do in the whole model, with or without a backward pass."""
     evaluating: bool
     """Whether to run in evaluation mode."""
-    idle: Collection[int]
-    """Calls, below this one, that only pass on their first input."""
+    idle: Collection[Key]
+    """Keys of calls, below this one, that only pass on their first input."""
     loose: Collection[int]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,13 +11,50 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Extent, Tensor
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "Spans"]
 
 Array = NDArray[Any]
 
 
+class Spans:
+    """Ranges of memory, each with what lies there, found by overlap.
+
+    They are sorted by start within classes of like length, so that a look-up sees few that do not overlap.
+    """
+
+    def __init__(self) -> None:
+        self._classes: dict[int, list[tuple[int, int, int]]] = {}
+        self._held: dict[int, tuple[int, int, Any]] = {}
+
+    def put(self, key: int, start: int, end: int, held: Any) -> None:
+        """Say what lies in a range; a range of the same key before is forgotten."""
+        self.drop(key)
+        self._held[key] = start, end, held
+        insort(self._classes.setdefault((end - start).bit_length(), []), (start, end, key))
+
+    def drop(self, key: int) -> None:
+        """Forget the range of a key."""
+        known = self._held.pop(key, None)
+        if known is not None:
+            start, end, _ = known
+            spans = self._classes[(end - start).bit_length()]
+            del spans[bisect_left(spans, (start, end, key))]
+
+    def over(self, start: int, end: int) -> list[tuple[int, Any]]:
+        """Return the keys of the ranges that share bytes with this one, with what lies there."""
+        found: list[tuple[int, Any]] = []
+        for bits, spans in self._classes.items():
+            for at in range(bisect_left(spans, (start - (1 << bits), 0, 0)), len(spans)):
+                first, last, key = spans[at]
+                if first >= end:
+                    break
+                if last > start:
+                    found.append((key, self._held[key][2]))
+        return found
+
+
 class Memory:
-    """Overwrite tensors in place where that is safe.
+    """What overwrites tensors in place where that is safe.
 
     Overwriting costs no allocation, adds nothing to the graph of gradients, and reaches every later use of the
     tensor, so that a difference is seen once, where it arises. It is not safe where the bytes also belong to a
@@ -29,7 +66,7 @@ class Memory:
         spans = sorted(extent for extent in protected if extent is not None)
         self._starts = [start for start, _ in spans]
         self._ends = [end for _, end in spans]
-        self._given: dict[int, tuple[Callable[[], Any], int, int]] = {}
+        self._given = Spans()
 
     def overwrite(self, tensor: Tensor, values: Array) -> bool:
         """Write values into the tensor's memory; return False, and write nothing, where that is not safe."""
@@ -47,7 +84,7 @@ class Memory:
             alive: Callable[[], Any] = weakref.ref(identity)
         except TypeError:
             return
-        self._given[id(identity)] = (alive, *extent)
+        self._given.put(id(identity), *extent, alive)
 
     def is_protected(self, tensor: Tensor) -> bool:
         """Return whether a tensor lies in memory that nothing is to be written to: a parameter, or a view of one."""
@@ -58,22 +95,16 @@ class Memory:
         """Forget what was in a tensor's memory before: the model itself has written over it."""
         extent = tensor.extent()
         if extent is not None:
-            start, end = extent
-            self._given = {key: row for key, row in self._given.items() if row[2] <= start or row[1] >= end}
+            for key, _ in self._given.over(*extent):
+                self._given.drop(key)
 
     def _is_protected(self, start: int, end: int) -> bool:
         index = bisect_right(self._starts, end - 1) - 1
         return index >= 0 and self._ends[index] > start
 
     def _is_given(self, start: int, end: int, identity: Any) -> bool:
-        dead = []
-        hit = False
-        for key, (alive, first, last) in self._given.items():
-            owner = alive()
+        owners = [(key, alive()) for key, alive in self._given.over(start, end)]
+        for key, owner in owners:
             if owner is None:
-                dead.append(key)
-            elif first < end and start < last and owner is not identity:
-                hit = True
-        for key in dead:
-            del self._given[key]
-        return hit
+                self._given.drop(key)
+        return any(owner is not None and owner is not identity for _, owner in owners)

@@ -15,23 +15,25 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._forcer import Forcer, Observed
+from padiff.forcing._checks import Observed
+from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.pytree import leaves
-from padiff.recording import at_input, fill, natively
-from padiff.trace import Call
+from padiff.recording import Live, at_input, fill, natively
+from padiff.trace import Call, Key
 
 __all__ = ["is_float", "replay"]
 
 Array = NDArray[Any]
 
 
-def replay(adapter: Adapter, request: ReplayRequest) -> Replayed:
-    """Run a call by itself as a request says. The module comes back as it was."""
+def replay(live: Live, request: ReplayRequest) -> Replayed:
+    """Run a call of the last recorded run by itself as a request says. The module comes back as it was."""
     call, backward, dtype = request.call, request.backward, request.dtype
-    model = adapter.wrap(call.module.native)
+    adapter = live.adapter
+    model = adapter.wrap(live.native(call))
     observed = Observed()
-    given = [v if v is None else at_input(adapter, call.module.native, i, v) for i, v in enumerate(request.inputs)]
+    given = [v if v is None else at_input(adapter, call.path, i, v) for i, v in enumerate(request.inputs)]
     natives = [None if v is None else _native(adapter, v, request, model.device) for v in given]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
     once = {leaf.token: native for leaf, native in zip(call.inputs, natives, strict=True) if native is not None}
@@ -53,9 +55,9 @@ def replay(adapter: Adapter, request: ReplayRequest) -> Replayed:
             model.evaluate()
         with model.lifted(dtype) if dtype else nullcontext():
             forcer = _Idling(
-                {key for key, below in _numbered(call) if id(below) in request.idle},
+                {key for key, below in _numbered(call) if below.key in request.idle},
                 adapter,
-                _plan(call, {id(pair.candidate): pair for pair in request.pairs}),
+                _plan(call, {pair.candidate: pair for pair in request.pairs}),
                 request.values,
                 truth=request.truth,
                 observed=observed,
@@ -63,9 +65,11 @@ def replay(adapter: Adapter, request: ReplayRequest) -> Replayed:
                 # Where they lie now: the lift may have moved them.
                 protected=[parameter.extent() for parameter in model.parameters().values()],
                 gradients=backward,
+                live=live,
+                top=call.module,
             )
             with model.attach(forcer), forcer.hooks:
-                args, kwargs = fill(call.args, natives), fill(call.kwargs, natives)
+                args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:
                     forcer.finish()
@@ -94,37 +98,36 @@ def is_float(array: Array) -> bool:
     return array.dtype.kind == "f" or (array.dtype.kind == "V" and hasattr(ml_dtypes, array.dtype.name))
 
 
-def _plan(top: Call, pairs: Mapping[int, Pair]) -> dict[tuple[int, int], Pair]:
-    """Return the pairs of the calls below ``top``."""
-    return {key: pairs[id(call)] for key, call in _numbered(top) if id(call) in pairs}
+def _plan(top: Call, pairs: Mapping[Call, Pair]) -> dict[Key, Pair]:
+    """Return the pairs of a call and of those below it, as a replay will number them."""
+    return {key: pairs[call] for key, call in _numbered(top) if call in pairs}
 
 
-def _numbered(top: Call) -> Iterator[tuple[tuple[int, int], Call]]:
-    """Number the calls below ``top`` as a run of it alone will."""
-    seen: dict[int, int] = {}
+def _numbered(top: Call) -> Iterator[tuple[Key, Call]]:
+    """Yield a call and those below it, as a replay of it will number them."""
+    seen: dict[str, int] = {}
     for call in top.subtree():
-        key = id(call.module.native)
-        ordinal = seen.get(key, 0)
-        seen[key] = ordinal + 1
-        yield (key, ordinal), call
+        ordinal = seen.get(call.path, 0)
+        seen[call.path] = ordinal + 1
+        yield (call.path, ordinal), call
 
 
 class _Idling(Forcer):
     """Feed a running model, and let some calls without counterpart pass on what they got: the bits and the gradient."""
 
-    def __init__(self, idle: Collection[tuple[int, int]], *args: Any, **settings: Any) -> None:
+    def __init__(self, idle: Collection[Key], *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._idle = idle
-        self._passed: dict[int, Any] = {}
+        self._passed: dict[Call, Any] = {}
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Keep a copy of the first input of what is idle: the call itself may change it in place."""
-        if tensors and (id(call.module.native), call.ordinal) in self._idle:
-            self._passed[id(call)] = tensors[0].swapped(tensors[0].numpy())
+        if tensors and call.key in self._idle:
+            self._passed[call] = tensors[0].swapped(tensors[0].numpy())
         return super().arrive(call, tensors)
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Return it in place of the output."""
         changed = super().depart(call, tensors)
-        passed = self._passed.pop(id(call), None)
+        passed = self._passed.pop(call, None)
         return changed if passed is None or not tensors else {0: passed, **changed}

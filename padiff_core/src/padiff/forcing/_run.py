@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Parameter
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._forcer import Answer, Ask, Check
+from padiff.forcing._checks import Answer, Ask, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Difference, difference
 from padiff.parameters import Link, UnitMatch, canonical
 from padiff.recording import Task
 from padiff.report import Measurement
-from padiff.trace import Trace
+from padiff.trace import Key, Trace
 
 __all__ = ["Forced", "StateCheck", "force"]
 
@@ -60,13 +60,13 @@ class Forced:
 
     checks: list[Check]
     consumers: Mapping[int, list[Pair]]
-    own: Mapping[tuple[int, int], Array]
+    own: Mapping[tuple[Key, int], Array]
     gradients: list[StateCheck]
     buffers: list[StateCheck]
-    unreached: frozenset[int]
-    """Ids of the pairs whose outputs got no gradient, though the reference's did."""
-    starved: frozenset[int]
-    """Ids of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+    unreached: frozenset[Key]
+    """Keys of the pairs whose outputs got no gradient, though the reference's did."""
+    starved: frozenset[Key]
+    """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
     loss: float | None
     inputs: list[InputCheck]
     reached: frozenset[str]

@@ -15,10 +15,11 @@ import attrs
 from numpy.typing import NDArray
 
 from padiff.adapter import Model
-from padiff.forcing._forcer import Ask, Forcer
+from padiff.forcing._checks import Ask
+from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
-from padiff.recording import Task, Turns, differentiator, guarded_run, record, turned, turned_input
+from padiff.recording import Live, Task, Turns, differentiator, guarded_run, record, turned, turned_input
 from padiff.trace import ParameterRecord, Trace, ValueStore
 
 __all__ = ["LocalSide", "Side"]
@@ -84,6 +85,7 @@ class LocalSide:
         self._loss: Any = None
         self._optimizer: Any = None
         self._parameters = model.parameters()
+        self._live = Live(model)
 
     @cached_property
     def about(self) -> Description:
@@ -112,7 +114,7 @@ class LocalSide:
 
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely on a task and return its trace."""
-        return record(self.model, attrs.evolve(task, loss=self._loss), store, values=values)
+        return record(self.model, attrs.evolve(task, loss=self._loss), store, values=values, live=self._live)
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:
@@ -121,7 +123,7 @@ class LocalSide:
         task = attrs.evolve(request.task, loss=self._loss)
         forcer = Forcer(
             adapter,
-            {(id(p.candidate.module.native), p.candidate.ordinal): p for p in request.pairs},
+            {pair.candidate.key: pair for pair in request.pairs},
             request.values,
             truth=request.values,
             loose=request.loose,
@@ -143,7 +145,7 @@ class LocalSide:
                 starved=frozenset(forcer.starved),
                 loss=losses[0] if losses else None,
                 input_gradients={
-                    index: turned_input(adapter, root.module.native, index, gradient)
+                    index: turned_input(adapter, root.path, index, gradient)
                     for index, gradient in forcer.input_gradients.items()
                 },
                 input_tokens=[leaf.token for leaf in root.inputs],
@@ -154,7 +156,7 @@ class LocalSide:
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
-        return replay(self.model.adapter, request)
+        return replay(self._live, request)
 
     def permuted(self, axes: Turns) -> LocalSide:
         """Return the side, with some tensors read in another order of axes."""

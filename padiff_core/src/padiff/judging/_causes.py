@@ -21,7 +21,7 @@ def cause_of(found: Sequence[Contrast]) -> Cause | None:
 def cause_between(pair: Pair) -> Cause | None:
     """Return in what two matched calls differ but for their values: settings, or an operation's arguments."""
     ours, theirs = pair.reference, pair.candidate
-    found = contrasts(ours.module, theirs.module) or contrasts_inside(ours, theirs)
+    found = contrasts(ours, theirs) or contrasts_inside(ours, theirs)
     if found:
         return cause_of(found)
     called = called_otherwise(ours, theirs)

@@ -143,15 +143,14 @@ class Outcome:
 
     def _is_ignored(self, pair: Pair) -> bool:
         ignored = self.resolved.ignored
-        return id(pair.candidate.module.native) in ignored or id(pair.reference.module.native) in ignored
+        return pair.reference.path in ignored[0] or pair.candidate.path in ignored[1]
 
     def _by_setting(self, judge: Judge, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
         """Return stochastic calls whose hyper-parameters differ: chance hides their values, not their settings."""
         found = []
         for suspicion in suspicions:
             pair = suspicion.pair
-            modules = pair.reference.module, pair.candidate.module
-            differing = contrasts(*modules) or draws_otherwise(pair.reference, pair.candidate)
+            differing = contrasts(pair.reference, pair.candidate) or draws_otherwise(pair.reference, pair.candidate)
             if suspicion.verdict is Verdict.STOCHASTIC and differing and not self._is_ignored(pair):
                 found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
         return found
@@ -177,13 +176,13 @@ class Outcome:
         self, pairing: Pairing, trace: Trace, alignment: Alignment, suspicions: Sequence[Suspicion]
     ) -> Transfer:
         """Say what became of the parameters."""
-        wrong = {id(s.pair) for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
-        verified: set[int] = set()
-        unverified: dict[int, str] = {}
+        wrong = {s.pair.key for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
+        verified: set[str] = set()
+        unverified: dict[str, None] = {}
         for match in pairing.matches:
-            users = alignment.using(match.candidate.module)
-            called = any(pair.candidate.module.native is match.candidate.module.native for pair in users)
-            fine = any(id(pair) not in wrong for pair in users)
+            users = alignment.using(match.candidate.module.path)
+            called = any(pair.candidate.path == match.candidate.module.path for pair in users)
+            fine = any(pair.key not in wrong for pair in users)
             # Where the code around a module uses its parameters (or nothing does) shows in their gradients.
             used = called or any(
                 held.parameter.path in trace.parameter_gradients for x in match.links for held in x.references
@@ -191,18 +190,18 @@ class Outcome:
             for link in match.links:
                 parameter = link.candidate.parameter
                 if fine and used and parameter.path not in pairing.undecided:
-                    verified.add(id(parameter))
+                    verified.add(parameter.path)
                 else:
-                    unverified[id(parameter)] = parameter.path
+                    unverified[parameter.path] = None
         gone = self.mapping.unmatched_parameters
         return Transfer(
             copied=pairing.copied,
             verified=len(verified),
-            unverified=tuple(path for key, path in unverified.items() if key not in verified),
+            unverified=tuple(path for path in unverified if path not in verified),
             unmatched_reference=gone["reference"],
             unmatched_candidate=gone["candidate"],
             settled=pairing.settled,
-            buffers=len({id(link.candidate.parameter) for _, link in pairing.links if link.candidate.parameter.buffer}),
+            buffers=len({x.candidate.parameter.path for _, x in pairing.links if x.candidate.parameter.buffer}),
         )
 
 

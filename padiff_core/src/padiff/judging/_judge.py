@@ -35,7 +35,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Leaf, Trace
+from padiff.trace import Key, Leaf, Trace
 
 __all__ = ["Judge", "Judged", "asking"]
 
@@ -59,7 +59,7 @@ class Judge:
         """Whether the user gave a loss; the default one is the same on both sides."""
         self.measures = Measures() if measures is None else measures
         self.notes: list[Note] = []
-        self._moved: set[int] = set()
+        self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
 
     def forward(self, *, rough: bool = False) -> list[Suspicion]:
@@ -127,7 +127,7 @@ class Judge:
         made = next(c for c in kept if c.spot.reference.token == near[0].spot.reference.token)
         if made.spot.owner is None:
             return suspicion
-        self._moved.add(id(suspicion.pair))
+        self._moved.add(suspicion.pair.key)
         call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
         right = Evidence.of("right_when_given", call=call, name=made.spot.reference.path)
         ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
@@ -142,7 +142,7 @@ class Judge:
         """Settle the suspects of the backward pass that no forward source explains."""
         excused = self.excused(forward)
         # What computes in a narrower type forward sends a gradient that is so much coarser.
-        narrow = {id(s.pair) for s in forward if s.verdict is Verdict.PRECISION}
+        narrow = {s.pair.key for s in forward if s.verdict is Verdict.PRECISION}
         found = list(self._at_inputs(excused | narrow))
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
@@ -156,12 +156,12 @@ class Judge:
                     found.append(suspicion)
         return found
 
-    def _at_inputs(self, excused: set[int]) -> Iterator[Suspicion]:
+    def _at_inputs(self, excused: set[Key]) -> Iterator[Suspicion]:
         """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
         root = self.alignment.pairs[0]
         for check in self.forced.inputs:
             apart = check.difference
-            known = any(id(pair) in excused for pair in (root, *check.users))
+            known = any(pair.key in excused for pair in (root, *check.users))
             if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
                 continue
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
@@ -179,20 +179,20 @@ class Judge:
         arrays = [np.asarray(one, dtype=np.float64) for one in found if one is not None and one.size]
         return max((float(np.sqrt(np.mean(one * one))) for one in arrays), default=0.0)
 
-    def excused(self, earlier: Sequence[Suspicion]) -> set[int]:
-        """Return the ids of the calls whose later differences follow from what is known of them already."""
+    def excused(self, earlier: Sequence[Suspicion]) -> set[Key]:
+        """Return the keys of the calls whose later differences follow from what is known of them already."""
         parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
         # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
-        written = [self.around(pair) for pair in parting if "same" in pair.memory]
-        known = {id(pair) for pair in (*parting, *written)}
+        written = [one for pair in parting if "same" in pair.memory and (one := self.around(pair)) is not None]
+        known = {pair.key for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that cannot be fed works on other shapes than the reference's, too.
         around = [pair for pair in map(self.around, unfit) if pair is not None]
         bare = [root] if len(root.outputs) < len(root.reference.outputs) else []
-        return known | self._moved | {id(pair) for pair in (*unfit, *around, *bare)}
+        return known | self._moved | {pair.key for pair in (*unfit, *around, *bare)}
 
-    def _blame(self, check: Check, expected: Array | None, excused: set[int]) -> Suspicion | None:
+    def _blame(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
         spot = check.spot
         # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
@@ -202,7 +202,7 @@ class Judge:
             taken.append(spot.pair)
         inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
         suspects = list(dict.fromkeys((*inner_first, *self._sharing(spot))))
-        if any(id(pair) in excused for pair in suspects) or any(id(pair) in self.forced.unreached for pair in taken):
+        if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
             return None
         read = _gradient(spot.reference.token)
         for pair in suspects:

@@ -32,7 +32,7 @@ def _settings(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
     for pair in alignment.pairs:
         if pair.candidate.path in named:
             continue
-        for one in contrasts(pair.reference.module, pair.candidate.module):
+        for one in contrasts(pair.reference, pair.candidate):
             data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
             yield Note("setting", data, place_of(pair.reference), place_of(pair.candidate))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Parameter
 from padiff.judging._metrics import Measures
-from padiff.judging._parameters import is_ignored
+from padiff.judging._parameters import NOTHING, Ignored, is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SETTING, difference, epsilon
 from padiff.parameters import Link, UnitMatch, canonical, copy_link, view
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
@@ -29,18 +29,18 @@ def step_both(
     matches: Sequence[UnitMatch],
     trace: Trace,
     step: int,
-    ignored: frozenset[int] = frozenset(),
+    ignored: Ignored = NOTHING,
     rule: Rule | None = None,
     measures: Measures | None = None,
 ) -> list[Finding]:
     """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
 
-    Parameters of modules whose ids are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
+    Parameters of modules whose paths are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
     candidate's array (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
     The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
     links = [(match, link) for match in matches for link in match.links if not link.buffer]
-    before = {id(link): np.array(_ours(link)) for _, link in links if link.differentiated}
+    before = {link: np.array(_ours(link)) for _, link in links if link.differentiated}
     _give_gradients(reference, links, trace)
     for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):
         model.step(optimizer)
@@ -48,7 +48,7 @@ def step_both(
     found = []
     for match, link in links:
         if link.differentiated and not is_ignored(match, link, ignored):
-            finding = _judge(match, link, before[id(link)], cause, step, rule, measures or Measures())
+            finding = _judge(match, link, before[link], cause, step, rule, measures or Measures())
             found += [] if finding is None else [finding]
         copy_link(link)
     return found
@@ -69,14 +69,14 @@ def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], t
         key = trace.parameter_gradients.get(parameter.path)
         return None if key is None else trace.array(key)
 
-    packed: dict[int, Array] = {}
+    packed: dict[str, Array] = {}
     for _, link in links:
         values = link.gradient(recorded) if link.differentiated else None
         parameter = link.candidate.parameter
         if values is None:
             parameter.set_gradient(None)
             continue
-        native = packed.setdefault(id(parameter), np.zeros(parameter.shape, values.dtype))
+        native = packed.setdefault(parameter.path, np.zeros(parameter.shape, values.dtype))
         link.candidate.part.write(native, values)
         parameter.set_gradient(native)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,22 @@ from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.numerics import difference, is_suspect
 from padiff.parameters import Arrangement, Held, HeldUnit, Link, Packing, Pairing, UnitMatch, canonical, view
+from padiff.recording import described
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = ["half_tied", "is_ignored", "parameter_findings", "special_notes"]
+__all__ = ["NOTHING", "Ignored", "half_tied", "is_ignored", "parameter_findings", "special_notes"]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
+Ignored = tuple[frozenset[str], frozenset[str]]
+"""Paths of modules of the reference, and of the candidate."""
+NOTHING: Ignored = (frozenset(), frozenset())
 
 
 def parameter_findings(
     pairing: Pairing,
-    ignored: frozenset[int],
+    ignored: Ignored,
     *,
     copied: bool,
     backward: bool,
@@ -33,8 +36,8 @@ def parameter_findings(
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
-    Parameters of modules whose ids are in ``ignored``, on either side, are left out. ``rule`` is the user's
-    own, for values that were not copied; ``measures`` are the metrics of plugins.
+    Parameters of modules whose paths are in ``ignored``, of the reference and of the candidate, are left out. ``rule``
+    is the user's own, for values that were not copied; ``measures`` are the metrics of plugins.
     """
     for packing in () if copied else pairing.packings:
         packing.arrange(min(packing.arrangements(), key=lambda choice: _distance(packing, choice)))
@@ -51,37 +54,38 @@ def _distance(packing: Packing, arrangement: Arrangement) -> float:
     return sum(difference(*pair).rel_l2 for pair in arrays)
 
 
-def _missing(pairing: Pairing, ignored: frozenset[int]) -> Iterator[Finding]:
-    covered = {id(held.parameter) for _, link in pairing.links for held in (*link.references, link.candidate)}
-    partner = {id(m.reference): m.candidate for m in pairing.matches}
-    partner |= {id(m.candidate): m.reference for m in pairing.matches}
-    for units, ours in ((pairing.reference, True), (pairing.candidate, False)):
-        others = pairing.candidate if ours else pairing.reference
+def _missing(pairing: Pairing, ignored: Ignored) -> Iterator[Finding]:
+    partner = {m.reference: m.candidate for m in pairing.matches}
+    partner |= {m.candidate: m.reference for m in pairing.matches}
+    covered = (
+        {held.parameter.path for _, link in pairing.links for held in link.references},
+        {link.candidate.parameter.path for _, link in pairing.links},
+    )
+    for side, (units, others) in enumerate(
+        ((pairing.reference, pairing.candidate), (pairing.candidate, pairing.reference))
+    ):
         for unit in units:
             for held in unit.roles.values():
-                if id(held.parameter) in covered or (held.parameter.buffer and id(unit) not in partner):
+                if held.parameter.path in covered[side] or (held.parameter.buffer and unit not in partner):
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
-                other = partner.get(id(unit)) or next(
-                    (u for u in others if u.path == unit.path and id(u) not in partner), None
-                )
-                beside = {id(other.module.native)} if other else set()
-                if (_holders(unit, held) | beside) & ignored:
+                other = partner.get(unit) or next((u for u in others if u.path == unit.path and u not in partner), None)
+                if _holders(unit, held) & ignored[side] or (other and other.module.path in ignored[1 - side]):
                     continue
-                covered.add(id(held.parameter))
-                yield _unmatched(unit, held, partner.get(id(unit)), others, ours=ours)
+                covered[side].add(held.parameter.path)
+                yield _unmatched(unit, held, partner.get(unit), others, ours=side == 0)
 
 
-def _holders(unit: HeldUnit, held: Held) -> set[int]:
-    """Return the ids of the native modules that a parameter belongs to: its unit's, and where it hangs."""
-    names = held.part.parameter.split(".")[:-1]
-    return {id(unit.module.native), id(reduce(getattr, names, unit.module.native))}
+def _holders(unit: HeldUnit, held: Held) -> set[str]:
+    """Return the paths of the modules that a parameter belongs to: its unit's, and where it hangs."""
+    path, below = unit.module.path, held.part.parameter.rpartition(".")[0]
+    return {path, ".".join(filter(None, (path, below)))}
 
 
-def is_ignored(match: UnitMatch, link: Link, ignored: frozenset[int]) -> bool:
-    """Return whether a parameter, on either side, belongs to a module whose id is among the ignored."""
-    holders = _holders(match.reference, link.reference) | _holders(match.candidate, link.candidate)
-    return not ignored.isdisjoint(holders)
+def is_ignored(match: UnitMatch, link: Link, ignored: Ignored) -> bool:
+    """Return whether a parameter, on either side, belongs to a module whose path is among the ignored."""
+    sides = _holders(match.reference, link.reference), _holders(match.candidate, link.candidate)
+    return any(holders & paths for holders, paths in zip(sides, ignored, strict=True))
 
 
 def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
@@ -114,7 +118,7 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
         kind = unit.kind or unit.module.class_name
         return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side})
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
-    differing = cause_of(contrasts(ours.module, theirs.module))
+    differing = cause_of(contrasts(described(ours.module), described(theirs.module)))
     return differing or Cause("missing_parameter", {"name": name, "side": side})
 
 
@@ -196,18 +200,18 @@ def half_tied(pairing: Pairing) -> set[str]:
 
 
 def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> list[list[tuple[UnitMatch, Link]]]:
-    groups: dict[int, list[tuple[UnitMatch, Link]]] = {}
+    groups: dict[str, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
         if link.single and not held.part.partial:
-            groups.setdefault(id(held.parameter), []).append((match, link))
+            groups.setdefault(held.parameter.path, []).append((match, link))
     return list(groups.values())
 
 
 def _untied(groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
     """Yield the groups of links to one parameter that lead to several on the other side."""
     for group in groups:
-        if len({id((link.candidate if ours else link.reference).parameter) for _, link in group}) > 1:
+        if len({(link.candidate if ours else link.reference).parameter.path for _, link in group}) > 1:
             yield group
 
 
@@ -215,7 +219,7 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
     """Yield parameters that are one object on one side and several on the other."""
     for ours in (True, False):
         for group in _untied(_by_parameter(links, ours=ours), ours=ours):
-            others = {id((link.candidate if ours else link.reference).parameter) for _, link in group}
+            others = {(link.candidate if ours else link.reference).parameter.path for _, link in group}
             match, link = group[-1]
             side = "reference" if ours else "candidate"
             paths = [(held.candidate if ours else held.reference).parameter.path for _, held in group]

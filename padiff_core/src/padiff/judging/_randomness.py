@@ -18,7 +18,7 @@ from padiff.forcing import Bench, Reader, Replayed
 from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, difference, epsilon
 from padiff.report import Cause, Evidence
-from padiff.trace import Call, settings_of
+from padiff.trace import Call, Key, settings_of
 
 __all__ = ["ONLY_CANDIDATE", "ONLY_REFERENCE", "Chance", "Lone"]
 
@@ -35,8 +35,8 @@ class Lone:
     cause: Cause
     ours: bool
     """Whether that side is the reference."""
-    calls: frozenset[int] = frozenset()
-    """Ids of the calls that draw and have no counterpart."""
+    calls: frozenset[Key] = frozenset()
+    """Keys of the calls that draw and have no counterpart."""
 
 
 def _only(ours: bool) -> Lone:
@@ -52,7 +52,7 @@ class Chance:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._runs: dict[tuple[int, bool, bool, int], Replayed | None] = {}
+        self._runs: dict[tuple[Key, bool, bool, int], Replayed | None] = {}
 
     def draws(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side, run twice with other seeds, disagrees with itself here; or draws, at least.
@@ -87,7 +87,7 @@ class Chance:
             Evidence.of("without_dropout", side=side),
             Cause("dropout", {"side": side, "calls": calls}, verified=True),
             bool(ours),
-            frozenset(map(id, ours or theirs)),
+            frozenset(call.key for call in ours or theirs),
         )
 
     def _apart(self, pair: Pair, read: Reader, ours: bool, backward: bool, first: int, second: int) -> bool:
@@ -96,7 +96,7 @@ class Chance:
         return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
-        key = id(pair), ours, backward, seed
+        key = pair.key, ours, backward, seed
         if key not in self._runs:
             self._runs[key] = self._alone(pair, ours, backward, seed)
         return self._runs[key]
@@ -113,9 +113,7 @@ class Chance:
 def _is_drawing(call: Call) -> bool:
     """Return whether a call is of a module that draws numbers, and is at work."""
     module = call.module
-    return bool(
-        module.kind and CATALOGUE[module.kind].stochastic and call.training and settings_of(module).get("p", 0.0)
-    )
+    return bool(module.kind and CATALOGUE[module.kind].stochastic and call.training and settings_of(call).get("p", 0.0))
 
 
 def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Iterator[Call]:
@@ -136,4 +134,4 @@ def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Ite
 
 def _described(call: Call) -> dict[str, Any]:
     class_name = call.module.class_name.rpartition(".")[2]
-    return {"path": call.path, "class_name": class_name, "p": settings_of(call.module).get("p")}
+    return {"path": call.path, "class_name": class_name, "p": settings_of(call).get("p")}

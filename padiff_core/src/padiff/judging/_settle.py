@@ -36,7 +36,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.report import Cause, Evidence, Figures, Verdict
-from padiff.trace import contrasts, settings_of
+from padiff.trace import Key, contrasts, settings_of
 
 __all__ = ["Reader", "Ruling", "Settler"]
 
@@ -83,9 +83,9 @@ class Settler:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self._runs: dict[tuple[int, str | None, bool, bool], _Runs] = {}
+        self._runs: dict[tuple[Key, str | None, bool, bool], _Runs] = {}
         self.chance = Chance(bench)
-        self._idle: dict[frozenset[int], Settler] = {}
+        self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
         self._still: Settler | None = None
         """What settles suspects in evaluation mode."""
@@ -160,7 +160,7 @@ class Settler:
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, (Evidence("whole_numbers"),))
         small = local <= max(FLOORS * floor, ROUNDING(eps)) and not native.nan_mismatch
-        same_settings = not contrasts(pair.reference.module, pair.candidate.module)
+        same_settings = not contrasts(pair.reference, pair.candidate)
         if dtype == "float32":
             figures = attrs.evolve(figures, rel_l2_float64=None)
             evidence = Evidence.of("float32", wide=wide, floor=floor)
@@ -195,7 +195,7 @@ class Settler:
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return self._by_floor(native, eps, _DOES_NOT_ARISE)
-        alike = not contrasts(pair.reference.module, pair.candidate.module)
+        alike = not contrasts(pair.reference, pair.candidate)
         bound = (SAME if backward else ROUNDING if alike else NEGLIGIBLE)(eps)
         exact = None if lifted.reference is None else read(lifted.reference, True)
         if exact is not None:
@@ -225,12 +225,12 @@ class Settler:
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        known = self._runs.get((id(pair), dtype, own, True))
+        known = self._runs.get((pair.key, dtype, own, True))
         if known is None and not backward:
-            known = self._runs.get((id(pair), dtype, own, False))
+            known = self._runs.get((pair.key, dtype, own, False))
         if known is None:
-            self._runs.pop((id(pair), dtype, own, False), None)
-            known = self._runs[id(pair), dtype, own, backward] = self._run_both(pair, dtype, own, backward)
+            self._runs.pop((pair.key, dtype, own, False), None)
+            known = self._runs[pair.key, dtype, own, backward] = self._run_both(pair, dtype, own, backward)
         return known
 
     def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
@@ -274,12 +274,13 @@ class Settler:
 
         lone = self.chance.lone(pair)
         if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
-            idle = self._idle.setdefault(lone.calls, Settler(attrs.evolve(self.bench, idle=lone.calls)))
+            calls = (lone.calls, frozenset[Key]()) if lone.ours else (frozenset[Key](), lone.calls)
+            idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls)))
             without = idle._alone(pair, read, _TOGETHER_AT_SIGHT, None, scale, eps, backward)
             if without.settled and without.verdict is not Verdict.DIFFERS:
                 return fault(lone)
         if not self.chance.draws(pair, read, ours=True, backward=backward):
-            alike = not contrasts(pair.reference.module, pair.candidate.module)
+            alike = not contrasts(pair.reference, pair.candidate)
             found = alike and self.chance.only(pair, read, ours=False, backward=backward)
             return fault(ONLY_CANDIDATE) if found else ruling
         if self.chance.only(pair, read, ours=True, backward=backward):
@@ -341,10 +342,10 @@ def _widths(eps: float) -> tuple[str | None, ...]:
 
 def _like(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | None:
     """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
-    if contrasts(pair.reference.module, pair.candidate.module):
+    if contrasts(pair.reference, pair.candidate):
         return None
     sides = (
-        (call.module.class_name, repr(settings_of(call.module)), call.training, *(leaf.shape for leaf in call.inputs))
+        (call.module.class_name, repr(settings_of(call)), call.training, *(leaf.shape for leaf in call.inputs))
         for call in (pair.reference, pair.candidate)
     )
     return (what, backward, *sides)

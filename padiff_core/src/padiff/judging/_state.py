@@ -29,6 +29,7 @@ from padiff.numerics import (
 )
 from padiff.parameters import canonical
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
+from padiff.trace import Key
 
 __all__ = ["of_state"]
 
@@ -43,14 +44,14 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     return [suspicion for suspicion in found if suspicion is not None]
 
 
-def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | None:
+def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
     tied = [c.match for c in judge.forced.gradients if c.link.candidate.parameter is check.link.candidate.parameter]
-    pairs = [pair for match in tied for pair in judge.alignment.using(match.candidate.module)]
+    pairs = [pair for match in tied for pair in judge.alignment.using(match.candidate.module.path)]
     around = [p for p in map(judge.around, pairs) if p is not None]
-    if not pairs or any(id(pair) in excused | judge.forced.unreached for pair in pairs):
+    if not pairs or any(pair.key in excused | judge.forced.unreached for pair in pairs):
         return None
     without = check.link.candidate.parameter.path not in judge.forced.reached
-    if without and any(id(pair) in judge.forced.starved for pair in pairs):
+    if without and any(pair.key in judge.forced.starved for pair in pairs):
         return None  # cut off further on
     read = _of_parameter(check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
@@ -65,7 +66,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion 
     if (
         ruling is None
         or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
-        or any(id(pair) in excused for pair in around)
+        or any(pair.key in excused for pair in around)
         or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
     ):
         return None
@@ -83,14 +84,14 @@ def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Stat
     return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
 
 
-def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | None:
-    pairs = judge.alignment.using(check.match.candidate.module)
+def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
+    pairs = judge.alignment.using(check.match.candidate.module.path)
     what = What("updated_buffer", check.link.candidate.part.parameter)
     if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
         return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
-    if not pairs or any(id(pair) in excused for pair in pairs):
+    if not pairs or any(pair.key in excused for pair in pairs):
         return None
     if _bessel(judge, check):
         judge.notes.append(
@@ -110,12 +111,11 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[int]) -> Suspicion | N
 
 def _bessel(judge: Judge, check: StateCheck) -> bool:
     """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batch alone."""
-    module = check.match.reference.module
-    calls = [call for call in judge.trace.calls if call.module.native is module.native]
+    calls = judge.trace.by_module().get(check.match.reference.module.path, [])
     if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1 or len(calls) != 1:
         return False
     assert check.candidate is not None
-    momentum = module.rule.settings["momentum"].value(module.native) if module.rule else None
+    momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
     values = calls[0].inputs[0].shape if calls[0].inputs else ()
     count = int(np.prod(values)) // max(check.reference.size, 1)
     if momentum is None or count < 2:

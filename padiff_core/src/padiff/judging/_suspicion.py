@@ -79,4 +79,4 @@ def within(owner: Pair, spot: Spot) -> Hashable:
 
 def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
-    return any(c.setting not in but for c in contrasts(pair.reference.module, pair.candidate.module))
+    return any(c.setting not in but for c in contrasts(pair.reference, pair.candidate))

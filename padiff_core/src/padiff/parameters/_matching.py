@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from padiff.alignment import ModulePair, agreement, align_sequences, forward_run, renumbered, similarity
 from padiff.parameters._links import Link, canonical, copy_link, special_links
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import Trace, settings_of
+from padiff.trace import Trace
 
 __all__ = [
     "Link",
@@ -49,7 +49,7 @@ class UnitMatch:
     @property
     def modules(self) -> ModulePair:
         """Return the modules that hold the two."""
-        return ModulePair(self.reference.module, self.candidate.module, self.reference.special is not None)
+        return ModulePair(self.reference.module.path, self.candidate.module.path, self.reference.special is not None)
 
     @property
     def missing(self) -> Iterator[tuple[str, Held, bool]]:
@@ -149,11 +149,12 @@ def _by_name(units: Sequence[HeldUnit]) -> dict[str, HeldUnit]:
 
 def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
     """Return units by the first call of their module; those never called keep their order, behind."""
-    first: dict[int, int] = {}
+    first: dict[str, int] = {}
     for call in trace.calls:
-        first.setdefault(id(call.module.native), call.index)
+        if not call.module.operation:
+            first.setdefault(call.path, call.index)
     last = len(trace.calls)
-    return sorted(units, key=lambda unit: first.get(id(unit.module.native), last))
+    return sorted(units, key=lambda unit: first.get(unit.module.path, last))
 
 
 def match_units(
@@ -204,7 +205,7 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     if reference.special is not None and reference.special is candidate.special:
         return _FULL  # what its function gives is asked for once the partners are known
     fit = link_roles(reference, candidate)[0]
-    ours, theirs = settings_of(reference.module), settings_of(candidate.module)
+    ours, theirs = reference.settings, candidate.settings
     shared = ours.keys() & theirs.keys()
     if not fit or not shared or reference.kind != candidate.kind:
         return fit
@@ -214,7 +215,7 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
 
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
     shapes = tuple((role, held.shape) for role, held in unit.roles.items())
-    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(settings_of(unit.module)))
+    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(unit.settings))
 
 
 def _swapped_by_name(

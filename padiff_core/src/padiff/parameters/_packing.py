@@ -122,10 +122,10 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 
 def _side_by_side(units: Sequence[HeldUnit], trace: Trace) -> Iterator[tuple[HeldUnit, ...]]:
     """Yield the linear units of one parent, or of one attention, that take the same tensor, in execution order."""
-    first = {id(call.module.native): call for call in reversed(trace.calls)}
+    first = {call.path: call for call in reversed(trace.calls) if not call.module.operation}
     groups: dict[tuple[str, int], list[HeldUnit]] = {}
     for unit in units:
-        call = first.get(id(unit.module.native))
+        call = first.get(unit.module.path)
         takes = call is not None and call.inputs and unit.name != _OUT
         if unit.kind == _LINEAR and "weight" in unit.roles and takes and call is not None:
             parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]

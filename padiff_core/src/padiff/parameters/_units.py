@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
 
 import attrs
 import numpy as np
@@ -11,6 +13,8 @@ import numpy as np
 from padiff.adapter import Model, Module, Parameter
 from padiff.kinds import Part
 from padiff.plugins import Row
+from padiff.recording import described
+from padiff.trace import settings_of
 
 __all__ = ["Held", "HeldUnit", "units_of"]
 
@@ -38,6 +42,11 @@ class HeldUnit:
     """The special transfer that the module belongs to."""
     extras: Mapping[str, Held] = attrs.field(factory=dict)
     """Of a special transfer: buffers that it may read and write, and that nobody misses."""
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Return the hyper-parameters of its module, in the catalogue's convention."""
+        return settings_of(described(self.module))
 
     @property
     def path(self) -> str:

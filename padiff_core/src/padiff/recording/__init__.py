@@ -1,9 +1,11 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
 from padiff.recording._axes import Axes, Turns, at_input, natively, turned, turned_input
+from padiff.recording._describe import described, module_record, parameter_record, plain, settings_at
 from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, narrowed
+from padiff.recording._live import Live
 from padiff.recording._record import (
     Recorder,
     Task,
@@ -18,6 +20,7 @@ from padiff.recording._watcher import Watcher, fill
 
 __all__ = [
     "Axes",
+    "Live",
     "OperatingAdapter",
     "Recorder",
     "Stack",
@@ -26,18 +29,23 @@ __all__ = [
     "Watcher",
     "arguments",
     "at_input",
+    "described",
     "differentiator",
     "fill",
     "first_nonfinite",
     "guarded_run",
     "is_finite",
     "line_of",
+    "module_record",
     "narrowed",
     "natively",
     "nonfinite_inputs",
     "operating",
     "package_of",
+    "parameter_record",
+    "plain",
     "record",
+    "settings_at",
     "turned",
     "turned_input",
 ]

@@ -19,14 +19,15 @@ from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Tenso
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.kinds import LAYOUT
 from padiff.pytree import leaves
+from padiff.recording._live import Live
 
 __all__ = ["Axes", "Turns", "at_input", "natively", "turned", "turned_input"]
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
 """The permutation that takes a native array to the other model's order, as numpy's transpose does."""
-Turns = Mapping[tuple[int, str, int], Axes]
-"""(id of a native module, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
+Turns = Mapping[tuple[str, str, int], Axes]
+"""(path of a module, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
 
 
 def natively(tensor: Tensor, array: Array) -> Array:
@@ -34,25 +35,25 @@ def natively(tensor: Tensor, array: Array) -> Array:
     return tensor.natively(array) if isinstance(tensor, _TurnedTensor) else array
 
 
-def at_input(adapter: Adapter, module: Any, index: int, array: Array) -> Array:
-    """Return an array for an input of a native module, with its axes in the native order."""
-    axes = _axes(adapter, module, index)
+def at_input(adapter: Adapter, path: str, index: int, array: Array) -> Array:
+    """Return an array for an input of the module at a path, with its axes in the native order."""
+    axes = _axes(adapter, path, index)
     return array if axes is None else array.transpose(np.argsort(axes))
 
 
-def turned_input(adapter: Adapter, module: Any, index: int, array: Array) -> Array:
-    """Return an array that belongs to an input of a native module, in native order, as padiff reads it."""
-    axes = _axes(adapter, module, index)
+def turned_input(adapter: Adapter, path: str, index: int, array: Array) -> Array:
+    """Return an array that belongs to an input of the module at a path, in native order, as padiff reads it."""
+    axes = _axes(adapter, path, index)
     return array if axes is None else array.transpose(axes)
 
 
-def _axes(adapter: Adapter, module: Any, index: int) -> Axes | None:
-    return adapter.turns.get((id(module), "input", index)) if isinstance(adapter, _TurnedAdapter) else None
+def _axes(adapter: Adapter, path: str, index: int) -> Axes | None:
+    return adapter.turns.get((path, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
 
 
 def turned(model: Model, turns: Turns) -> Model:
     """Return a model that reads as the given one does, but for the tensors that are turned."""
-    return _TurnedModel(model, _TurnedAdapter(model.adapter, turns))
+    return _TurnedModel(model, _TurnedAdapter(model.adapter, turns, Live(model)))
 
 
 class _TurnedModel(DelegatingModel):
@@ -100,16 +101,18 @@ class _Turner(Listener):
 class _TurnedAdapter(DelegatingAdapter):
     """Be an adapter that wraps tensors turned where they are marked so."""
 
-    def __init__(self, inner: Adapter, turns: Turns) -> None:
+    def __init__(self, inner: Adapter, turns: Turns, live: Live) -> None:
         super().__init__(inner)
         self.turns = turns
+        self._live = live
         self._marks: dict[int, tuple[Callable[[], Any], Axes]] = {}
 
     def mark(self, module: Module, what: str, value: Any) -> None:
         """Remember how the tensors of one place are turned."""
+        path = self._live.path_of(module)
         for index, (_, native) in enumerate(leaves(value, self.inner.is_tensor)):
             identity = self.inner.tensor(native).identity
-            axes = self.turns.get((id(module.native), what, index))
+            axes = self.turns.get((path, what, index))
             if axes is None:
                 self._marks.pop(id(identity), None)
             else:

@@ -11,12 +11,14 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Tensor
+from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import sample
 from padiff.pytree import leaves, map_leaves
 from padiff.recording._axes import natively
+from padiff.recording._describe import SettingsReader, parameter_record, plain, settings_at
 from padiff.recording._frames import line_of, package_of
+from padiff.recording._live import Live
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
 
@@ -49,13 +51,36 @@ class Task:
 class Recorder(Watcher):
     """Fill a trace: with whole values, or with samples of them only."""
 
-    def __init__(self, adapter: Adapter, trace: Trace, *, values: bool, gradients: bool) -> None:
-        super().__init__(adapter)
+    def __init__(
+        self, adapter: Adapter, trace: Trace, *, values: bool, gradients: bool, live: Live | None = None
+    ) -> None:
+        super().__init__(adapter, live)
         self.calls = trace.calls
         self.trace = trace
         self.wants = np.asarray if values else sample
         self._values = values
         self._gradients = gradients
+        self._settings = SettingsReader()
+        self._distant: list[tuple[Call, Module]] = []
+
+    def opened(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep the arguments: as plain data in the trace, as they are with what is live."""
+        call.args = tuple(map(plain, args))
+        call.kwargs = {name: plain(value) for name, value in kwargs.items()}
+        if self._live is not None:
+            self._live.keep(call, module, args, kwargs)
+
+    def closed(self, call: Call, module: Module) -> None:
+        """Keep the hyper-parameters: after the call, since what some of them mean shows in it."""
+        if self.frames is None:
+            call.settings = self._settings.of(module)
+        elif module.rule is not None:
+            self._distant.append((call, module))
+
+    def finish(self) -> None:
+        """Read the hyper-parameters of modules in another process, all at once."""
+        for call, module in self._distant:
+            call.settings = settings_at(module)
 
     def meet(self, leaf: Leaf, tensor: Tensor) -> None:
         """Keep a tensor that was not seen before, and wait for its gradient."""
@@ -71,16 +96,18 @@ class Recorder(Watcher):
             self.hooks.add(tensor.on_gradient(keep).close)
 
 
-def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, live: Live | None = None) -> Trace:
     """Run a model on a task and return its trace.
 
     With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters,
-    buffers after the run. Without, the run is forward only and of each tensor a sample is kept. The model
-    comes back as it was. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit
-    its signature.
+    buffers after the run. Without, the run is forward only and of each tensor a sample is kept. ``live`` keeps
+    what replays of its calls need. The model comes back as it was. Raises `ForwardError` where the model does,
+    `InputError` where the inputs do not fit its signature.
     """
     trace = Trace(store)
-    recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward)
+    if live is not None:
+        live.begin()
+    recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
     backward = task.backward and values
 
     def note_loss(loss: float) -> None:
@@ -92,12 +119,14 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True) 
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
         trace.returned = "" if trace.outputs else _in_words(output)
-        if values:
-            for path, parameter in model.parameters().items():
-                if parameter.buffer:
-                    trace.buffers[path] = store.put(np.array(parameter.view()))
-                elif backward and (gradient := parameter.gradient()) is not None:
-                    trace.parameter_gradients[path] = store.put(np.array(gradient))
+        recorder.finish()
+        parameters = model.parameters()
+        trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
+        for path, parameter in parameters.items() if values else ():
+            if parameter.buffer:
+                trace.buffers[path] = store.put(np.array(parameter.view()))
+            elif backward and (gradient := parameter.gradient()) is not None:
+                trace.parameter_gradients[path] = store.put(np.array(gradient))
     return trace
 
 

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.pytree import leaves, map_leaves
+from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
-from padiff.trace import Call, Frame, Leaf, Slot
+from padiff.recording._live import Live
+from padiff.trace import Call, Frame, Leaf, ModuleRecord, Slot
 
 __all__ = ["Tokens", "Watcher", "fill"]
 
@@ -50,17 +52,25 @@ def _weak(identity: Any) -> Callable[[], Any]:
 
 
 class Watcher(Listener):
-    """Build the tree of calls; subclasses see each call's tensors through `arrive` and `depart`."""
+    """A listener that builds the tree of calls; subclasses see each call's tensors through `arrive` and `depart`.
 
-    def __init__(self, adapter: Adapter) -> None:
+    ``live`` knows the paths of the whole model where only a part of it, ``top``, runs.
+    """
+
+    def __init__(self, adapter: Adapter, live: Live | None = None, top: ModuleRecord | None = None) -> None:
         self.adapter = adapter
         self.calls: list[Call] = []
         self.tokens = Tokens()
         self.hooks = Hook()
         self.input_gradients: dict[int, NDArray[Any]] = {}
         """Index of a tensor in the arguments -> the gradient that reached it, behind every hook of the model."""
+        self._live = live
+        self._top = top
         self._stack: list[Call] = []
-        self._ordinals: dict[int, int] = {}
+        self._modules: list[Module] = []
+        """The modules of the open calls."""
+        self._records: dict[tuple[Module, str | None], ModuleRecord] = {}
+        self._ordinals: dict[str, int] = {}
         self._names: dict[Any, list[str]] = {}
         self._callers = Stack(adapter)
 
@@ -72,20 +82,27 @@ class Watcher(Listener):
         """See the outputs; return native replacements by output index."""
         return {}
 
+    def opened(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See a call and its arguments, each tensor replaced by a `Slot`, before `arrive`."""
+
+    def closed(self, call: Call, module: Module) -> None:
+        """See a call's end, before `depart`."""
+
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         """Open a call."""
-        key = id(module.native)
-        ordinal = self._ordinals.get(key, 0)
-        self._ordinals[key] = ordinal + 1
         parent = self._stack[-1] if self._stack else None
+        record = self._record_of(module, parent)
+        ordinal = self._ordinals.get(record.path, 0)
+        self._ordinals[record.path] = ordinal + 1
         frames: tuple[Frame, ...] = ()
         if parent is not None:
             frames = self._callers.frames() if self.frames is None else self.frames
-        call = Call(len(self.calls), module, ordinal, parent, module.training, frames)
+        call = Call(len(self.calls), record, ordinal, parent, module.training, frames)
         self.calls.append(call)
         if parent is not None:
             parent.children.append(call)
         self._stack.append(call)
+        self._modules.append(module)
 
         tensors: list[Tensor] = []
         names = self._argument_names(module)
@@ -97,22 +114,24 @@ class Watcher(Listener):
             return Slot(len(tensors) - 1)
 
         wanted = self.adapter.is_tensor
-        call.args = tuple(
+        args = tuple(
             map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]") for i, value in enumerate(args)
         )
-        call.kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
+        kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
+        self.opened(call, module, args, kwargs)
         changed = self.arrive(call, tensors)
         if not changed:
             return None
         natives = [changed.get(i, tensor.native) for i, tensor in enumerate(tensors)]
-        return fill(call.args, natives), fill(call.kwargs, natives)
+        return fill(args, natives), fill(kwargs, natives)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Close a call."""
         call = self._stack.pop()
-        while call.module.native is not module.native:
+        while self._modules.pop().native is not module.native:
             # A model that catches an exception leaves calls open that never return.
             call = self._stack.pop()
+        self.closed(call, module)
         tensors: list[Tensor] = []
         for path, native in leaves(output, self.adapter.is_tensor):
             tensor = self.adapter.tensor(native)
@@ -123,6 +142,21 @@ class Watcher(Listener):
             return None
         natives = iter([changed.get(i, tensor.native) for i, tensor in enumerate(tensors)])
         return map_leaves(output, self.adapter.is_tensor, lambda path, native: next(natives))
+
+    def _record_of(self, module: Module, parent: Call | None) -> ModuleRecord:
+        """Return a module as plain data, under its path in the whole model."""
+        if parent is None and self._top is not None:
+            return self._top
+        above = parent.path if module.operation and parent is not None else None
+        key = module, above
+        if key not in self._records:
+            if module.operation:
+                name = module.path.rpartition(".")[2]
+                path = f"{above}.{name}" if above else name
+            else:
+                path = module.path if self._live is None else self._live.path_of(module)
+            self._records[key] = module_record(module, path)
+        return self._records[key]
 
     def _leaf(self, path: str, tensor: Tensor) -> Leaf:
         token, new = self.tokens.of(tensor)

@@ -59,8 +59,8 @@ def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], jud
         least = RIGHT if trial is None else trial.error()
         best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
         if best is not None:
-            partners = {id(match): following for match, following in _steps(best)}
-            result = [_partner(match, partners.get(id(match))) for match in result]
+            partners = dict(_steps(best))
+            result = [_partner(match, partners.get(match)) for match in result]
             changed = True
         elif least > RIGHT:
             untold = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
@@ -90,7 +90,7 @@ def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) 
     fed = _first_inputs(trace), _first_inputs(free)
     groups: dict[tuple[int, int], list[int]] = {}
     for index, match in enumerate(matches):
-        key = fed[0].get(id(match.reference.module.native)), fed[1].get(id(match.candidate.module.native))
+        key = fed[0].get(match.reference.module.path), fed[1].get(match.candidate.module.path)
         if key[0] is not None and key[1] is not None:
             groups.setdefault((key[0], key[1]), []).append(index)
     for group in groups.values():
@@ -111,12 +111,12 @@ def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) 
     return result
 
 
-def _first_inputs(trace: Trace) -> dict[int, int]:
-    """Return the token of the tensor that each module takes first, by the id of the native module."""
-    found: dict[int, int] = {}
+def _first_inputs(trace: Trace) -> dict[str, int]:
+    """Return the token of the tensor that each module takes first, by the module's path."""
+    found: dict[str, int] = {}
     for call in trace.calls:
-        if call.inputs:
-            found.setdefault(id(call.module.native), call.inputs[0].token)
+        if call.inputs and not call.module.operation:
+            found.setdefault(call.path, call.inputs[0].token)
     return found
 
 
@@ -144,7 +144,7 @@ def _cycles(matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: 
     below = [
         match
         for match in matches
-        if any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module))
+        if any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module.path))
     ]
     sure = agreement([m.reference.path for m in below], [m.candidate.path for m in below])
     untold = [m for i, m in enumerate(below) if sure[i, i] < _TOLD and m.reference.path != m.candidate.path]
@@ -162,14 +162,14 @@ def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
 
 
 def _turned(alignment: Alignment, cycle: Cycle) -> Alignment:
-    calls = {id(match): alignment.using(match.candidate.module) for match in cycle}
-    gone = {id(pair) for pairs in calls.values() for pair in pairs}
+    calls = {match: alignment.using(match.candidate.module.path) for match in cycle}
+    gone = {pair.key for pairs in calls.values() for pair in pairs}
     crossed = [
         Pair(ours.reference, theirs.candidate, ours.why)
         for match, following in _steps(cycle)
-        for ours, theirs in zip(calls[id(match)], calls[id(following)], strict=False)
+        for ours, theirs in zip(calls[match], calls[following], strict=False)
     ]
-    kept = [pair for pair in alignment.pairs if id(pair) not in gone]
+    kept = [pair for pair in alignment.pairs if pair.key not in gone]
     pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
     return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
 

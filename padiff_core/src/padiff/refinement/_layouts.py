@@ -43,9 +43,9 @@ def choose_layouts(pairing: Pairing, bench: Bench) -> None:
     """
     for packing in pairing.packings:
         _choose_arrangement(pairing, packing, bench)
-    told = {id(link.candidate.parameter): link for _, link in pairing.links if link.single and not link.open}
+    told = {link.candidate.parameter.path: link for _, link in pairing.links if link.single and not link.open}
     for match in pairing.open:
-        links = [x for x in match.links if x.open and not _as_tied(x, told.get(id(x.candidate.parameter)))]
+        links = [x for x in match.links if x.open and not _as_tied(x, told.get(x.candidate.parameter.path))]
         if not links:
             continue
         choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
@@ -77,7 +77,7 @@ def _tried(
     bench: Bench, match: UnitMatch, choices: Sequence[Choice], put: Callable[[Choice], None], *, first: bool = False
 ) -> tuple[Choice, bool]:
     """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
-    users = bench.alignment.using(match.candidate.module)
+    users = bench.alignment.using(match.candidate.module.path)
     best, least = choices[0], math.inf
     if users:
         best, least = _best(Trial(bench, users[0], bench.trace), choices, put, first=first)

@@ -86,7 +86,7 @@ def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trac
         first = judge(alignment)
         rough = first.judge.forward(rough=True)
     found = (_may_be_mismatched(s, rough, first.judge, trace, free) for s in rough)
-    doubtful = list({id(pair): pair for pair in found if pair is not None}.values())
+    doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
         return first
     second = judge(alignment.without(doubtful))
@@ -106,7 +106,7 @@ def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trac
 
 
 def _is_fused(pair: Pair) -> bool:
-    return any(contrast.setting == FUSED for contrast in contrasts(pair.reference.module, pair.candidate.module))
+    return any(contrast.setting == FUSED for contrast in contrasts(pair.reference, pair.candidate))
 
 
 def _is_unlike(spot: Spot) -> bool:
@@ -177,7 +177,7 @@ def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
     spot = suspicion.spot
-    return (None,) if spot is None else (spot.what, spot.reference.token, id(spot.pair))
+    return (None,) if spot is None else (spot.what, spot.reference.token, spot.pair.key)
 
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:

@@ -1,9 +1,20 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._parameters import ParameterRecord
-from padiff.trace._records import Call, Frame, Leaf, Slot, Trace
+from padiff.trace._records import (
+    Call,
+    Frame,
+    Key,
+    Leaf,
+    ModuleRecord,
+    SettingRecord,
+    Slot,
+    Text,
+    Trace,
+)
 from padiff.trace._settings import (
     Contrast,
+    Described,
     called_otherwise,
     contrasts,
     contrasts_inside,
@@ -16,10 +27,15 @@ from padiff.trace._values import ValueStore, temporary_store
 __all__ = [
     "Call",
     "Contrast",
+    "Described",
     "Frame",
+    "Key",
     "Leaf",
+    "ModuleRecord",
     "ParameterRecord",
+    "SettingRecord",
     "Slot",
+    "Text",
     "Trace",
     "ValueStore",
     "called_otherwise",

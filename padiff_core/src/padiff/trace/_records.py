@@ -1,30 +1,70 @@
-"""Hold what one run did: the tree of calls with their values."""
+"""Hold what one run did as plain data: modules, parameters, and the tree of calls with their values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Module
+from padiff.trace._parameters import ParameterRecord
 from padiff.trace._values import ValueStore
 
-__all__ = ["Call", "Frame", "Leaf", "Slot", "Trace"]
+__all__ = ["Call", "Frame", "Key", "Leaf", "ModuleRecord", "SettingRecord", "Slot", "Text", "Trace"]
+
+Key = tuple[str, int]
+"""What names a call in every run of a model: the path of its module, and which execution of that path it is."""
 
 
 @attrs.frozen
 class Slot:
-    """Stand in a call's recorded arguments for the tensor that is its ``index``-th input leaf."""
+    """The place of a tensor in a call's recorded arguments: its ``index``-th input leaf."""
 
     index: int
 
 
+@attrs.frozen
+class Text:
+    """The place, in recorded arguments, of an object that is not plain data: how it reads."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        """Return how the object reads."""
+        return self.text
+
+
+@attrs.frozen
+class SettingRecord:
+    """A hyper-parameter as it was at a call."""
+
+    value: Any
+    """In the catalogue's convention."""
+    spelled: str
+    """The value, followed by the framework's own spelling where that reads differently."""
+
+
+@attrs.frozen
+class ModuleRecord:
+    """A module of a model, or a function that a module's own code calls."""
+
+    path: str
+    class_name: str
+    kind: str | None = None
+    classes: tuple[str, ...] = ()
+    """Qualified names of its class and of those that this one inherits from."""
+    definition: tuple[str, int] | None = None
+    """File and line of its forward."""
+    operation: bool = False
+    memory: str = "own"
+    """Where what it gives lies: see `padiff.adapter.Module.memory`."""
+
+
 @attrs.define(eq=False)
 class Leaf:
-    """Describe one tensor that a call took or gave.
+    """A tensor that a call took or gave.
 
     ``token`` names the tensor within its run: the same object, unchanged in place, has the same token everywhere.
     """
@@ -38,7 +78,7 @@ class Leaf:
 
 @attrs.frozen
 class Frame:
-    """Name one calling frame; ``library`` is true for the framework's own files."""
+    """A calling frame; ``library`` is true for the framework's own files."""
 
     file: str
     line: int
@@ -54,12 +94,12 @@ class Frame:
 
 @attrs.define(eq=False)
 class Call:
-    """Record one execution of a module."""
+    """One execution of a module."""
 
     index: int
-    module: Module
+    module: ModuleRecord
     ordinal: int
-    """Which execution of this module within the run, from 0."""
+    """Which execution of this path within the run, from 0."""
     parent: Call | None
     training: bool
     frames: tuple[Frame, ...] = ()
@@ -69,7 +109,14 @@ class Call:
     children: list[Call] = attrs.field(factory=list)
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = attrs.field(factory=dict)
-    """The arguments, each tensor replaced by a `Slot`."""
+    """The arguments, each tensor replaced by a `Slot`, each object that is not plain data by a `Text`."""
+    settings: Mapping[str, SettingRecord] = attrs.field(factory=dict)
+    """The hyper-parameters as they were at this call."""
+    key: Key = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Name the call."""
+        self.key = (self.module.path, self.ordinal)
 
     @property
     def path(self) -> str:
@@ -97,7 +144,7 @@ class Call:
 
 @attrs.define(eq=False)
 class Trace:
-    """Hold one run: its calls in execution order (the first is the root's) and what was recorded of its tensors."""
+    """One run: its calls in execution order (the first is the root's) and what was recorded of its tensors."""
 
     store: ValueStore
     calls: list[Call] = attrs.field(factory=list)
@@ -118,6 +165,8 @@ class Trace:
     """Parameter path -> key of its gradient, native layout."""
     buffers: dict[str, int] = attrs.field(factory=dict)
     """Buffer path -> key of its value after the run, native layout."""
+    parameters: dict[str, ParameterRecord] = attrs.field(factory=dict)
+    """Path -> what hangs there."""
 
     @property
     def root(self) -> Call:
@@ -134,11 +183,12 @@ class Trace:
         key = self.gradients.get(leaf.token)
         return None if key is None else self.store.get(key)
 
-    def by_module(self) -> dict[int, list[Call]]:
-        """Return the calls of each native module (by ``id``), in execution order."""
-        found: dict[int, list[Call]] = {}
+    def by_module(self) -> dict[str, list[Call]]:
+        """Return the calls of each module, by its path, in execution order; those of operations are left out."""
+        found: dict[str, list[Call]] = {}
         for call in self.calls:
-            found.setdefault(id(call.module.native), []).append(call)
+            if not call.module.operation:
+                found.setdefault(call.path, []).append(call)
         return found
 
     def array(self, key: int) -> NDArray[Any]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol
 
 import attrs
 
-from padiff.adapter import Module
-from padiff.kinds import CATALOGUE, FUSED, Setting
+from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import SETTING
 from padiff.pytree import leaves
-from padiff.trace._records import Call, Slot
+from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
 
 __all__ = [
     "Contrast",
+    "Described",
     "called_otherwise",
     "contrasts",
     "contrasts_inside",
@@ -24,26 +24,39 @@ __all__ = [
 ]
 
 
-_NOT_FUSED = Setting(lambda module: None)
+_NOT_FUSED = SettingRecord(None, "None")
 _LONGEST = 40
 """Characters of one argument that are shown."""
 
 
+class Described(Protocol):
+    """A call, or whatever else tells of a module and its hyper-parameters."""
+
+    @property
+    def module(self) -> ModuleRecord:
+        """Return the module."""
+
+    @property
+    def settings(self) -> Mapping[str, SettingRecord]:
+        """Return its hyper-parameters."""
+
+
 @attrs.frozen
 class Contrast:
-    """Name one hyper-parameter that differs, with both values as their framework spells them."""
+    """A hyper-parameter that differs, with both values as their framework spells them."""
 
     setting: str
     reference: str
     candidate: str
 
 
-def contrasts(reference: Module, candidate: Module) -> list[Contrast]:
+def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
     """Return the hyper-parameters of their kind in which two matched modules differ; or their kinds, if those do."""
-    if reference.kind is None or candidate.kind is None:
+    ours, theirs = reference.module, candidate.module
+    if ours.kind is None or theirs.kind is None:
         return []
-    if reference.kind != candidate.kind:
-        return [Contrast("kind", _class(reference), _class(candidate))]
+    if ours.kind != theirs.kind:
+        return [Contrast("kind", _class(ours), _class(theirs))]
     return list(_settings(reference, candidate))
 
 
@@ -56,7 +69,7 @@ def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
     ours, theirs = _Padded.of(reference, candidate.module.kind), _Padded.of(candidate, reference.module.kind)
     if ours is None or theirs is None or not (ours.pad or theirs.pad):
         return []
-    found = [c for c in _settings(ours.module, theirs.module) if c.setting not in _Padded.NAMES]
+    found = [c for c in _settings(ours.call, theirs.call) if c.setting not in _Padded.NAMES]
     for name in _Padded.NAMES:
         a, b = ours.value(name), theirs.value(name)
         if a is not None and b is not None and not _same(a, b):
@@ -66,25 +79,25 @@ def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
 
 @attrs.frozen
 class _Padded:
-    """Hold a module that pads, or one that does not and the padding module before it."""
+    """A call of a module that pads, or of one that does not with that of the padding module before it."""
 
     NAMES: ClassVar[tuple[str, ...]] = ("padding", "padding_mode")
 
-    module: Module
-    pad: Module | None
+    call: Call
+    pad: Call | None
 
     @classmethod
     def of(cls, call: Call, kind: str | None) -> _Padded | None:
-        """Return the call's own module, or in a wrapper of no kind the only one of this kind and the only padding."""
+        """Return the call itself, or in a wrapper of no kind the only one of this kind and the only padding."""
         if call.module.kind is not None:
-            return cls(call.module, None)
-        inside = [below.module for below in call.subtree()]
-        found = [[module for module in inside if module.kind == name] for name in (kind, "pad")]
+            return cls(call, None)
+        inside = list(call.subtree())
+        found = [[one for one in inside if one.module.kind == name] for name in (kind, "pad")]
         return cls(found[0][0], found[1][0]) if kind is not None and [len(x) for x in found] == [1, 1] else None
 
     def value(self, name: str) -> Any:
         """Return the padding that both make together, or its mode; None where it is not known."""
-        own = settings_of(self.module).get(name)
+        own = settings_of(self.call).get(name)
         if self.pad is None:
             return own
         before = settings_of(self.pad)
@@ -98,35 +111,22 @@ class _Padded:
 
     def spelled(self, value: Any) -> str:
         """Return a value, followed by the class of the padding module."""
-        return f"{value!r}" if self.pad is None else f"{value!r} (by {self.pad.class_name.rpartition('.')[2]})"
+        return f"{value!r}" if self.pad is None else f"{value!r} (by {self.pad.module.class_name.rpartition('.')[2]})"
 
 
-def _settings(reference: Module, candidate: Module) -> Iterator[Contrast]:
-    assert reference.kind is not None
-    for name in CATALOGUE[reference.kind].settings:
-        ours, theirs = _setting(reference, name), _setting(candidate, name)
-        if ours is None or theirs is None:
-            continue
-        a, b = ours.value(reference.native), theirs.value(candidate.native)
-        if not _same(a, b):
-            yield Contrast(
-                name,
-                _spelled(a, ours.native(reference.native), ours.spelled),
-                _spelled(b, theirs.native(candidate.native), theirs.spelled),
-            )
+def _settings(reference: Described, candidate: Described) -> Iterator[Contrast]:
+    assert reference.module.kind is not None
+    for name in CATALOGUE[reference.module.kind].settings:
+        # A class that says nothing of a fused activation has none.
+        default = _NOT_FUSED if name == FUSED else None
+        ours, theirs = reference.settings.get(name, default), candidate.settings.get(name, default)
+        if ours is not None and theirs is not None and not _same(ours.value, theirs.value):
+            yield Contrast(name, ours.spelled, theirs.spelled)
 
 
-def _setting(module: Module, name: str) -> Setting | None:
-    """Return how a module's class spells a setting; one that says nothing of a fused activation has none."""
-    settings = {} if module.rule is None else module.rule.settings
-    return settings.get(name, _NOT_FUSED if name == FUSED else None)
-
-
-def settings_of(module: Module) -> dict[str, Any]:
-    """Return a module's hyper-parameters in the catalogue's convention; of those that its class spells."""
-    if module.rule is None:
-        return {}
-    found = {name: setting.value(module.native) for name, setting in module.rule.settings.items()}
+def settings_of(described: Described) -> dict[str, Any]:
+    """Return the hyper-parameters in the catalogue's convention; of those that the module's class spells."""
+    found = {name: setting.value for name, setting in described.settings.items()}
     return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in found.items()}
 
 
@@ -139,16 +139,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _spelled(value: Any, native: Any, name: str | None) -> str:
-    """Return a value, followed by the framework's own spelling where that reads differently."""
-    if isinstance(value, float):
-        value = float(f"{value:.9g}")
-    if name is None or repr(native) == repr(value):
-        return f"{value!r}"
-    return f"{value!r} ({name}={native!r})"
-
-
-def _class(module: Module) -> str:
+def _class(module: ModuleRecord) -> str:
     return f"{module.kind} ({module.class_name.rpartition('.')[2]})"
 
 

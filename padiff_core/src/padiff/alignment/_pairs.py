@@ -1,0 +1,189 @@
+"""Hold which calls of two runs belong together, and which of their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+import attrs
+
+from padiff.trace import Call, Key, Leaf
+
+__all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "ModulePair", "Pair", "pair_leaves"]
+
+BY_PLACE = "same kind, shapes and place"
+GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
+"""Why two calls were tied, where that is a guess that forcing may refute."""
+
+MAPPED = "mapped by the user, or tied by a special transfer"
+
+
+@attrs.frozen
+class ModulePair:
+    """The paths of two modules whose parameters were matched."""
+
+    reference: str
+    candidate: str
+    whole: bool = False
+    """Whether a special transfer takes all that is below them as one: nothing inside has a counterpart."""
+
+
+@attrs.define(eq=False)
+class Pair:
+    """A call of the reference and the call of the candidate that does the same; tensors are matched by index."""
+
+    reference: Call
+    candidate: Call
+    why: str
+    inputs: tuple[tuple[int, int], ...] = ()
+    outputs: tuple[tuple[int, int], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Match the tensors."""
+        self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
+        self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+
+    @property
+    def key(self) -> Key:
+        """Return what names it in every run of an alignment: the candidate's path and ordinal."""
+        return self.candidate.key
+
+    @property
+    def memory(self) -> set[str]:
+        """Return where what it gives lies, on both sides: see `Module.memory`."""
+        return {self.reference.module.memory, self.candidate.module.memory}
+
+    @property
+    def misfed(self) -> bool:
+        """Return whether an input cannot be fed: the two sides give it other shapes."""
+        if not (self.reference.leaf and self.candidate.leaf):
+            return False
+        return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
+
+    @property
+    def misfits(self) -> tuple[tuple[int, int], ...]:
+        """Return the outputs, tied in order, whose shapes differ; for calls of one kind only."""
+        if self.reference.module.kind is None or self.reference.module.kind != self.candidate.module.kind:
+            return ()
+        return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
+
+
+@attrs.define(eq=False)
+class Alignment:
+    """The matched calls, in the candidate's execution order, and what is left over on either side."""
+
+    pairs: list[Pair]
+    left_reference: list[Call]
+    left_candidate: list[Call]
+    loose: frozenset[int] = frozenset()
+    """Tokens of the reference whose gradients are no measure: one side's own code uses the tensor elsewhere as well."""
+    _of_candidate: dict[Key, Pair] = attrs.field(init=False)
+    _of_reference: dict[Key, Pair] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Index the pairs."""
+        self._of_candidate = {pair.candidate.key: pair for pair in self.pairs}
+        self._of_reference = {pair.reference.key: pair for pair in self.pairs}
+
+    def of_candidate(self, call: Call | None) -> Pair | None:
+        """Return the pair of a candidate's call."""
+        return None if call is None else self._of_candidate.get(call.key)
+
+    def of_reference(self, call: Call | None) -> Pair | None:
+        """Return the pair of a reference's call."""
+        return None if call is None else self._of_reference.get(call.key)
+
+    def using(self, path: str) -> list[Pair]:
+        """Return the matched calls whose own code uses the parameters of the candidate's module at a path.
+
+        Its own calls, or where it is never called itself, those of the nearest module around it.
+        """
+        modules = self._modules
+        if path in modules:
+            return modules[path]
+        above = [p for p in self.pairs if not p.candidate.path or path.startswith(f"{p.candidate.path}.")]
+        deepest = max((len(pair.candidate.path) for pair in above), default=0)
+        return [pair for pair in above if len(pair.candidate.path) == deepest]
+
+    @cached_property
+    def _modules(self) -> dict[str, list[Pair]]:
+        """Return the pairs of the candidate's modules, by path."""
+        found: dict[str, list[Pair]] = {}
+        for pair in self.pairs:
+            if not pair.candidate.module.operation:
+                found.setdefault(pair.candidate.path, []).append(pair)
+        return found
+
+    def is_inside(self, call: Call) -> bool:
+        """Return whether a call lies inside of one that the user mapped, which is compared as a whole."""
+        around = ((self.of_reference(above), self.of_candidate(above)) for above in call.ancestors())
+        return any(pair is not None and pair.why == MAPPED for pairs in around for pair in pairs)
+
+    def is_whole(self, pair: Pair) -> bool:
+        """Return whether a pair is compared as a whole: the user mapped it, or it lies inside of such a one."""
+        return pair.why == MAPPED or self.is_inside(pair.candidate)
+
+    def without(self, dropped: Sequence[Pair]) -> Alignment:
+        """Return the alignment with some pairs taken apart."""
+        gone = {pair.key for pair in dropped}
+        return Alignment(
+            [pair for pair in self.pairs if pair.key not in gone],
+            sorted(self.left_reference + [p.reference for p in dropped], key=lambda c: c.index),
+            sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
+            self.loose,
+        )
+
+    def loosened(self, tokens: Iterable[int]) -> Alignment:
+        """Return the alignment under which the gradients of some of the reference's tensors are no measure."""
+        return Alignment(self.pairs, self.left_reference, self.left_candidate, self.loose.union(tokens))
+
+
+def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:
+    """Match the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree."""
+    free = list(range(len(candidate)))
+    found: list[tuple[int, int]] = []
+    rest: list[int] = []
+    for i, leaf in enumerate(reference):
+        same = next((j for j in free if candidate[j].path == leaf.path and _alike(leaf, candidate[j])), None)
+        if same is None:
+            rest.append(i)
+        else:
+            found.append((i, same))
+            free.remove(same)
+    for i in rest:
+        # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
+        tied = {(reference[a].token, candidate[b].token) for a, b in found}
+        fit = next(
+            (j for j in free if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None
+        )
+        if fit is not None:
+            found.append((i, fit))
+            free.remove(fit)
+    return tuple(sorted(found))
+
+
+def _misfits(
+    reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield what is left on both sides in order, of one sort of dtype, as pairs that would belong together."""
+    ours = [i for i in range(len(reference)) if i not in {a for a, _ in tied}]
+    theirs = [j for j in range(len(candidate)) if j not in {b for _, b in tied}]
+    for i, j in zip(ours, theirs, strict=False):
+        if _sort_of(reference[i].dtype) == _sort_of(candidate[j].dtype) and reference[i].shape != candidate[j].shape:
+            yield i, j
+
+
+def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
+    known = {pair for pair in tied if pair[0] == a.token or pair[1] == b.token}
+    return known <= {(a.token, b.token)}
+
+
+def _alike(a: Leaf, b: Leaf) -> bool:
+    return a.shape == b.shape and _sort_of(a.dtype) == _sort_of(b.dtype)
+
+
+def _sort_of(dtype: str) -> str:
+    for sort in ("bool", "uint", "int", "complex"):
+        if dtype.startswith(sort):
+            return "int" if sort == "uint" else sort
+    return "float"

@@ -1,0 +1,97 @@
+"""Hold what a forced run finds: tensors, the places where they were seen, and how far they are off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.alignment import Pair
+from padiff.numerics import Difference
+from padiff.report import Measurement
+from padiff.trace import Call, Key, Leaf
+
+__all__ = ["Answer", "Ask", "Check", "Observed", "Plan", "Spot", "Values"]
+
+Array = NDArray[Any]
+Plan = Mapping[Key, Pair]
+"""Key of a call that will be made -> its pair."""
+
+
+class Values(Protocol):
+    """What gives the reference's values: a trace, or what another run observed."""
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+
+
+@attrs.define(eq=False)
+class Observed:
+    """What a run computed itself, by the reference's tokens, and by the spots where it was seen."""
+
+    values: dict[int, Array] = attrs.field(factory=dict)
+    spots: dict[tuple[int, str, int], Array] = attrs.field(factory=dict)
+    gradients: dict[int, Array] = attrs.field(factory=dict)
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a reference's leaf."""
+        return self.values.get(leaf.token)
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the complete gradient of a reference's leaf."""
+        return self.gradients.get(leaf.token)
+
+
+@attrs.frozen
+class Spot:
+    """One tensor of the candidate where it was first seen, and what it stands for."""
+
+    what: str
+    """``input`` or ``output`` of ``pair``'s call."""
+    pair: Pair
+    owner: Pair | None
+    """The call whose own code made the tensor; None for the root's inputs."""
+    between: tuple[str, str]
+    reference: Leaf
+    candidate: Leaf
+    maker: Call | None = None
+    """The call without counterpart, inside the owner, whose own code gave the tensor."""
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """Return what names the spot in every run of the same alignment."""
+        return (self.pair.reference.index, self.what, self.reference.token)
+
+
+@attrs.frozen
+class Check:
+    """One value that was not the reference's to the bit."""
+
+    spot: Spot
+    backward: bool
+    difference: Difference
+    kept: bool = False
+    """True where the candidate's own value stayed: another spelling of a mask, or an integer without a name."""
+    tainted: bool = False
+    """True where an earlier value of the same code could not be fed: its shape was another."""
+    close: bool | None = None
+    """What the user's own rule says, where one was given."""
+    measured: tuple[Measurement, ...] = ()
+    """What the metrics of plugins give, where there are some and the difference may matter."""
+
+
+@attrs.frozen
+class Answer:
+    """What the user's own rule, and the metrics of plugins, say of one value."""
+
+    close: bool | None = None
+    measured: tuple[Measurement, ...] = ()
+
+
+Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
+"""Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""

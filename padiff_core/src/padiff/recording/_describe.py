@@ -1,0 +1,153 @@
+"""Describe live modules, parameters and arguments as the plain data that a trace holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.adapter import Module, Parameter
+from padiff.kinds import Setting
+from padiff.trace import ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
+
+__all__ = ["Description", "SettingsReader", "described", "module_record", "parameter_record", "plain", "settings_at"]
+
+_IMMUTABLE = (int, float, str, bool, type(None), bytes)
+_LONGEST = 200
+"""Characters that are kept of how an object reads."""
+
+
+@attrs.frozen
+class Description:
+    """A module with its hyper-parameters as they are now."""
+
+    module: ModuleRecord
+    settings: Mapping[str, SettingRecord]
+
+
+def described(module: Module) -> Description:
+    """Return a module as plain data."""
+    return Description(module_record(module), settings_at(module))
+
+
+def module_record(module: Module, path: str | None = None) -> ModuleRecord:
+    """Return a module as plain data, under another path where one is given."""
+    classes = () if module.operation else tuple(f"{one.__module__}.{one.__qualname__}" for one in _classes(module))
+    return ModuleRecord(
+        module.path if path is None else path,
+        module.class_name,
+        module.kind,
+        classes,
+        module.definition,
+        module.operation,
+        module.memory,
+    )
+
+
+def _classes(module: Module) -> tuple[type, ...]:
+    return type(module.native).__mro__[:-1]
+
+
+def parameter_record(parameter: Parameter) -> ParameterRecord:
+    """Return a parameter, without its values, as plain data."""
+    shape = tuple(int(extent) for extent in parameter.shape)
+    return ParameterRecord(
+        parameter.path, tuple(parameter.paths), parameter.dtype, shape, parameter.buffer, parameter.trainable
+    )
+
+
+def settings_at(module: Module) -> dict[str, SettingRecord]:
+    """Return a module's hyper-parameters as they are now."""
+    settings = {} if module.rule is None else module.rule.settings
+    return {name: _setting(setting, module.native, setting.native(module.native)) for name, setting in settings.items()}
+
+
+def _setting(setting: Setting, module: Any, native: Any) -> SettingRecord:
+    value = plain(setting.value(module))
+    return SettingRecord(value, _spelled(value, native, setting.spelled))
+
+
+def _spelled(value: Any, native: Any, name: str | None) -> str:
+    """Return a value, followed by the framework's own spelling where that reads differently."""
+    if isinstance(value, float):
+        value = float(f"{value:.9g}")
+    if name is None or repr(native) == repr(value):
+        return f"{value!r}"
+    return f"{value!r} ({name}={native!r})"
+
+
+class SettingsReader:
+    """What reads modules' hyper-parameters, call by call, and again only where they changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[Module, tuple[list[Any], dict[str, SettingRecord]]] = {}
+
+    def of(self, module: Module) -> Mapping[str, SettingRecord]:
+        """Return a module's hyper-parameters as they are now."""
+        if module.rule is None or not module.rule.settings:
+            return {}
+        settings, native = module.rule.settings, module.native
+        natives = [setting.native(native) for setting in settings.values()]
+        known = self._known.get(module)
+        if known is None or not all(map(_unchanged, known[0], natives)):
+            found = {
+                name: _setting(settings[name], native, value) for name, value in zip(settings, natives, strict=True)
+            }
+        elif any(setting.derive is not None for setting in settings.values()):
+            found = dict(known[1])
+            for (name, setting), value in zip(settings.items(), natives, strict=True):
+                if setting.derive is not None:
+                    found[name] = _setting(setting, native, value)
+        else:
+            return known[1]
+        self._known[module] = natives, found
+        return found
+
+
+def _unchanged(before: Any, now: Any) -> bool:
+    """Return whether a value is surely the same: what may be changed in place is not."""
+    if isinstance(now, _IMMUTABLE):
+        return type(before) is type(now) and bool(before == now or before is now)
+    return isinstance(now, tuple) and before == now and all(isinstance(item, _IMMUTABLE) for item in now)
+
+
+def plain(value: Any) -> Any:
+    """Return arguments, or the value of a setting, as plain data: numbers, words, ranges, and nests of them.
+
+    Containers become tuples, lists and dicts; what is not plain becomes a `Text`.
+    """
+    if value is None or type(value) in (bool, int, float, str, Slot, Text):
+        return value
+    for sort in (bool, int, float, str):
+        if isinstance(value, sort):
+            return sort(value)
+    if isinstance(value, np.generic) and value.ndim == 0 and value.dtype.kind in "biuf":
+        return value.item()
+    if isinstance(value, slice):
+        return slice(plain(value.start), plain(value.stop), plain(value.step))
+    if isinstance(value, tuple | list):
+        return (tuple if isinstance(value, tuple) else list)(map(plain, value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name, None)) for field in dataclasses.fields(value)}
+    return Text(_read(value))
+
+
+def _read(value: Any) -> str:
+    """Return how a framework's or Python's own object reads; of any other object its class."""
+    kind = type(value)
+    if callable(value):
+        text = str(getattr(value, "__name__", kind.__qualname__))
+    elif kind.__module__.partition(".")[0] in _TELLING:
+        text = repr(value)
+    else:
+        text = f"<{kind.__module__}.{kind.__qualname__}>"
+    return text[:_LONGEST]
+
+
+_TELLING = frozenset({"builtins", "torch", "paddle", "mindspore", "jaxlib", "jax", "numpy"})
+"""Packages whose objects read as a user would write them: dtypes, devices."""

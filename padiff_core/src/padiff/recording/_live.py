@@ -1,0 +1,65 @@
+"""Know what is live behind a trace: the modules, and the functions and arguments of calls, for whoever replays them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from padiff.adapter import Adapter, Model, Module
+from padiff.trace import Call, Key
+
+__all__ = ["Live"]
+
+
+@attrs.frozen
+class _Called:
+    """What one call was made of: the function of an operation, and the arguments, tensors replaced by slots."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Live:
+    """The live side of a model's last recorded run: what a call of its trace ran, by path and ordinal."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._modules = dict(model.modules())
+        self._paths = {id(module.native): path for path, module in self._modules.items()}
+        """Of live objects, which this keeps alive."""
+        self._called: dict[Key, _Called] = {}
+
+    @property
+    def adapter(self) -> Adapter:
+        """Return the model's adapter."""
+        return self.model.adapter
+
+    def begin(self) -> None:
+        """Forget the calls of an earlier run."""
+        self._called.clear()
+
+    def keep(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep what a call is made of."""
+        self._called[call.key] = _Called(module.native if module.operation else None, args, kwargs)
+
+    def path_of(self, module: Module) -> str:
+        """Return the path of a module in the whole model, of which a part may have been wrapped by itself."""
+        return self._paths.get(id(module.native), module.path)
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+        return self._paths.get(id(native))
+
+    def native(self, call: Call) -> Any:
+        """Return what a call ran: a native module."""
+        known = self._called.get(call.key)
+        if known is not None and known.function is not None:
+            return known.function
+        return self._modules[call.path].native
+
+    def arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return a call's arguments, each tensor replaced by a `Slot`."""
+        known = self._called[call.key]
+        return known.args, known.kwargs
