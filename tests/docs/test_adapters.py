@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from padiff import adapter, hookspecs
+from padiff import adapter
+from padiff.plugins import _hookspecs as hookspecs
 
 from .pages import ROOT, blocks, commands, printed, shows
 from .site import imported, write

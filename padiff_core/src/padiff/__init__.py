@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from padiff._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from padiff.adapter import API_VERSION, CAPABILITIES, Adapter, AdapterInfo
+    from padiff.adapter import (
+        API_VERSION,
+        CAPABILITIES,
+        Adapter,
+        AdapterInfo,
+        Metric,
+        Renderer,
+        SpecialTransfer,
+        hookimpl,
+    )
     from padiff.adapter import Hook as Hook
     from padiff.adapter import Listener as Listener
     from padiff.adapter import Model as Model
@@ -61,12 +70,13 @@ if TYPE_CHECKING:
     from padiff.kinds import Rule as Rule
     from padiff.kinds import Setting as Setting
     from padiff.kinds import Unit as Unit
-    from padiff.plugins import Metric, Renderer, SpecialTransfer, hookimpl, register_transfer
+    from padiff.plugins import register_transfer
     from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
-    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Model Module Parameter Tape Tensor",
-    "plugins": "Metric Renderer SpecialTransfer hookimpl register_transfer",
+    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Metric Model Module Parameter Renderer "
+    "SpecialTransfer Tape Tensor hookimpl",
+    "plugins": "register_transfer",
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
     "engine": "diff",

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, Adapter, Model, Tensor
-from padiff.kinds import Rule
+from padiff.adapter import CAPABILITIES, Adapter, Model, Rule, Tensor
 from padiff_torch import optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
@@ -113,7 +112,7 @@ class TorchAdapter(Adapter):
 
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value is a `torch.optim.Optimizer`."""
-        return isinstance(value, torch.optim.Optimizer)
+        return optim.is_optimizer(value)
 
     def step(self, optimizer: Any) -> None:
         """Let an optimizer take one step and clear its gradients."""
@@ -121,7 +120,7 @@ class TorchAdapter(Adapter):
 
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return the hyper-parameters of a `torch.optim` optimizer; of further groups as ``group1.lr``."""
-        return optim.settings(optimizer)
+        return optim.settings_of(optimizer)
 
 
 def _leaf(native: Any, differentiable: bool) -> Any:

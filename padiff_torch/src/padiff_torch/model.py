@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter
-from padiff.errors import InputError, UnwatchableModel
+from padiff.adapter import Hear, Hook, LiftError, Module, TensorParameter, TreeModel, qualified_name
 from padiff_torch import state
 from padiff_torch.operations import hear_functions
-from padiff_torch.tensor import device_name, dtype_name, filled, numpy_view
+from padiff_torch.tensor import TorchTensor, filled
 
 __all__ = ["TorchModel", "TorchModule", "TorchParameter"]
 
 Array = NDArray[Any]
+Remove = Callable[[], Any]
+
+# Packages whose modules keep their weights packed, out of reach of a change of dtype.
+_PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes")
 
 
 class TorchModule(Module):
-    """Wrap a `torch.nn.Module`."""
+    """A `torch.nn.Module` as padiff sees it."""
 
     @property
     def training(self) -> bool:
@@ -35,114 +37,82 @@ class TorchModule(Module):
         return self.native.forward
 
 
-class TorchParameter(Parameter):
-    """Wrap a parameter or a buffer; raises `InputError` where a lazy one has no values yet."""
+class TorchParameter(TensorParameter):
+    """A parameter or a buffer of a `torch.nn.Module`."""
 
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name."""
-        return dtype_name(self.native)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(self._ready().shape)
+    tensor = TorchTensor
 
     @property
     def trainable(self) -> bool:
         """Return whether it gets a gradient."""
         return bool(self.native.requires_grad)
 
-    def view(self) -> Array:
-        """Return the values, without a copy on the CPU."""
-        return numpy_view(self._ready())
-
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""
-        self._fitting(array)
+        array = self.fitting(array)
         with torch.inference_mode(self.native.is_inference()):
             filled(self.native.data, array)
 
-    def gradient(self) -> Array | None:
-        """Return the gradient, dense, or None."""
-        return None if self.native.grad is None else numpy_view(self.native.grad)
-
     def set_gradient(self, array: Array | None) -> None:
         """Replace the gradient; raises ``ValueError`` where the shapes differ."""
-        if array is None:
-            self.native.grad = None
-            return
-        self._fitting(array)
-        self.native.grad = filled(torch.empty_like(self.native.data), array)
+        self.native.grad = None if array is None else filled(torch.empty_like(self.native.data), self.fitting(array))
 
-    def _fitting(self, array: Array) -> None:
-        if self.shape != array.shape:
-            msg = f"an array of shape {array.shape} does not fit {self.path!r} of shape {self.shape}"
-            raise ValueError(msg)
-
-    def _ready(self) -> Any:
+    def unready(self) -> tuple[str, str] | None:
+        """Return why it has no values yet: lazy, or on the meta device."""
         if torch.nn.parameter.is_lazy(self.native):
-            msg = f"{self.path!r} is a {type(self.native).__name__}: it has no shape before a first run"
-            msg += "\nHint: call the model once on an input before the diff, to build its lazy modules"
-            raise InputError(msg)
-        return self.native
+            what = f"is a {type(self.native).__name__}: it has no shape before a first run"
+            return what, "call the model once on an input, to build its lazy modules,"
+        if self.native.is_meta:
+            return "is on the meta device and has no values", "model.to_empty(device='cpu') and load its weights"
+        return None
+
+    def remembered(self) -> Callable[[], None]:
+        """Return what puts gradient and requires_grad back."""
+        return state.remembered(self.native)
+
+    def kept(self) -> Callable[[], None]:
+        """Return what puts the values back."""
+        return state.kept(self.native)
 
 
-class TorchModel(Model):
-    """Wrap a model; raises `UnwatchableModel` where hooks would be ignored."""
+class TorchModel(TreeModel):
+    """A `torch.nn.Module` as a model; raises `UnwatchableModel` where hooks would be ignored."""
 
-    def __init__(self, native: Any, adapter: Adapter) -> None:
-        _require_watchable(native)
-        super().__init__(native, adapter)
-        self._known: dict[int, TorchModule] = {}
+    module = TorchModule
+    parameter = TorchParameter
+    tables = ("_buffers", "_non_persistent_buffers_set")
+    cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
 
-    def modules(self) -> Mapping[str, Module]:
-        """Return every module once, by its first path; the wrappers stay the same from call to call."""
-        return {path: self._wrapped(path, module) for path, module in self.native.named_modules()}
+    def children(self, native: Any) -> Iterable[tuple[str, Any]]:
+        """Return the modules that a module holds."""
+        return native._modules.items()
 
-    def _wrapped(self, path: str, module: Any) -> TorchModule:
-        known = self._known.get(id(module))
-        if known is None or known.native is not module or known.path != path:
-            known = self._known[id(module)] = TorchModule(path, module, self.adapter.rule(module))
-        return known
+    def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
+        """Return the parameters and buffers that a module holds."""
+        for tensors, buffer in ((native._parameters, False), (native._buffers, True)):
+            yield from ((name, tensor, buffer) for name, tensor in tensors.items() if tensor is not None)
 
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Return every parameter and buffer once, module by module in the order of registration."""
-        found: dict[int, tuple[Any, bool, list[str]]] = {}
-        for prefix, module in self.native.named_modules(remove_duplicate=False):
-            for tensors, buffer in ((module._parameters, False), (module._buffers, True)):
-                for name, tensor in tensors.items():
-                    if tensor is not None:
-                        paths = found.setdefault(id(tensor), (tensor, buffer, []))[2]
-                        paths.append(f"{prefix}.{name}" if prefix else name)
-        return {
-            paths[0]: TorchParameter(paths[0], tensor, buffer=buffer, paths=tuple(paths))
-            for tensor, buffer, paths in found.values()
-        }
+    def trouble(self, native: Any) -> tuple[str, str] | None:
+        """Return what keeps a module's hooks from running."""
+        if not isinstance(native, torch.nn.Module):
+            return "is not a torch.nn.Module", "pass the module itself; wrap a function in a torch.nn.Module"
+        found = _trouble(native)
+        return found and (f"{found[0]}, so hooks on it would be silently ignored", found[1])
 
-    @property
-    def device(self) -> str:
-        """Return where the parameters and buffers lie."""
-        places = {device_name(parameter.native) for parameter in self.parameters().values()}
-        return ",".join(sorted(places)) or "cpu"
+    def register(
+        self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]
+    ) -> Iterator[Callable[[], Any]]:
+        """Register hooks, which see what those that were registered earlier left them."""
+        yield native.register_forward_pre_hook(enter, with_kwargs=True).remove
+        yield native.register_forward_hook(leave, with_kwargs=True).remove
 
-    def attach(self, listener: Listener) -> Hook:
-        """Report every module's calls, as the hooks that were registered earlier left them."""
-        _require_watchable(self.native)
-        hook = Hook()
-        try:
-            for module in self.modules().values():
-                enter, leave = partial(_enter, listener, module), partial(_leave, listener, module)
-                hook.add(module.native.register_forward_pre_hook(enter, with_kwargs=True).remove)
-                hook.add(module.native.register_forward_hook(leave, with_kwargs=True).remove)
-        except BaseException:
-            hook.close()
-            raise
-        return hook
+    def repeated(self) -> bool:
+        """Return whether activation checkpointing calls modules again, from within the backward pass."""
+        return bool(torch._C._current_graph_task_id() >= 0)
 
     def hear_operations(self, hear: Hear) -> Hook:
         """Let ``hear`` be called in place of torch's functions until the hook is closed."""
-        return hear_functions(hear)
+        return hear_functions(self.native, hear)
 
     def run(
         self,
@@ -161,50 +131,22 @@ class TorchModel(Model):
                     torch.autograd.backward([tensor for tensor, _ in pairs], [grad for _, grad in pairs])
         return output
 
-    def preserved(self) -> AbstractContextManager[None]:
-        """Put back gradients, requires_grad, modes, buffers and plain attributes on leaving."""
-        return state.preserved(self.native)
-
-    def evaluate(self) -> None:
-        """Put every module into evaluation mode."""
-        self.native.eval()
+    def machinery(self) -> frozenset[str]:
+        """Return the attributes that torch itself keeps on every module."""
+        return state.machinery()
 
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
-        """Hold floating parameters, buffers and tensor attributes in ``dtype``, the default dtype too."""
-        return state.lifted(self.native, dtype)
+        """Hold floating tensors in ``dtype``; raises `LiftError` where weights are packed."""
+        for path, module in self.natives():
+            if type(module).__module__.startswith(_PACKED):
+                msg = f"{path!r} ({qualified_name(module)}) is quantized: packed weights have no wider form\n"
+                msg += "Hint: compare the model before quantization"
+                raise LiftError(msg)
+        return super().lifted(dtype)
 
-
-# Watching ---------------------------------------------------------------------------------------------------
-
-
-def _recomputing() -> bool:
-    # Activation checkpointing calls modules again from within the backward pass: no call of the model's own.
-    return bool(torch._C._current_graph_task_id() >= 0)
-
-
-def _enter(listener: Listener, module: Module, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return None if _recomputing() else listener.enter(module, args, kwargs)
-
-
-def _leave(
-    listener: Listener, module: Module, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-) -> Any:
-    return None if _recomputing() else listener.leave(module, args, kwargs, output)
-
-
-def _require_watchable(native: Any) -> None:
-    """Raise `UnwatchableModel` where a module below would not run its hooks, and say what to pass instead."""
-    if not isinstance(native, torch.nn.Module):
-        msg = f"{type(native).__module__}.{type(native).__qualname__} is not a torch.nn.Module"
-        msg += "\nHint: pass the module itself; wrap a function in a torch.nn.Module"
-        raise UnwatchableModel(msg)
-    for path, module in native.named_modules():
-        trouble = _trouble(module)
-        if trouble:
-            name = f"{type(module).__module__}.{type(module).__qualname__}"
-            where = f"the submodule {path!r} ({name})" if path else f"the model ({name})"
-            msg = f"{where} {trouble[0]}, so hooks on it would be silently ignored\nHint: {trouble[1]}"
-            raise UnwatchableModel(msg)
+    def computing_in(self, dtype: str) -> AbstractContextManager[None]:
+        """Let torch's default dtype be another."""
+        return state.computing_in(dtype)
 
 
 def _trouble(module: Any) -> tuple[str, str] | None:

@@ -43,8 +43,8 @@ class _Mode(TorchFunctionMode):
         return self._hear(function, _name(function), args, kwargs or {})
 
 
-def hear_functions(hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of torch's functions until the hook is closed."""
+def hear_functions(model: Any, hear: Hear) -> Hook:
+    """Let ``hear`` be called in place of torch's functions, in whatever code, until the hook is closed."""
     mode = _Mode(hear)
     mode.__enter__()
     return Hook(lambda: mode.__exit__(None, None, None))

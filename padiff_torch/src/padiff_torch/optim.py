@@ -1,24 +1,28 @@
-"""Read optimizers' hyper-parameters, under the names that all frameworks share."""
+"""Read torch's optimizers: hyper-parameters under common names, and one step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["settings", "step"]
+import torch
+
+from padiff.adapter import optimizers
+
+__all__ = ["is_optimizer", "settings_of", "step"]
 
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
 _IMPLEMENTATION |= {"decoupled_weight_decay"}
-_PAIRS = {
-    "betas": ("beta1", "beta2"),
-    "etas": ("eta_minus", "eta_plus"),
-    "step_sizes": ("step_min", "step_max"),
-}
+
+
+def is_optimizer(value: Any) -> bool:
+    """Return whether the value is an optimizer of ``torch.optim``."""
+    return isinstance(value, torch.optim.Optimizer)
 
 
 def step(optimizer: Any) -> None:
-    """Take one step and clear the gradients; a plain callable is simply called."""
+    """Take one step and clear the gradients; simply call what is no optimizer."""
     if not hasattr(optimizer, "step"):
         optimizer()
         return
@@ -26,16 +30,12 @@ def step(optimizer: Any) -> None:
     optimizer.zero_grad(set_to_none=True)
 
 
-def settings(optimizer: Any) -> dict[str, Any]:
-    """Return the hyper-parameters of all groups; those of group 1 and later are prefixed ``group1.``."""
+def settings_of(optimizer: Any) -> dict[str, Any]:
+    """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
     groups = getattr(optimizer, "param_groups", None)
     if not groups:
         return {}
-    found: dict[str, Any] = {"class": _family(optimizer, groups[0])}
-    for index, group in enumerate(groups):
-        prefix = f"group{index}." if index else ""
-        found.update({f"{prefix}{name}": value for name, value in _entries(group)})
-    return found
+    return {"class": _family(optimizer, groups[0]), **dict(optimizers.of_groups(groups, _IMPLEMENTATION))}
 
 
 def _family(optimizer: Any, group: Mapping[str, Any]) -> str:
@@ -44,12 +44,3 @@ def _family(optimizer: Any, group: Mapping[str, Any]) -> str:
     known = (cls for cls in mro if cls.__module__.startswith("torch.optim.") and cls.__name__ != "Optimizer")
     name = next(known, mro[0]).__name__.lower()
     return "adamw" if name == "adam" and group.get("decoupled_weight_decay") else name
-
-
-def _entries(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in group.items():
-        if name in _IMPLEMENTATION:
-            continue
-        values = value if name in _PAIRS else (value,)
-        for one, item in zip(_PAIRS.get(name, (name,)), values, strict=True):
-            yield one, item.item() if hasattr(item, "item") else item

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import padiff
-from padiff.adapter import AdapterInfo
+from padiff.adapter import AdapterInfo, hookimpl
 
 __all__ = ["padiff_adapters"]
 
@@ -11,7 +10,7 @@ __all__ = ["padiff_adapters"]
 _ROOTS = {"torch", "torchvision", "torchaudio", "transformers", "timm"}
 
 
-@padiff.hookimpl
+@hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return the one adapter of this distribution."""
     return [AdapterInfo("torch", roots=_ROOTS, factory="padiff_torch.adapter:TorchAdapter")]

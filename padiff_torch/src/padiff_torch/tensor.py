@@ -8,68 +8,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Hook, Tensor
-from padiff.errors import InputError
+from padiff.adapter import Dtypes, Hook, InputError, Tensor, dtypes
 
-__all__ = ["TorchTensor", "device_name", "dtype_name", "dtype_of", "filled", "from_array", "numpy_view"]
+__all__ = ["TorchTensor", "array_of", "device_name", "dtype_name", "filled", "from_array", "native_dtype"]
 
 Array = NDArray[Any]
 
 
-@attrs.frozen
-class _Format:
-    """Pair a torch dtype with numpy's; ``carrier`` is the torch dtype under which its bits cross."""
-
-    torch: Any
-    numpy: np.dtype[Any]
-    carrier: Any = None
-
-
-def _formats() -> tuple[_Format, ...]:
-    plain = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-    small = [name for name in dir(ml_dtypes) if name.startswith("float8_") and hasattr(torch, name)]
-    return (
-        *(_Format(getattr(torch, name), np.dtype(name)) for name in plain.split() if hasattr(torch, name)),
-        _Format(torch.bfloat16, np.dtype(ml_dtypes.bfloat16), torch.int16),
-        *(_Format(getattr(torch, name), np.dtype(getattr(ml_dtypes, name)), torch.uint8) for name in small),
-    )
-
-
-_BY_TORCH = {entry.torch: entry for entry in _formats()}
-_BY_NAME = {entry.numpy.name: entry for entry in _formats()}
-_NAMES = {entry.torch: entry.numpy.name for entry in _formats()}  # numpy puts a dtype's name together each time
+_DTYPES = Dtypes("torch", torch)
 
 # What has no counterpart in numpy, and the dtype that holds its values exactly.
 _WIDENED = {torch.complex32: torch.complex64}
 
-
-def _format(dtype: Any) -> _Format:
-    try:
-        return _BY_TORCH[_WIDENED.get(dtype, dtype)]
-    except KeyError:
-        msg = f"{dtype} has no counterpart in numpy or ml_dtypes\nHint: use tensors of another dtype"
-        raise InputError(msg) from None
+_CARRIERS = dict.fromkeys(dtypes.FLOAT8, torch.uint8) | {"bfloat16": torch.int16}
+"""The torch dtype under which the bits of what numpy does not know cross."""
 
 
 def dtype_name(native: Any) -> str:
     """Return the numpy or ml_dtypes name of a native tensor's dtype; quantized tensors read as float32."""
-    return "float32" if native.is_quantized else _NAMES.get(native.dtype) or _format(native.dtype).numpy.name
+    return "float32" if native.is_quantized else _DTYPES.name(_WIDENED.get(native.dtype, native.dtype))
 
 
-def dtype_of(name: str) -> Any:
+def native_dtype(name: str) -> Any:
     """Return the torch dtype of that name; raises `InputError` where torch has none."""
-    try:
-        return _BY_NAME[name].torch
-    except KeyError:
-        known = ", ".join(sorted(_BY_NAME))
-        msg = f"torch has no dtype for numpy's {name}\nHint: convert it to one of {known}"
-        raise InputError(msg) from None
+    return _DTYPES.native(name)
 
 
 def device_name(native: Any) -> str:
@@ -100,30 +66,22 @@ def _host(native: Any) -> Any:
 
 def _exposed(tensor: Any) -> Array:
     """Return the memory of a plain CPU tensor as numpy sees it, never copied."""
-    entry = _format(tensor.dtype)
-    array: Array
-    if entry.carrier is None:
-        array = tensor.numpy()
-        return array
-    array = tensor.view(entry.carrier).numpy().view(entry.numpy)
-    return array
+    name = _DTYPES.name(tensor.dtype)
+    array: Array = tensor.view(_CARRIERS[name]).numpy() if name in _CARRIERS else tensor.numpy()
+    return array.view(dtypes.numpy_dtype(name)) if name in _CARRIERS else array
 
 
-def numpy_view(native: Any) -> Array:
+def array_of(native: Any) -> Array:
     """Return a tensor's values, without a copy for ordinary tensors on the CPU."""
     return _exposed(_host(native))
 
 
 def filled(native: Any, array: Array) -> Any:
-    """Overwrite an ordinary tensor with an array, in place and converted to its dtype; return it.
+    """Overwrite an ordinary tensor with an array of its shape, in place and converted to its dtype; return it.
 
     numpy writes into the tensor's memory rather than torch reading the array's: so read-only, byte-swapped
-    and strided arrays need no copy of their own. Raises ``ValueError`` where the shapes differ: nothing is
-    broadcast.
+    and strided arrays need no copy of their own.
     """
-    if tuple(native.shape) != array.shape:
-        msg = f"an array of shape {array.shape} does not fit a tensor of shape {tuple(native.shape)}"
-        raise ValueError(msg)
     with torch.no_grad():
         if _address(native) is not None:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -138,7 +96,7 @@ def from_array(array: Array) -> Any:
 
     In memory of torch's own: its kernels may round otherwise where data is aligned otherwise.
     """
-    return filled(torch.empty(array.shape, dtype=dtype_of(array.dtype.name)), array)
+    return filled(torch.empty(array.shape, dtype=native_dtype(array.dtype.name)), array)
 
 
 class _Swap(torch.autograd.Function):
@@ -194,7 +152,7 @@ class TorchTensor(Tensor):
 
     def view(self) -> Array:
         """Return the values, without a copy for ordinary tensors on the CPU."""
-        return numpy_view(self.native)
+        return array_of(self.native)
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""
@@ -209,7 +167,7 @@ class TorchTensor(Tensor):
 
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits through which gradients pass unchanged: one copy."""
-        native = self.native
+        native, array = self.native, self.fitting(array)
         like = _dense(native.detach())
         # preserve_format: channels_last stays channels_last, and with it the kernel that the model would run.
         fresh = filled(torch.empty_like(like, memory_format=torch.preserve_format), array)

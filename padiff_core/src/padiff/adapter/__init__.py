@@ -1,31 +1,73 @@
 """Define what an adapter implements, and what adapters are built from: the one door for their authors.
 
-The core speaks to a framework through these classes alone. Values cross as numpy arrays in the framework's
-own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths, ``""`` for the root.
+The core speaks to a framework through `Adapter`, `Model`, `Module`, `Parameter` and `Tensor` alone. Values cross as
+numpy arrays in the framework's own precision (bfloat16 and fp8 as ``ml_dtypes``); positions are dotted module paths,
+``""`` for the root. Nothing else of padiff needs to be imported by an adapter or its plugin.
 """
 
+from padiff.adapter import dtypes, optimizers
 from padiff.adapter._adapter import Adapter
-from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo
+from padiff.adapter._contributions import Contribution, Metric, Renderer, SpecialTransfer
+from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
 from padiff.adapter._listening import Hear, Hook, Listener
-from padiff.adapter._memory import Extent, extent_of, shares_elements
+from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
 from padiff.adapter._tensor import Tensor
+from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
+from padiff.adapter.dtypes import Dtypes
+from padiff.adapter.interception import Detour
+from padiff.adapter.restoring import Attributes
+from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
+from padiff.errors import InputError, LiftError, NotOffered, UnwatchableModel
+from padiff.kinds import CATALOGUE, Habit, Part, Rule, Setting, Unit, conversions, spelling
+from padiff.pytree import leaves, map_leaves
 
 __all__ = [
     "API_VERSION",
     "CAPABILITIES",
+    "CATALOGUE",
     "Adapter",
     "AdapterInfo",
+    "Attributes",
+    "Contribution",
+    "DelegatingAdapter",
+    "DelegatingModel",
+    "Detour",
+    "Dtypes",
     "Extent",
+    "Habit",
     "Hear",
     "Hook",
+    "InputError",
+    "LiftError",
     "Listener",
+    "Metric",
     "Model",
     "Module",
+    "NotOffered",
     "Parameter",
+    "Part",
+    "Renderer",
+    "Rule",
+    "Setting",
+    "SpecialTransfer",
     "Tape",
     "Tensor",
+    "TensorParameter",
+    "TreeModel",
+    "Unit",
+    "UnwatchableModel",
+    "conversions",
+    "dtypes",
     "extent_of",
+    "fitted",
+    "hookimpl",
+    "leaves",
+    "map_leaves",
+    "optimizers",
+    "qualified_name",
     "shares_elements",
+    "spelling",
+    "walk",
 ]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import attrs
+import pluggy
 
-__all__ = ["API_VERSION", "CAPABILITIES", "AdapterInfo", "offered_not"]
+__all__ = ["API_VERSION", "CAPABILITIES", "AdapterInfo", "hookimpl", "offered_not"]
 
+hookimpl = pluggy.HookimplMarker("padiff")
+"""Marks a function of a plugin as one of padiff's hooks."""
 API_VERSION = 1
 """The version of this interface; an adapter states the one that it was written for."""
 

@@ -1,12 +1,14 @@
-"""Tell which bytes of this process's memory an array reaches."""
+"""Which bytes of this process's memory an array reaches, and whether its values fit elsewhere."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Extent", "extent_of", "shares_elements"]
+__all__ = ["Extent", "extent_of", "fitted", "shares_elements"]
 
 Array = NDArray[Any]
 Extent = tuple[int, int]
@@ -30,3 +32,12 @@ def extent_of(array: Array | None) -> Extent | None:
 def shares_elements(array: Array) -> bool:
     """Return whether several elements lie in the same bytes, as in a broadcast."""
     return any(stride == 0 for size, stride in zip(array.shape, array.strides, strict=True) if size > 1)
+
+
+def fitted(array: Array, shape: tuple[int, ...], dtype: str, name: str) -> Array:
+    """Return an array in a dtype of that name, a copy only if needed; raises ``ValueError`` where the shapes differ."""
+    if array.shape != shape:
+        msg = f"an array of shape {array.shape} does not fit {name} of shape {shape}"
+        raise ValueError(msg)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(getattr(ml_dtypes, dtype, dtype), copy=False)

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.adapter._info import offered_not
-from padiff.adapter._memory import Extent, extent_of
+from padiff.adapter._memory import Extent, extent_of, fitted
 from padiff.errors import NotOffered
 from padiff.kinds import Rule
 
@@ -60,6 +60,10 @@ class Parameter(ABC):
     @abstractmethod
     def assign(self, array: Array) -> None:
         """Overwrite the values in place: same shape, converted to the dtype, seen by optimizers too."""
+
+    def fitting(self, array: Array) -> Array:
+        """Return an array in the parameter's dtype; raises ``ValueError`` for another shape, which is never bent."""
+        return fitted(array, self.shape, self.dtype, repr(self.path))
 
     def gradient(self) -> Array | None:
         """Return the gradient (no copy where possible), dense, or None where there is none."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook
-from padiff.adapter._memory import Extent, extent_of, shares_elements
+from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.errors import NotOffered
 
 __all__ = ["Tensor"]
@@ -95,6 +95,10 @@ class Tensor(ABC):
             return False
         np.copyto(target, array, casting="unsafe")
         return True
+
+    def fitting(self, array: Array) -> Array:
+        """Return an array in the tensor's dtype; raises ``ValueError`` for another shape, which is never bent."""
+        return fitted(array, self.shape, self.dtype, "a tensor")
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back in the backward pass with the complete gradient; a returned native value replaces it."""

@@ -1,5 +1,6 @@
 """Hold the catalogue of kinds: what a module is in any framework, and how its parameters lie."""
 
+from padiff.kinds import conversions, spelling
 from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part
@@ -18,7 +19,9 @@ __all__ = [
     "Setting",
     "Unit",
     "computes",
+    "conversions",
     "is_in_place",
     "same_padding",
     "short_name",
+    "spelling",
 ]

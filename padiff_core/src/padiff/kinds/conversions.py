@@ -2,9 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-__all__ = ["same_padding"]
+__all__ = [
+    "around",
+    "complement",
+    "each",
+    "flat_pairs",
+    "function_name",
+    "image_format",
+    "pairs",
+    "same_padding",
+    "spread",
+]
+
+Pairs = tuple[tuple[Any, Any], ...]
+
+
+def spread(value: Any, axes: int) -> tuple[Any, ...]:
+    """Return one value for each axis: one stands for all, of more (batch, channels, space) the last ones count."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, tuple | list):
+        return (value,) * axes
+    return tuple(value) * axes if len(value) == 1 else tuple(value)[-axes:]
+
+
+def each(axes: int) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a converter to one value for each axis."""
+    return lambda value: spread(value, axes)
+
+
+def around(axes: int) -> Callable[[Any], Pairs]:
+    """Return a converter of symmetric paddings to (before, after) pairs."""
+    return lambda value: tuple((one, one) for one in spread(value, axes))
+
+
+def pairs(value: Any, axes: int) -> Pairs:
+    """Return (before, after) pairs from one number, or from before and after of each axis in turn."""
+    flat = spread(value, 2 * axes)
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def flat_pairs(axes: int) -> Callable[[Any], Pairs]:
+    """Return a converter of a flat padding, last axis first, to pairs, first axis first."""
+    return lambda value: pairs(value, axes)[::-1]
+
+
+def image_format(value: Any) -> str:
+    """Return NCHW for channels first in any number of axes, NHWC for channels last."""
+    return "NHWC" if str(value).upper().endswith("C") else "NCHW"
+
+
+def complement(value: Any) -> Any:
+    """Return 1 - value, without the dust of the subtraction; None stays."""
+    return None if value is None else round(1.0 - float(value), 12)
+
+
+def function_name(value: Any) -> str:
+    """Return the common name of an activation, given as a function, a module or a string."""
+    if isinstance(value, str):
+        return value
+    name = str(getattr(value, "__name__", type(value).__name__)).lower()
+    return f"{name}_tanh" if getattr(value, "approximate", "none") == "tanh" else name
 
 
 def same_padding(

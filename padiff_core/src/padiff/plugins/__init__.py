@@ -5,12 +5,11 @@ entry points are loaded one by one, and their hooks asked one by one, each under
 before a model or a caller asks for it.
 """
 
+from padiff.adapter import Metric, Renderer, SpecialTransfer, hookimpl
 from padiff.plugins._contributed import contributions, find, rendered, renderer, renderer_for
-from padiff.plugins._contributions import Metric, Renderer, SpecialTransfer
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
-from padiff.plugins._hookspecs import hookimpl
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._registered import register_transfer, transfers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from padiff.adapter import Renderer
 from padiff.errors import InputError, PluginError
-from padiff.plugins._contributions import Renderer
 from padiff.plugins._hooks import told
 from padiff.plugins._registry import Row, conflict, registry
 

@@ -12,9 +12,8 @@ from typing import Any
 import attrs
 import pluggy
 
-from padiff.adapter import API_VERSION, AdapterInfo
+from padiff.adapter import API_VERSION, AdapterInfo, Metric, Renderer, SpecialTransfer
 from padiff.plugins import _hookspecs as hookspecs
-from padiff.plugins._contributions import Metric, Renderer, SpecialTransfer
 
 __all__ = ["HOOKS", "Answer", "Sort", "answers", "told", "unfit"]
 

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from padiff.adapter import AdapterInfo
-    from padiff.plugins._contributions import Metric, Renderer, SpecialTransfer
+    from padiff.adapter import AdapterInfo, Metric, Renderer, SpecialTransfer
 
-__all__ = ["hookimpl", "hookspec"]
+__all__ = ["hookspec"]
 
 hookspec = pluggy.HookspecMarker("padiff")
-hookimpl = pluggy.HookimplMarker("padiff")
 
 
 @hookspec

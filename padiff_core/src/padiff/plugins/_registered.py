@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from padiff.adapter import Hook
+from padiff.adapter import Hook, SpecialTransfer
 from padiff.errors import InputError
 from padiff.plugins._contributed import contributions
-from padiff.plugins._contributions import SpecialTransfer
 from padiff.plugins._hooks import unfit
 from padiff.plugins._registry import Row
 

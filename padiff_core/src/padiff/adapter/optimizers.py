@@ -1,0 +1,52 @@
+"""Read optimizers' hyper-parameters, under the names that all frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["Family", "of_family", "of_groups", "plain"]
+
+Family = tuple[str, str, Mapping[str, str]]
+"""A class's bare name, its family's name, and the attribute of each hyper-parameter by the common name."""
+
+_PAIRS = {
+    "betas": ("beta1", "beta2"),
+    "etas": ("eta_minus", "eta_plus"),
+    "step_sizes": ("step_min", "step_max"),
+}
+
+
+def plain(value: Any) -> Any:
+    """Return a Python number for a tensor of one element, without the dust of float32; anything else as it is."""
+    if isinstance(value, bool | int | float | str) or not hasattr(value, "item"):
+        return value
+    number = value.item()
+    single = isinstance(number, float) and "32" in str(getattr(value, "dtype", ""))
+    return float(f"{number:.7g}") if single else number
+
+
+def of_groups(groups: Iterable[Mapping[str, Any]], implementation: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the hyper-parameters of parameter groups; those of group 1 and later are prefixed ``group1.``.
+
+    ``implementation`` are entries that say how an optimizer computes, and not what.
+    """
+    for index, group in enumerate(groups):
+        prefix = f"group{index}." if index else ""
+        for name in (one for one in group if one not in implementation):
+            values = group[name] if name in _PAIRS else (group[name],)
+            for one, item in zip(_PAIRS.get(name, (name,)), values, strict=True):
+                yield f"{prefix}{one}", plain(item)
+
+
+def of_family(optimizer: Any, families: Iterable[Family]) -> dict[str, Any]:
+    """Return ``class`` and the hyper-parameters of the first family that the optimizer's class is derived from.
+
+    The most derived classes come first; of none of them, its own class's name is all that is known.
+    """
+    names = [cls.__name__ for cls in type(optimizer).__mro__]
+    for name, family, attributes in families:
+        if name in names:
+            found = {common: plain(getattr(optimizer, attribute)) for common, attribute in attributes.items()}
+            return {"class": family, **found}
+    return {"class": names[0].lower()}
