@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from paddle.base import core
 
 from padiff.adapter import CAPABILITIES, Adapter
+from padiff_paddle import optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.operations import Calling
-from padiff_paddle.optim import inner, settings_of, step
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
 
 __all__ = ["PaddleAdapter"]
@@ -120,15 +120,15 @@ class PaddleAdapter(Adapter):
 
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value is a ``paddle.optimizer.Optimizer``, or one inside of fleet's wrappers."""
-        return isinstance(inner(value), paddle.optimizer.Optimizer)
+        return optim.is_optimizer(value)
 
     def step(self, optimizer: Any) -> None:
         """Let an optimizer take one step and clear its gradients."""
-        step(optimizer)
+        optim.step(optimizer)
 
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters under common names."""
-        return settings_of(optimizer)
+        return optim.settings_of(optimizer)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

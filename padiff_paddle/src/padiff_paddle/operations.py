@@ -13,8 +13,7 @@ from typing import Any
 
 import paddle
 
-from padiff.adapter import Hear, Hook
-from padiff.adapter.interception import Detour
+from padiff.adapter import Detour, Hear, Hook
 
 __all__ = ["Calling", "hear_functions"]
 
@@ -41,9 +40,9 @@ class Calling(paddle.nn.Layer):
         return self.function(*args, **kwargs)
 
 
-def hear_functions(layer: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of Paddle's functions, in what a layer's code uses, until the hook is closed."""
-    return _detour().open(hear, layer.sublayers(include_self=True))
+def hear_functions(model: Any, hear: Hear) -> Hook:
+    """Let ``hear`` be called in place of Paddle's functions, in what a model's code uses, until the hook is closed."""
+    return _detour().open(hear, model.sublayers(include_self=True))
 
 
 @functools.cache

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from padiff.adapter import AdapterInfo
-from padiff.plugins import hookimpl
+from padiff.adapter import AdapterInfo, hookimpl
 
 __all__ = ["padiff_adapters"]
 
-_ROOTS = (
-    "paddle",
-    "paddlenlp",
-    "paddleformers",
-    "ppdiffusers",
-    "paddlemix",
-    "paddleseg",
-    "paddledet",
-    "ppdet",
-    "ppcls",
-)
+_SUITES = ("paddlenlp", "paddleformers", "ppdiffusers", "paddlemix", "paddleseg", "paddledet", "ppdet", "ppcls")
 
 
 @hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return what is known of the Paddle adapter before Paddle is imported."""
-    return [AdapterInfo(name="paddle", roots=_ROOTS, factory="padiff_paddle.adapter:PaddleAdapter")]
+    return [AdapterInfo(name="paddle", roots={"paddle", *_SUITES}, factory="padiff_paddle.adapter:PaddleAdapter")]

@@ -7,50 +7,34 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import paddle
 from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Hook, Tensor
-from padiff.errors import InputError
+from padiff.adapter import Dtypes, Hook, Tensor, dtypes
 
 __all__ = [
     "PaddleTensor",
     "array_of",
-    "device_of",
-    "dtype_of",
+    "device_name",
+    "dtype_name",
     "from_array",
     "is_inexact",
+    "native_dtype",
     "relayed",
     "to_device",
 ]
 
 Array = NDArray[Any]
 
-# Paddle's numpy() gives bare integers for these: (the twin in ml_dtypes, what carries the bits in Paddle).
-_CARRIED: dict[str, tuple[Any, str]] = {
-    "bfloat16": (ml_dtypes.bfloat16, "int16"),
-    "float8_e4m3fn": (ml_dtypes.float8_e4m3fn, "uint8"),
-    "float8_e5m2": (ml_dtypes.float8_e5m2, "uint8"),
-}
-# Paddle has no such tensors, and would read uint16 as bfloat16; what has no wider one (uint64) is refused.
-_WIDENED: dict[str, str] = {"uint16": "int32", "uint32": "int64"}
-_PLAIN = (
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
-)
-_INEXACT = ("float", "bfloat", "complex")
+# Paddle has no tensors of the unsigned integers above 8 bits, and would read uint16 as bfloat16.
+_SMALL = ("float8_e4m3fn", "float8_e5m2")
+_NAMES = (*(name for name in dtypes.PLAIN if name[:4] != "uint"), "uint8", "bfloat16", *_SMALL)
+_DTYPES = Dtypes("Paddle", paddle, _NAMES)
+_WIDENED = {"uint16": "int32", "uint32": "int64"}
+_CARRIERS = dict.fromkeys(_SMALL, "uint8") | {"bfloat16": "int16"}
+"""The Paddle dtype under which the bits of what numpy does not know cross."""
 
 _failures: ContextVar[list[BaseException] | None] = ContextVar("padiff_paddle_failures", default=None)
 
@@ -71,12 +55,17 @@ def relayed() -> Iterator[None]:
             raise failures[0]
 
 
-def dtype_of(native: Any) -> str:
-    """Return a tensor's dtype by its numpy or ml_dtypes name."""
-    return str(native.dtype).removeprefix("paddle.")
+def dtype_name(native: Any) -> str:
+    """Return the numpy or ml_dtypes name of a tensor's dtype."""
+    return _DTYPES.name(native.dtype)
 
 
-def device_of(native: Any) -> str:
+def native_dtype(name: str) -> Any:
+    """Return the Paddle dtype of that name; raises `InputError` where Paddle has none."""
+    return _DTYPES.native(name)
+
+
+def device_name(native: Any) -> str:
     """Return a tensor's place in padiff's words: ``Place(gpu:0)`` is ``cuda:0``."""
     text = str(native.place).removeprefix("Place(").removesuffix(")")
     if text.startswith("gpu_pinned"):
@@ -86,12 +75,7 @@ def device_of(native: Any) -> str:
 
 def is_inexact(native: Any) -> bool:
     """Return whether the dtype is floating or complex, so that gradients exist."""
-    return dtype_of(native).startswith(_INEXACT)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype, from ml_dtypes where numpy has none."""
-    return np.dtype(_CARRIED[name][0]) if name in _CARRIED else np.dtype(name)
+    return dtypes.is_inexact(dtype_name(native))
 
 
 def array_of(native: Any) -> Array:
@@ -99,33 +83,28 @@ def array_of(native: Any) -> Array:
     dense = _dense(native)
     if isinstance(dense, np.ndarray):
         return dense
-    name = dtype_of(dense)
+    name = dtype_name(dense)
     dense = dense if dense.place.is_cpu_place() else dense.cpu()
-    if name not in _CARRIED:
+    if name not in _CARRIERS:
         return np.asarray(np.from_dlpack(dense))
-    twin, carrier = _CARRIED[name]
-    return np.asarray(np.from_dlpack(dense.view(carrier))).view(twin)
+    return np.asarray(np.from_dlpack(dense.view(_CARRIERS[name]))).view(dtypes.numpy_dtype(name))
 
 
-def from_array(array: Array, device: str) -> Any:
-    """Return a fresh tensor on a device with a copy of the array's bits; raise `InputError` for foreign dtypes."""
-    name = array.dtype.name
-    if name not in (*_PLAIN, *_CARRIED, *_WIDENED):
-        msg = f"Paddle has no dtype for numpy's {name}"
-        msg += f"\nHint: convert it to one of {', '.join(sorted((*_PLAIN, *_CARRIED)))}"
-        raise InputError(msg)
-    array = array.astype(_WIDENED.get(name, array.dtype.newbyteorder("=")), copy=False)
+def from_array(array: Array, device: str = "cpu") -> Any:
+    """Return a fresh tensor on a device with a copy of the array's bits; raises `InputError` for foreign dtypes."""
+    name = _WIDENED.get(array.dtype.name, array.dtype.name)
+    native_dtype(name)
+    array = array.astype(name if name in _WIDENED.values() else array.dtype.newbyteorder("="), copy=False)
     place = device.replace("cuda", "gpu")
-    if name not in _CARRIED:
+    if name not in _CARRIERS:
         return paddle.to_tensor(array, place=place)
-    carrier = _CARRIED[name][1]
-    return paddle.to_tensor(np.asarray(array, order="C").view(carrier), place=place).view(name)
+    return paddle.to_tensor(np.asarray(array, order="C").view(_CARRIERS[name]), place=place).view(name)
 
 
 def to_device(native: Any, device: str) -> Any:
     """Return a detached copy of a tensor on a device."""
     copy = native.detach().clone()
-    return copy if device_of(copy) == device else copy.to(device.replace("cuda", "gpu"))
+    return copy if device_name(copy) == device else copy.to(device.replace("cuda", "gpu"))
 
 
 def _dense(native: Any) -> Any:
@@ -186,7 +165,7 @@ class PaddleTensor(Tensor):
     @property
     def dtype(self) -> str:
         """Return the dtype's numpy or ml_dtypes name."""
-        return dtype_of(self.native)
+        return dtype_name(self.native)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -196,7 +175,7 @@ class PaddleTensor(Tensor):
     @property
     def device(self) -> str:
         """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
-        return device_of(self.native)
+        return device_name(self.native)
 
     @property
     def version(self) -> int:
@@ -210,7 +189,7 @@ class PaddleTensor(Tensor):
 
     def numpy(self) -> Array:
         """Return a snapshot: one copy, in the tensor's own dtype."""
-        if device_of(self.native) == "cpu":
+        if device_name(self.native) == "cpu":
             return np.array(array_of(self.native), order="C")
         return array_of(self.native)
 
@@ -221,7 +200,7 @@ class PaddleTensor(Tensor):
     def writable(self) -> Array | None:
         """Return a writable array over the CPU tensor's memory, None where there is no such memory."""
         native = self.native
-        if device_of(native) != "cpu" or not native.is_dense() or native.is_dist():
+        if device_name(native) != "cpu" or not native.is_dense() or native.is_dist():
             return None
         view = array_of(native)
         return np.asarray(_Memory(view, native)).view(view.dtype) if view.size else view
@@ -245,10 +224,7 @@ class PaddleTensor(Tensor):
 
     def swapped(self, array: Array) -> Any:
         """Return a native tensor with the array's bits, through which gradients pass to this one."""
-        if array.shape != self.shape:
-            msg = f"an array of shape {array.shape} cannot stand for a tensor of shape {self.shape}"
-            raise ValueError(msg)
-        array = array.astype(numpy_dtype(self.dtype), copy=False)
+        array = self.fitting(array)
         if not self.differentiable:
             return from_array(array, self.device)
         swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))

@@ -122,7 +122,10 @@ _OTHERS = {
     "transformers.pytorch_utils": {
         "Conv1D": spelling.simple("linear", weight=Part("weight", transpose=(1, 0)), bias="bias")
     },
-    "transformers.activations": spelling.transformers_activations(),
+    "transformers.activations": {
+        **spelling.transformers_activations(),
+        **dict.fromkeys(("AccurateGELUActivation", "GELUTanh", "PytorchGELUTanh"), spelling.GELU_TANH),
+    },
     **{
         f"transformers.models.{name.lower()}.modeling_{name.lower()}": {f"{name}LayerNorm": spelling.RMS_NORM}
         for name in ("T5", "LongT5", "MT5", "UMT5")

@@ -222,11 +222,10 @@ def plain(classes: str) -> dict[str, Rule]:
 
 def transformers_activations() -> dict[str, Rule]:
     """Return the rules of the activations of Hugging Face's transformers, and of what was ported from there."""
-    tanh = ("NewGELUActivation", "FastGELUActivation", "AccurateGELUActivation", "GELUTanh", "PytorchGELUTanh")
     others = {"SiLUActivation": "silu", "MishActivation": "mish", "LinearActivation": "identity"}
     return {
         "GELUActivation": GELU_ERF,
-        **dict.fromkeys(tanh, GELU_TANH),
+        **dict.fromkeys(("NewGELUActivation", "FastGELUActivation"), GELU_TANH),
         **{name: Rule(kind) for name, kind in others.items()},
     }
 
