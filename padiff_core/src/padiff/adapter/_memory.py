@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+from padiff.numerics import numpy_dtype
 
 __all__ = ["Extent", "extent_of", "fitted", "shares_elements"]
 
@@ -40,4 +41,4 @@ def fitted(array: Array, shape: tuple[int, ...], dtype: str, name: str) -> Array
         msg = f"an array of shape {array.shape} does not fit {name} of shape {shape}"
         raise ValueError(msg)
     with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(getattr(ml_dtypes, dtype, dtype), copy=False)
+        return array.astype(numpy_dtype(dtype), copy=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.numerics import numpy_dtype
 
 __all__ = ["COMPLEX", "FLOAT8", "PLAIN", "Dtypes", "is_inexact", "numpy_dtype", "wider"]
 
@@ -20,11 +21,6 @@ PLAIN = (*_INTEGERS, "float16", "float32", "float64", "complex64", "complex128")
 FLOAT8 = tuple(name for name in dir(ml_dtypes) if name.startswith("float8_"))
 COMPLEX = {"float32": "complex64", "float64": "complex128"}
 """The dtype of complex numbers whose parts are of a floating one."""
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of numpy or ml_dtypes of that name."""
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def is_inexact(dtype: str | np.dtype[Any]) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Module, Parameter
 from padiff.errors import InputError
 from padiff.kinds import Part
-from padiff.numerics import sample
+from padiff.numerics import numpy_dtype, sample
 from padiff.parameters import Held, HeldUnit
 from padiff.trace import Call, Frame, Leaf, ModuleRecord, Trace, ValueStore
 
@@ -234,4 +234,4 @@ def _array(folder: Path, file: str, dtype: str) -> Array:
         msg = f"{path} is missing or damaged: {error}.\nHint: dump the model again."
         raise InputError(msg) from error
     # .npy forgets the dtypes of ml_dtypes: their bytes come back as void.
-    return array.view(np.dtype(dtype)) if array.dtype.kind == "V" else array
+    return array.view(numpy_dtype(dtype)) if array.dtype.kind == "V" else array

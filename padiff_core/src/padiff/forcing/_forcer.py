@@ -17,7 +17,7 @@ from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Values
 from padiff.forcing._overwrite import Memory
-from padiff.numerics import SAME, Difference, difference, epsilon
+from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher
 from padiff.trace import Call, Key, ModuleRecord
 
@@ -275,7 +275,7 @@ class Forcer(Watcher):
             same = self._check_gradient(spot, gradient.read, gradient.view)
             if expected is None or same:
                 return None
-            return self.adapter.from_numpy(np.asarray(expected, dtype=np.dtype(gradient.dtype)), device=device)
+            return self.adapter.from_numpy(np.asarray(expected, dtype=numpy_dtype(gradient.dtype)), device=device)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 

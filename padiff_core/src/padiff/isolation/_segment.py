@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.numerics import numpy_dtype
+
 __all__ = ["Arena", "Block", "Segment", "Space"]
 
 Array = NDArray[Any]
@@ -73,7 +75,7 @@ class Block:
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> Array:
         """Return the read-only array that lies there."""
-        return np.asarray(self).view(np.dtype(dtype)).reshape(shape)
+        return np.asarray(self).view(numpy_dtype(dtype)).reshape(shape)
 
     def __del__(self) -> None:
         self._returned.append(self._loan)

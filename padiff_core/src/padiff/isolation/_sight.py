@@ -14,6 +14,7 @@ from padiff.isolation._channel import Channel
 from padiff.isolation._pins import Pins
 from padiff.isolation._shown import PLAIN, is_plain
 from padiff.isolation._wire import INLINE
+from padiff.numerics import numpy_dtype
 from padiff.pytree import leaves, map_leaves
 from padiff.trace import Slot
 
@@ -46,7 +47,7 @@ class Sight:
         new = self._seen.get(number) != version
         self._seen[number] = version
         about = tensor.dtype, tensor.shape, tensor.device, version, tensor.differentiable, tensor.extent()
-        small = math.prod(about[1]) * np.dtype(about[0]).itemsize <= INLINE
+        small = math.prod(about[1]) * numpy_dtype(about[0]).itemsize <= INLINE
         told = None
         if eager and new and (small or self.wants is np.asarray):
             told = "values", tensor.view()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import extent_of
 from padiff.isolation._segment import Arena, Block, Segment, Space
+from padiff.numerics import numpy_dtype
 
 __all__ = ["INLINE", "Wire", "marker"]
 
@@ -164,7 +165,7 @@ class Wire:
     def _from_segment(self, loan: int, name: int, offset: int, dtype: str, shape: tuple[int, ...]) -> Array:
         segment = self._theirs.get(name) or self.arena.segment(name)
         assert segment is not None, "a segment comes before what lies in it"
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        size = int(np.prod(shape)) * numpy_dtype(dtype).itemsize
         return Block(segment, offset, size, loan, self.returned).array(dtype, shape)
 
 
@@ -184,7 +185,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
 
 
 def _from_bytes(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:
-    return np.frombuffer(data, np.uint8).view(np.dtype(dtype)).reshape(shape)
+    return np.frombuffer(data, np.uint8).view(numpy_dtype(dtype)).reshape(shape)
 
 
 class _Packer(pickle.Pickler):

@@ -32,6 +32,7 @@ from padiff.numerics import (
     difference,
     epsilon,
     is_suspect,
+    numpy_dtype,
     relative,
 )
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
@@ -96,7 +97,7 @@ class Judge:
         if check.close:
             return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
-        eps = epsilon(np.dtype(check.spot.reference.dtype))
+        eps = epsilon(numpy_dtype(check.spot.reference.dtype))
         return self.settler.drawn(ruling, owner, self._read(check.spot, owner), check.difference, eps, backward=False)
 
     def _read(self, spot: Spot, owner: Pair) -> Reader:
@@ -222,7 +223,7 @@ class Judge:
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
         spot, apart = check.spot, check.difference
-        eps = epsilon(np.dtype(spot.reference.dtype))
+        eps = epsilon(numpy_dtype(spot.reference.dtype))
         root = self.alignment.pairs[0]
         figures = Figures(apart.rel_l2, apart.max_abs)
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:

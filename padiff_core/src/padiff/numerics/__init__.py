@@ -12,6 +12,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
 from padiff.numerics._compare import close, difference, metrics, sample
+from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference, Metrics
 from padiff.numerics._rounding import (
     ACCUMULATED,
@@ -72,6 +73,7 @@ __all__ = [
     "is_suspect",
     "laid_out",
     "metrics",
+    "numpy_dtype",
     "relative",
     "sample",
 ]

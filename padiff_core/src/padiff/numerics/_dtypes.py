@@ -8,14 +8,23 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "is_exact", "same_bytes", "work_dtype"]
+__all__ = ["Array", "is_exact", "numpy_dtype", "same_bytes", "work_dtype"]
 
 Array: TypeAlias = NDArray[Any]
 
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of numpy or ml_dtypes of that name.
+
+    Not ``np.dtype(name)``: MindSpore has a bfloat16 of its own, which goes by that name where it was imported later.
+    """
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def work_dtype(ref: Array, cand: Array) -> np.dtype[Any]:

@@ -15,6 +15,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 
+from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference
 
 __all__ = [
@@ -214,7 +215,7 @@ def epsilon(dtype: np.dtype[Any]) -> float:
 
 def epsilon_of(*dtypes: str) -> float:
     """Return the largest machine epsilon among dtypes, given by numpy's or ml_dtypes' names; 0 for exact ones."""
-    return max((epsilon(np.dtype(name)) for name in dtypes), default=0.0)
+    return max((epsilon(numpy_dtype(name)) for name in dtypes), default=0.0)
 
 
 def is_coarse(eps: float) -> bool:
