@@ -1,19 +1,55 @@
-"""Fail at once where a framework that must be tested is not there; import MindSpore before any test imports Paddle."""
+"""Fail at once where a framework that must be tested is not there, import MindSpore first, and spread the cases.
+
+A test that is parametrised over directions (``torch-paddle``: the reference's framework, the candidate's) and over
+cases would run each case six times, and see the same code of padiff six times. So each case runs in one direction, the
+next case in the next one; where a test has fewer cases than the six directions, each runs in two. Which it is follows
+from the test's name alone, in every process and every run. ``--all-directions`` runs them all.
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
+import re
+import zlib
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from padiff.plugins import _registered
 
+FRAMEWORKS = ("torch", "paddle", "mindspore")
+DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
+_DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
 
-def pytest_configure() -> None:
+
+def chosen(ids: Sequence[str]) -> set[str]:
+    """Return which of these tests are run: those without a direction, and of each case of the others one or two."""
+    functions: dict[str, dict[str, dict[str, str]]] = {}
+    kept = set()
+    for test in ids:
+        function, bracket, case = test.partition("[")
+        found = _DIRECTION.search(case)
+        if not bracket or found is None:
+            kept.add(test)
+            continue
+        name = f"{case[: found.start()]}_{case[found.end() :]}"
+        functions.setdefault(function, {}).setdefault(name, {})[found[0]] = test
+    for function, cases in functions.items():
+        first = zlib.crc32(function.rpartition("/")[2].encode())
+        for index, directions in enumerate(cases.values(), start=first):
+            here = [directions[name] for name in DIRECTIONS if name in directions]
+            kept.add(here[index % len(here)])
+            if len(cases) < len(here) > 2:
+                kept.add(here[(index + len(here) // 2) % len(here)])
+    return kept
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Check ``PADIFF_REQUIRE`` (``torch,paddle,mindspore``): a missing framework is a failure, never a skip."""
+    config.addinivalue_line("markers", "every_direction: run this case in every pair of frameworks")
     required = [name.strip() for name in os.environ.get("PADIFF_REQUIRE", "").split(",") if name.strip()]
     missing = [name for name in required if importlib.util.find_spec(name) is None]
     if missing:
@@ -28,6 +64,23 @@ def pytest_configure() -> None:
         mindspore = importlib.import_module("mindspore")
         # Its kernels hand each other pieces of work, and wait by turning: on busy cores twenty times as long as alone.
         mindspore.set_context(runtime_num_threads=1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs every case in every direction."""
+    parser.addoption("--all-directions", action="store_true", help="run every case in every pair of frameworks")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the directions that a case does not run in, unless a test is asked for by its whole name."""
+    asked = any("[" in argument for argument in config.args)
+    if asked or config.getoption("--all-directions"):
+        return
+    spread = [item.nodeid for item in items if item.get_closest_marker("every_direction") is None]
+    left_out = set(spread) - chosen(spread)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ __all__ = [
     "forward_only",
     "inputs",
     "possible",
-    "spread",
 ]
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
@@ -37,11 +36,6 @@ DIRECTIONS = tuple(itertools.permutations(FRAMEWORKS, 2))
 
 WITHOUT_MINDSPORE = tuple(pair for pair in DIRECTIONS if "mindspore" not in pair)
 INTO_MINDSPORE = tuple(pair for pair in DIRECTIONS if pair[1] == "mindspore")
-
-
-def spread(index: int) -> tuple[tuple[str, str], ...]:
-    """Return the directions of one case of many: torch both ways with each other, the rest for every third case."""
-    return DIRECTIONS if index % 3 == 0 else tuple(pair for pair in DIRECTIONS if "torch" in pair)
 
 
 def build(
