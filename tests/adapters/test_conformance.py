@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from padiff.testing import read
+from padiff.testing.conformance import read
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "conformance"

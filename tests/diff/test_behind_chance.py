@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import padiff
-from padiff import exchange, pairing
 from padiff.adapter import Model
 from padiff.plugins import adapter_for
+from padiff.refinement import _exchanges, _layouts
 
 WIDTH = 8
 X = np.random.default_rng(0).standard_normal((4, 6, WIDTH), dtype=np.float32)
@@ -103,8 +103,8 @@ def test_nothing_is_run_in_evaluation_mode_where_names_tell_or_nothing_is_drawn(
     def unwanted(*_: Any) -> None:
         pytest.fail("a trial in evaluation mode")
 
-    monkeypatch.setattr(exchange, "trial_without_chance", unwanted)
-    monkeypatch.setattr(pairing, "trial_without_chance", unwanted)
+    monkeypatch.setattr(_exchanges, "trial_without_chance", unwanted)
+    monkeypatch.setattr(_layouts, "trial_without_chance", unwanted)
     sides = TorchAttention(), PaddleAttention(named=True)
     assert padiff.diff(*sides, (X,)).aligned
     _assert_in_place(*sides)

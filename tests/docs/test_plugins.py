@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from padiff import contributions, plugins
+from padiff import plugins
 
 from .pages import ROOT, Block, blocks, commands, printed, shows
 from .site import imported, write
@@ -56,7 +56,7 @@ def test_every_hook_is_documented(hook: str) -> None:
     )
 
 
-@pytest.mark.parametrize("cls", [contributions.Metric, contributions.SpecialTransfer])
+@pytest.mark.parametrize("cls", [plugins.Metric, plugins.SpecialTransfer])
 def test_every_field_is_documented(cls: type) -> None:
     rows = "\n".join(re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE))
     assert {field.name for field in attrs.fields(cls)} <= set(re.findall(r"`(\w+)`", rows))

@@ -19,7 +19,8 @@ import pytest
 
 import padiff
 from padiff import Part, Rule, Unit
-from padiff.testing import AdapterTests, _models, assert_aligned, read
+from padiff.testing import AdapterTests, _models, assert_aligned
+from padiff.testing.conformance import read
 
 from .pages import ROOT, blocks
 from .site import imported, write

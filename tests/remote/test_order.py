@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from padiff.adapter import AdapterInfo
-from padiff.cli import import_in_order
+from padiff.cli._order import import_in_order
 from padiff.plugins import load
 
 FIRST = AdapterInfo("early", roots={"early", "early_models"}, factory="early:make", load_before={"late"})
