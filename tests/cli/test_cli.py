@@ -203,6 +203,13 @@ def test_the_report_is_printed_and_the_status_is_that_of_diff(
     assert "model.py:3" in out
 
 
+def test_the_mapping_is_printed_on_request(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--show-mapping") == 0
+    assert "matched modules (reference, candidate, why)" in capsys.readouterr().out
+    assert run() == 0
+    assert "matched modules" not in capsys.readouterr().out
+
+
 def test_quiet_prints_the_verdict_alone(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
     engine.report = PARTED
     assert run("--quiet") == 1

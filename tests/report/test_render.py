@@ -452,6 +452,11 @@ def test_parameters_and_buffers_are_told_apart() -> None:
     assert section(plain(ONE), "transfer") == "4 parameters copied from the reference, all verified"
 
 
+def test_calls_of_one_side_are_counted_apart_from_those_that_were_judged() -> None:
+    said = "12 equal, 416 rounding, 23 differs, 1 stochastic, 1 precision; 1 call on one side only, "
+    assert section(plain(PARTED), "verdicts") == said + "judged with the code around"
+
+
 def test_notes_name_their_place() -> None:
     assert section(plain(ALIGNED), "notes").startswith("bn1: momentum: 0.1 in the reference, 0.2 in the candidate")
 
@@ -541,6 +546,7 @@ def test_a_tolerance_is_shown_and_what_is_within_it_is_called_so() -> None:
 def test_evidence_that_several_sources_share_is_printed_once() -> None:
     text = plain(PARTED)
     assert text.count(str(FLOAT64)) == 1
+    assert f"  evidence   all sources: {FLOAT64}\n" in plain(DOCUMENTED)
     assert f"  evidence   sources 1-8: {FLOAT64}\n" in text
     assert f"  evidence   {GLUE.evidence[1]}\n" in text
 

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--format", metavar="NAME", help="text, json, or one that a plugin contributes (`padiff plugins` lists them)")
     add("--output", metavar="FILE", help="write the report there, in the format of --format or of the file's ending")
     add("--json", metavar="FILE", help="write the report there as JSON; - for stdout, without the text")
+    add("--show-mapping", action="store_true", help="print which modules and parameters were matched, and why, too")
     add("-q", "--quiet", action="store_true", help="print the verdict's line alone, and no progress")
 
 
@@ -62,7 +63,7 @@ def _path(name: str, option: str) -> Path | None:
     return path
 
 
-def written(report: Report, wanted: list[Output], *, quiet: bool) -> tuple[bool, str]:
+def written(report: Report, wanted: list[Output], *, quiet: bool, mapping: bool = False) -> tuple[bool, str]:
     """Write the files; return whether all went well, and what belongs on stdout.
 
     What cannot be written is told on stderr: the report is not lost with it.
@@ -85,6 +86,7 @@ def written(report: Report, wanted: list[Output], *, quiet: bool) -> tuple[bool,
             text = done.removesuffix("\n")
     if text is None:
         text = headline(report) if quiet else str(report)
+        text += f"\n\n{report.mapping}" if mapping else ""
     return well, text
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._metrics import Measures
-from padiff.judging._settle import Reader, Ruling, Settler
+from padiff.judging._ruling import Ruling
+from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._tolerance import Rule
 from padiff.numerics import (

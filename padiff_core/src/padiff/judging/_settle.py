@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
+from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
 from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
@@ -35,38 +36,15 @@ from padiff.numerics import (
     is_suspect,
     relative,
 )
-from padiff.report import Cause, Evidence, Figures, Verdict
+from padiff.report import Evidence, Figures, Verdict
 from padiff.trace import Key, contrasts, settings_of
 
-__all__ = ["Reader", "Ruling", "Settler"]
+__all__ = ["Reader", "Settler"]
 
 Array = NDArray[Any]
 
 _TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
 """Stands for what a forced run showed, where none was made."""
-
-
-@attrs.frozen
-class Ruling:
-    """Say what a suspect turned out to be, and on what evidence."""
-
-    verdict: Verdict
-    figures: Figures
-    evidence: tuple[Evidence, ...]
-    settled: bool = True
-    """Whether the call ran alone: what is seen in the whole model only may be another's."""
-    hint: Cause | None = None
-
-
-@attrs.frozen
-class _Refusal:
-    """The reason why a call tells nothing in a wider type: a side cannot run there, or the value does not arise."""
-
-    refused_by: str | None = None
-    error: str = ""
-
-
-_DOES_NOT_ARISE = _Refusal()
 
 
 @attrs.define(eq=False)
@@ -75,7 +53,7 @@ class _Runs:
 
     reference: Replayed | None = None
     candidate: Replayed | None = None
-    refused: _Refusal | None = None
+    refused: Refusal | None = None
 
 
 class Settler:
@@ -144,7 +122,7 @@ class Settler:
                 continue
             ours, theirs = _zeros_for_missing(read(runs.reference, True), read(runs.candidate, False))
             if ours is None or theirs is None:
-                return self._by_floor(native, eps, _DOES_NOT_ARISE)
+                return self._by_floor(native, eps, DOES_NOT_ARISE)
             wide = relative(difference(ours, theirs), scale)
             floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
             figures = Figures(relative(native, scale), native.max_abs, floor, wide)
@@ -194,7 +172,7 @@ class Settler:
         theirs = read(own.candidate, False)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
-            return self._by_floor(native, eps, _DOES_NOT_ARISE)
+            return self._by_floor(native, eps, DOES_NOT_ARISE)
         alike = not contrasts(pair.reference, pair.candidate)
         bound = (SAME if backward else ROUNDING if alike else NEGLIGIBLE)(eps)
         exact = None if lifted.reference is None else read(lifted.reference, True)
@@ -207,19 +185,19 @@ class Settler:
         else:
             error = relative(difference(ours, theirs), scale)
             figures = Figures(relative(native, scale), native.max_abs)
-            evidence = Evidence("native", {**_reason(lifted.refused), "wide": error})
+            evidence = Evidence("native", {**reason(lifted.refused), "wide": error})
             small = error <= (bound if backward else UNSETTLED(eps)) and not native.nan_mismatch
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
         figures = Figures(relative(native, scale), native.max_abs, floor)
         measured = {"side": side, "floor": floor, "error_rel_l2": error}
-        evidence = Evidence("one_side_in_float64", {**_reason(lifted.refused), **measured})
+        evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
         small = error <= max(FLOORS * floor, bound) and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
 
-    def _by_floor(self, native: Difference, eps: float, refused: _Refusal | None) -> Ruling:
+    def _by_floor(self, native: Difference, eps: float, refused: Refusal | None) -> Ruling:
         """Rule by what was seen in the whole model, where the call cannot run alone."""
         figures = Figures(native.rel_l2, native.max_abs)
-        evidence = Evidence("machine_epsilon", _reason(refused))
+        evidence = Evidence("machine_epsilon", reason(refused))
         small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,), settled=False)
 
@@ -238,12 +216,12 @@ class Settler:
         try:
             runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
-            runs.refused = _refusal("reference", error)
+            runs.refused = refusal("reference", error)
         truth = None if runs.reference is None else runs.reference.observed
         try:
             runs.candidate = self.bench.run_candidate(pair, truth, dtype, own=own, backward=backward)
         except Exception as error:  # as above
-            runs.refused = runs.refused or _refusal("candidate", error)
+            runs.refused = runs.refused or refusal("candidate", error)
         return runs
 
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
@@ -322,15 +300,6 @@ class Settler:
             return False
         change = difference(ours, moved).rel_l2
         return not JITTER / 100 < change < JITTER * 1000
-
-
-def _refusal(side: str, error: Exception) -> _Refusal:
-    said = next(iter(str(error).strip().splitlines()), "")[:120]
-    return _Refusal(side, f"{type(error).__name__}: {said}")
-
-
-def _reason(refused: _Refusal | None) -> dict[str, Any]:
-    return attrs.asdict(refused or _DOES_NOT_ARISE)
 
 
 def _widths(eps: float) -> tuple[str | None, ...]:

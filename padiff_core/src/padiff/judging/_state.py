@@ -16,7 +16,7 @@ from padiff.adapter import Parameter
 from padiff.alignment import Pair
 from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import Judge
-from padiff.judging._settle import Ruling
+from padiff.judging._ruling import Ruling
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,

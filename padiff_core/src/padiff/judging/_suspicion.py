@@ -8,7 +8,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._settle import Ruling
+from padiff.judging._ruling import Ruling
 from padiff.parameters import Held
 from padiff.report import Measurement, Phase, Verdict, What
 from padiff.trace import contrasts

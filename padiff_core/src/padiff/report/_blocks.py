@@ -69,7 +69,10 @@ def _sources(report: Report) -> Iterator[Line]:
         yield from _block(group, len(report.sources), shared, steps=steps)
     if shared:
         yield _GAP
-        said = [f"sources {_ranges(numbers)}: {text}" for text, numbers in shared.items()]
+        said = [
+            f"{'all sources' if len(numbers) == len(report.sources) else f'sources {_ranges(numbers)}'}: {text}"
+            for text, numbers in shared.items()
+        ]
         yield from _several("evidence", said)
     left = sum(map(len, groups[MOST_SOURCES:]))
     if left:
@@ -213,7 +216,8 @@ def _victims(report: Report) -> Iterator[Line]:
     if found:
         said = f"{words.plural(len(found), 'value')} {'differs' if len(found) == 1 else 'differ'}"
         label, said = ("downstream", f"of the sources above, {said}") if report.sources else ("differ", said)
-        yield _line(label, f"{said}: {words.few([words.where(f) for f in found], MOST_ITEMS)}")
+        named = [words.position(f.candidate) if f.what.kind == "free_output" else words.where(f) for f in found]
+        yield _line(label, f"{said}: {words.few(named, MOST_ITEMS)}")
 
 
 def _unmatched(report: Report) -> Iterator[Line]:
@@ -280,7 +284,11 @@ def _noted(note: Note) -> str:
 
 
 def _run(report: Report) -> Iterator[Line]:
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in report.counts.items() if count)
+    compared = {verdict: count for verdict, count in report.counts.items() if count and verdict != Verdict.UNMATCHED}
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in compared.items())
+    left = report.counts.get(Verdict.UNMATCHED)
+    if left:
+        counts += f"{'; ' if counts else ''}{words.plural(left, 'call')} on one side only, judged with the code around"
     if counts:
         yield _line("verdicts", counts)
     for name, facts in report.environment.items():

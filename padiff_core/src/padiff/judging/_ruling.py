@@ -1,0 +1,49 @@
+"""Hold the verdict on a suspect, and why a call could not be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from padiff.report import Cause, Evidence, Figures, Verdict
+
+__all__ = ["DOES_NOT_ARISE", "Refusal", "Ruling", "reason", "refusal"]
+
+_LONGEST = 120
+"""Characters of an error's first line that are kept."""
+
+
+@attrs.frozen
+class Ruling:
+    """The verdict on a suspect, and the evidence for it."""
+
+    verdict: Verdict
+    figures: Figures
+    evidence: tuple[Evidence, ...]
+    settled: bool = True
+    """Whether the call was replayed by itself: what is seen in the whole model only may be another's."""
+    hint: Cause | None = None
+    """The cause, where settling found one."""
+
+
+@attrs.frozen
+class Refusal:
+    """The reason why a call tells nothing in a wider type: a side cannot run there, or the value does not arise."""
+
+    refused_by: str | None = None
+    error: str = ""
+
+
+DOES_NOT_ARISE = Refusal()
+
+
+def refusal(side: str, error: Exception) -> Refusal:
+    """Return that a side cannot run there, with the first line of its error."""
+    said = next(iter(str(error).strip().splitlines()), "")[:_LONGEST]
+    return Refusal(side, f"{type(error).__name__}: {said}")
+
+
+def reason(refused: Refusal | None) -> dict[str, Any]:
+    """Return a refusal as figures of a piece of evidence."""
+    return attrs.asdict(refused or DOES_NOT_ARISE)
