@@ -14,7 +14,7 @@ import padiff
 from padiff import Metric, Renderer, Report, SpecialTransfer, plugins
 from padiff.errors import InputError, PluginError, PluginWarning
 from padiff.judging import Measures, contributed_measures, rule_of, rule_of_numbers
-from padiff.options import Asked
+from padiff.options import DiffOptions
 from padiff.plugins import State
 
 from .site import Site
@@ -203,8 +203,8 @@ def test_what_makes_no_sense_is_refused_where_it_is_written(make: Callable[[], o
 # -- metrics
 
 
-def asked(tolerance: Any) -> Asked:
-    return Asked(None, None, 1, "both", True, tolerance, 0)
+def asked(tolerance: Any) -> DiffOptions:
+    return DiffOptions(1, "both", True, tolerance, 0)
 
 
 ONES, TWOS = np.ones(4, np.float32), np.full(4, 2, np.float32)

@@ -198,13 +198,15 @@ def test_what_only_moves_is_found_out(function: Callable[..., Any], told: set[st
     class Right(Left):
         pass
 
-    from padiff.parameters import Specials, same_names, units_of
+    from padiff.forcing import LocalSide
+    from padiff.parameters import Specials, same_names, units_of, values_of
     from padiff.plugins import adapter_for
 
-    models = [adapter_for(model).wrap(model) for model in (Left(), Right())]
+    sides = [LocalSide(adapter_for(model).wrap(model)) for model in (Left(), Right())]
     with padiff.register_transfer(padiff.SpecialTransfer("*Left", "*Right", function)):
-        specials = Specials(*models)
-        matches = same_names(*(units_of(model, specials.on(side)) for side, model in enumerate(models)))
+        specials = Specials(*(side.about for side in sides))
+        units = (units_of(side.about, specials.on(index), values_of(side)) for index, side in enumerate(sides))
+        matches = same_names(*units)
     assert matches is not None
     (match,) = matches
     assert {link.role for link in match.links if link.differentiated} == told

@@ -10,17 +10,16 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.adapter import Adapter
 from padiff.errors import InputError
 from padiff.plugins import Metric
 
-__all__ = ["CLASSIC", "Asked", "check_optimizers"]
+__all__ = ["CLASSIC", "PAIR", "DiffOptions"]
 
 _PHASES = ("both", "forward", "backward")
 CLASSIC = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _MODES = ("mean", "strict")
 _SEEDS = 2**63
-_PAIR = "Hint: optimizers=(for_the_reference, for_the_candidate)"
+PAIR = "Hint: optimizers=(for_the_reference, for_the_candidate)"
 
 
 def _whole(value: Any) -> bool:
@@ -33,17 +32,17 @@ def _plain(value: Any) -> Any:
 
 
 @attrs.frozen
-class Asked:
-    """Hold what the caller asked for, checked."""
+class DiffOptions:
+    """What the caller of diff() asked for beside models, inputs and functions, checked."""
 
-    loss: Any
-    optimizers: Any = attrs.field()
     steps: int = attrs.field(converter=_plain)
     phase: str = attrs.field()
     transfer: bool = attrs.field()
     tolerance: Mapping[str, Any] | None = attrs.field()
     seed: int = attrs.field(converter=_plain)
     operations: bool = attrs.field(default=False)
+    optimizers: bool = False
+    """Whether optimizers were given, which step."""
     forward_only: str | None = None
     """Why only the forward pass is compared, where more was asked for."""
 
@@ -60,21 +59,14 @@ class Asked:
             msg = f"phase is {value!r}.\nHint: one of {', '.join(map(repr, _PHASES))}."
             raise InputError(msg)
 
-    @optimizers.validator
-    def _pair(self, _: Any, value: Any) -> None:
-        if value is not None and not (isinstance(value, tuple | list) and len(value) == 2):
-            seen = f"the class {value.__qualname__}" if isinstance(value, type) else _named(type(value))
-            msg = f"optimizers is {seen}; expected a pair.\n{_PAIR}."
-            raise InputError(msg)
-
     @steps.validator
     def _positive(self, _: Any, value: int) -> None:
         if not _whole(value) or value < 1:
             msg = f"steps is {value!r}; expected a whole number from 1.\nHint: steps=1 compares one run."
             raise InputError(msg)
-        if value > 1 and (self.optimizers is None or self.phase == "forward"):
+        if value > 1 and (not self.optimizers or self.phase == "forward"):
             why = "without optimizers (or without the backward pass) every step is the same"
-            msg = f"steps is {value}, and {why}.\n{_PAIR}, phase='both'."
+            msg = f"steps is {value}, and {why}.\n{PAIR}, phase='both'."
             raise InputError(msg)
 
     @tolerance.validator
@@ -97,7 +89,7 @@ class Asked:
             )
             raise InputError(msg)
 
-    def without_backward(self, why: str) -> Asked:
+    def without_backward(self, why: str) -> DiffOptions:
         """Return what is left where a side has no backward pass."""
         return attrs.evolve(self, phase="forward", forward_only=why)
 
@@ -138,26 +130,3 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     return math.isfinite(value)
-
-
-def check_optimizers(optimizers: Any, reference: Adapter, candidate: Adapter) -> None:
-    """Raise `InputError` where one of a pair is no optimizer of its side's framework, and no function."""
-    if optimizers is None:
-        return
-    sides = (("reference", reference), ("candidate", candidate))
-    for (side, adapter), optimizer in zip(sides, optimizers, strict=True):
-        if adapter.is_optimizer(optimizer) or (callable(optimizer) and not isinstance(optimizer, type)):
-            continue
-        kind = type(optimizer)
-        seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else _named(kind)
-        swapped = all(a.is_optimizer(o) for a, o in zip((candidate, reference), optimizers, strict=True))
-        trouble = "the two stand in each other's place" if swapped else f"that of the {side} is {seen}"
-        hint = f"{_PAIR}, in the order of the models."
-        if isinstance(optimizer, type):
-            hint = f"Hint: build it, on the parameters of the {side}: {optimizer.__name__}(...)."
-        msg = f"optimizers: {trouble}; expected an optimizer of {adapter.name}, or a function that steps.\n{hint}"
-        raise InputError(msg)
-
-
-def _named(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -102,6 +102,11 @@ class Module(ABC):
         """Return whether the module is in training mode; False where there are no modes."""
         return False
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the qualified names of the native class and of those that it inherits from."""
+        return tuple(f"{one.__module__}.{one.__qualname__}" for one in type(self.native).__mro__[:-1])
+
     def is_a(self, cls: type | str) -> bool:
         """Return whether the module is of a class, or of a class of that name, qualified or bare."""
         if isinstance(cls, type):

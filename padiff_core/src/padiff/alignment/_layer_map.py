@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
-from padiff.adapter import Model, Module
 from padiff.errors import MappingError
-from padiff.recording import Live
+from padiff.trace import Description, ModuleRecord
 
 __all__ = ["LayerMap", "Resolved", "resolve"]
 
@@ -63,7 +62,18 @@ class Resolved:
     ignored: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
 
-def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, candidate: Model) -> Resolved:
+class Tree(Protocol):
+    """Whoever knows a model's modules: a side."""
+
+    @property
+    def about(self) -> Description:
+        """Return the model as plain data."""
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+
+
+def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Tree, candidate: Tree) -> Resolved:
     """Find the modules that a mapping names.
 
     Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that
@@ -93,7 +103,7 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
                 "Hint: give the class itself: layer_map.ignore_class(module, nn.Linear)"
             )
             raise MappingError(msg)
-        found = [(side, module.path) for side, module in finder.modules_below(entry) if module.is_a(cls)]
+        found = [(side, module.path) for side, module in finder.modules_below(entry) if _is_a(module, cls)]
         if not found:
             name = cls if isinstance(cls, str) else cls.__qualname__
             msg = (
@@ -105,6 +115,12 @@ def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Model, cand
         ignored.update(found)
     paths = [frozenset(path for at, path in ignored if at == side) for side in (0, 1)]
     return Resolved(pairs, (paths[0], paths[1]))
+
+
+def _is_a(module: ModuleRecord, cls: type | str) -> bool:
+    """Return whether a module is of a class, or of a class of that name, qualified or bare."""
+    name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+    return any(one == name or (isinstance(cls, str) and one.endswith(f".{name}")) for one in module.classes)
 
 
 def _one_to_one(found: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -139,16 +155,15 @@ def _from_dict(mapping: Any) -> LayerMap:
 class _Finder:
     """Look modules up in two models, by object or by path."""
 
-    def __init__(self, reference: Model, candidate: Model) -> None:
-        self._models = (reference, candidate)
-        self._modules = tuple(dict(model.modules()) for model in self._models)
-        self._live = Live(reference), Live(candidate)
+    def __init__(self, reference: Tree, candidate: Tree) -> None:
+        self._trees = reference, candidate
+        self._modules = [{path: one.module for path, one in tree.about.modules.items()} for tree in self._trees]
 
     def places(self, entry: Any) -> list[tuple[int, str]]:
         """Return the modules that an entry names: the side each is on (0 the reference), and its path."""
         found = []
-        for side, live in enumerate(self._live):
-            path = live.find(entry)
+        for side, tree in enumerate(self._trees):
+            path = tree.find(entry)
             if isinstance(entry, str):
                 path = entry if entry in self._modules[side] else None
             if path is not None:
@@ -157,7 +172,7 @@ class _Finder:
             raise MappingError(self._unknown(entry))
         return found
 
-    def modules_below(self, entry: Any) -> Iterator[tuple[int, Module]]:
+    def modules_below(self, entry: Any) -> Iterator[tuple[int, ModuleRecord]]:
         """Yield the modules at and below an entry, each with its side."""
         for side, top in self.places(entry):
             for path, module in self._modules[side].items():

@@ -9,9 +9,10 @@ from padiff.alignment import LayerMap, resolve
 from padiff.compat._asked import is_swapped
 from padiff.compat._proxy import mapping_of, unwrapped
 from padiff.compat._say import say
+from padiff.forcing import LocalSide
 from padiff.isolation import wrapped
 from padiff.judging import parameter_findings
-from padiff.parameters import Pairing, Specials, copy_parameters, match_units, named_alike, units_of
+from padiff.parameters import Correspondence, Specials, match_units, named_alike, transfer, units_of, values_of
 
 __all__ = ["assign_weight"]
 
@@ -45,32 +46,32 @@ def assign_weight(
         raise TypeError(msg)
     if older or (layer_map is not None and not is_swapped(first, second)):
         first, second = second, first
-    reference, candidate = (wrapped(unwrapped(model)) for model in (first, second))
+    reference, candidate = (LocalSide(wrapped(unwrapped(model))) for model in (first, second))
     resolved = resolve(mapping_of((first, second), layer_map), reference, candidate)
-    specials = Specials(reference, candidate)
+    specials = Specials(reference.about, candidate.about)
 
-    def copied() -> Pairing:
-        pairing = named_alike(reference, candidate, resolved.pairs, specials) or Pairing(
-            ours := units_of(reference, specials.on(0)),
-            theirs := units_of(candidate, specials.on(1)),
-            match_units(ours, theirs, resolved.pairs),
-        )
-        copy_parameters(pairing)
-        return pairing
+    def copied() -> Correspondence:
+        ours = units_of(reference.about, specials.on(0), values_of(reference))
+        theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
+        known = named_alike(ours, theirs, resolved.pairs)
+        if known is None:
+            known = Correspondence(ours, theirs, match_units(ours, theirs, resolved.pairs))
+        transfer(known.matches, reference, candidate)
+        return known
 
-    pairing = specials.retried(copied)
-    missing = parameter_findings(pairing, resolved.ignored, copied=True, backward=False)
+    known = specials.retried(copied)
+    missing = parameter_findings(known, (reference, candidate), resolved.ignored, copied=True, backward=False)
     if missing:
         lines = (f"    {finding.what}: {'; '.join(finding.evidence)}" for finding in missing)
         say("Assign weight Failed !!!", *lines)
         return False
-    say("Assign weight success !!!", *_doubts(pairing))
+    say("Assign weight success !!!", *_doubts(known))
     return True
 
 
-def _doubts(pairing: Pairing) -> Iterator[str]:
+def _doubts(known: Correspondence) -> Iterator[str]:
     """Yield what was copied and only a run can verify."""
-    names = [link.candidate.parameter.path for _, link in pairing.links if link.open]
+    names = [link.candidate.parameter.path for _, link in known.links if link.open]
     if names:
         yield (
             f"    copied as it lies, where names and shapes leave two layouts: {', '.join(names)} "

@@ -19,6 +19,7 @@ from padiff.compat._folders import cleared
 from padiff.compat._listed import Listed
 from padiff.compat._run import Item, RunReport
 from padiff.parameters import HeldUnit, units_of
+from padiff.recording import describe
 from padiff.trace import Call
 
 __all__ = ["dump_parameters", "dump_report"]
@@ -122,7 +123,7 @@ def _leaf_of(leaf: Any) -> dict[str, Any]:
 
 def _units(model: Model, recorded: Collection[str] | None = None) -> list[dict[str, Any]]:
     """Return what each parameter is, so that another framework's are found to be its counterparts."""
-    return [_unit(unit) for unit in units_of(model) if recorded is None or unit.module.path in recorded]
+    return [_unit(unit) for unit in units_of(describe(model)) if recorded is None or unit.module.path in recorded]
 
 
 def _unit(unit: HeldUnit) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,74 +11,15 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Module, Parameter
 from padiff.errors import InputError
 from padiff.kinds import Part
 from padiff.numerics import numpy_dtype, sample
 from padiff.parameters import Held, HeldUnit
-from padiff.trace import Call, Frame, Leaf, ModuleRecord, Trace, ValueStore
+from padiff.trace import Call, Frame, Leaf, ModuleRecord, ParameterRecord, Trace, ValueStore
 
 __all__ = ["StoredParameters", "StoredRun", "read_parameters", "read_run"]
 
 Array = NDArray[Any]
-
-
-class StoredModule(Module):
-    """Stand for a module of which a dump tells."""
-
-    def __init__(self, path: str, class_name: str, kind: str | None, *, operation: bool = False) -> None:
-        super().__init__(path, self, None)
-        self.operation = operation
-        self._class_name, self._kind = class_name, kind
-
-    @property
-    def kind(self) -> str | None:
-        """Return the kind that the adapter gave it."""
-        return self._kind
-
-    @property
-    def class_name(self) -> str:
-        """Return the native class's qualified name."""
-        return self._class_name
-
-    @property
-    def forward(self) -> Callable[..., Any]:
-        """Return nothing that can be called: the code is elsewhere."""
-        return self._gone
-
-    @property
-    def definition(self) -> tuple[str, int] | None:
-        """Return None: the code is elsewhere."""
-        return None
-
-    def _gone(self) -> None:
-        raise NotImplementedError
-
-
-class StoredParameter(Parameter):
-    """Stand for a parameter of which a dump tells."""
-
-    def __init__(self, path: str, shape: tuple[int, ...], dtype: str, *, buffer: bool) -> None:
-        super().__init__(path, None, buffer=buffer)
-        self._shape, self._dtype = shape, dtype
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's name."""
-        return self._dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the native shape."""
-        return self._shape
-
-    def view(self) -> Array:
-        """Refuse: values are read by path."""
-        raise NotImplementedError
-
-    def assign(self, array: Array) -> None:
-        """Refuse: a dump is not written to."""
-        raise NotImplementedError
 
 
 @attrs.define(eq=False)
@@ -90,7 +31,6 @@ class StoredRun:
     layer_map: list[str]
     traces: list[Trace]
     units: list[HeldUnit]
-    modules: Mapping[str, StoredModule]
 
 
 @attrs.define(eq=False)
@@ -112,10 +52,9 @@ class StoredParameters:
 def read_run(folder: Path) -> StoredRun:
     """Read ``report.json``; raises `InputError` where there is none, or it is damaged."""
     content = _content(folder, "report.json")
-    modules: dict[str, StoredModule] = {}
-    traces = [_trace(root, folder, modules) for root in content["tree"]]
-    units = list(_units(content["units"], modules))
-    return StoredRun(content["model_name"], content["framework"], content["layer_map"]["route"], traces, units, modules)
+    traces = [_trace(root, folder) for root in content["tree"]]
+    units = list(_units(content["units"]))
+    return StoredRun(content["model_name"], content["framework"], content["layer_map"]["route"], traces, units)
 
 
 def read_parameters(folder: Path, *files: str) -> StoredParameters:
@@ -137,7 +76,7 @@ def read_parameters(folder: Path, *files: str) -> StoredParameters:
         content["model_name"],
         folder,
         content["layer_map"]["route"],
-        list(_units(content["units"], {})),
+        list(_units(content["units"])),
         weights,
         grads,
     )
@@ -160,7 +99,7 @@ def _content(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _trace(root: Mapping[str, Any], folder: Path, modules: dict[str, StoredModule]) -> Trace:
+def _trace(root: Mapping[str, Any], folder: Path) -> Trace:
     trace = Trace(ValueStore())
     ordinals: dict[str, int] = {}
 
@@ -203,16 +142,13 @@ def _frame(text: str) -> Frame:
     return Frame(file, int(line), function, 0, library=False)
 
 
-def _units(nodes: list[Mapping[str, Any]], modules: dict[str, StoredModule]) -> Iterator[HeldUnit]:
-    known: dict[str, StoredParameter] = {}
+def _units(nodes: list[Mapping[str, Any]]) -> Iterator[HeldUnit]:
     for node in nodes:
-        module = modules.setdefault(node["module"], StoredModule(node["module"], node["type"], None))
+        module = ModuleRecord(node["module"], node["type"])
         roles = {}
         for role, held in node["roles"].items():
-            shape = tuple(held["shape"])
-            parameter = known.setdefault(
-                held["parameter"], StoredParameter(held["parameter"], shape, held["dtype"], buffer=held["buffer"])
-            )
+            path, shape = held["parameter"], tuple(held["shape"])
+            parameter = ParameterRecord(path, (path,), held["dtype"], shape, held["buffer"], not held["buffer"])
             part = Part(**{key: _tuples(value) for key, value in held["part"].items()})
             roles[role] = Held(parameter, part, part.read(np.broadcast_to(np.empty(()), shape)).shape)
         yield HeldUnit(module, node["unit"], node["kind"], roles)

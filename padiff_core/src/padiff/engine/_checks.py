@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model
 from padiff.errors import AdapterError, ForwardError, InputError, UnusableReference, WorkerError
+from padiff.forcing import Given, Side
 from padiff.judging import place_of
+from padiff.options import PAIR
 from padiff.pytree import leaves
 from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs
 from padiff.report import Note
@@ -23,12 +24,14 @@ from padiff.trace import Trace
 __all__ = [
     "check_candidate",
     "check_inputs",
+    "check_optimizers",
     "check_reference",
     "check_side",
     "dtype_notes",
     "finiteness_notes",
     "of_side",
     "sameness_notes",
+    "type_named",
     "with_known_options",
 ]
 
@@ -64,21 +67,21 @@ def _meant(name: str, value: Any, known: list[str]) -> str:
 
 
 @contextmanager
-def of_side(name: str, model: Model | None = None, task: Task | None = None) -> Iterator[None]:
+def of_side(name: str, side: Side | None = None, task: Task | None = None) -> Iterator[None]:
     """Say in an error which side it comes from, and of one in a run, where its inputs have not the weights' dtype."""
     try:
         yield
     except (AdapterError, ForwardError, InputError, WorkerError) as error:
-        hint = _in_inputs(name, model, task) if isinstance(error, ForwardError) and model and task else ""
+        hint = _in_inputs(name, side, task) if isinstance(error, ForwardError) and side and task else ""
         error.args = (f"the {name}: {error}{hint}", *error.args[1:])
         raise
 
 
-def _in_inputs(name: str, model: Model, task: Task) -> str:
+def _in_inputs(name: str, side: Side, task: Task) -> str:
     """Return a hint where the inputs have not the dtype of the parameters, or hold keywords as one argument."""
     if len(task.args) == 1 and isinstance(task.args[0], Mapping):
         return " Its first argument is a dict: for keyword arguments give that dict itself, inputs={...}."
-    held = _float_dtypes(model)
+    held = _float_dtypes(side)
     given = [(path, array) for path, array in _arrays(task) if _is_floating(array) and array.dtype.name not in held]
     if len(held) != 1 or not given:
         return ""
@@ -87,8 +90,8 @@ def _in_inputs(name: str, model: Model, task: Task) -> str:
     return f" Its parameters are {held[0]}, and input {path} is {array.dtype.name}: give it as {held[0]}{option}."
 
 
-def _float_dtypes(model: Model) -> list[str]:
-    return sorted({p.dtype for p in model.parameters().values() if not p.buffer and "float" in p.dtype})
+def _float_dtypes(side: Side) -> list[str]:
+    return sorted({p.dtype for p in side.about.parameters.values() if not p.buffer and "float" in p.dtype})
 
 
 def _arrays(task: Task) -> Iterator[tuple[str, Array]]:
@@ -106,18 +109,17 @@ def _is_floating(array: Array) -> bool:
     return "float" in array.dtype.name
 
 
-def check_side(name: str, model: Model) -> None:
+def check_side(name: str, side: Side) -> None:
     """Raise `InputError` where a model is not built yet, or lies partly elsewhere."""
-    devices = model.device.split(",")
-    for path, parameter in model.parameters().items():
-        try:
-            _ = parameter.shape  # what is not built yet has none
-        except InputError as error:
-            msg = f"in the {name}, {error}"
-            raise InputError(msg) from None
-        if devices == ["meta"]:
-            with of_side(f"{name}'s {path!r}"):
-                parameter.view()
+    try:
+        about = side.about  # what is not built yet has no shape
+    except InputError as error:
+        msg = f"in the {name}, {error}"
+        raise InputError(msg) from None
+    devices = about.device.split(",")
+    for path in about.parameters if devices == ["meta"] else ():
+        with of_side(f"{name}'s {path!r}"):
+            side.value(path)
     if len(devices) > 1 and "cpu" in devices:
         meta = " What lies on meta has no values: load them first." if "meta" in devices else ""
         msg = (
@@ -127,30 +129,29 @@ def check_side(name: str, model: Model) -> None:
         raise InputError(msg)
 
 
-def check_inputs(name: str, model: Model, task: Task) -> None:
+def check_inputs(name: str, side: Side, task: Task) -> None:
     """Raise `InputError` where an input is of a dtype that the side's framework lacks."""
     for path, array in _arrays(task):
         if array.dtype.name in _EVERYWHERE:
             continue
         with of_side(f"{name}'s input {path} is {array.dtype.name}{list(array.shape)}"):
-            model.adapter.from_numpy(np.zeros(1, array.dtype))
+            side.check_dtype(array.dtype.name)
 
 
 _EVERYWHERE = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
 """Dtypes that every framework has."""
 
 
-def sameness_notes(reference: Model, candidate: Model) -> list[Note]:
+def sameness_notes(reference: Side, candidate: Side) -> list[Note]:
     """Return a note where the two models are one, or hold the same parameters."""
-    if reference.native is candidate.native:
+    native = reference.native("")
+    if native is not None and native is candidate.native(""):
         return [Note("same_object")]
-    sides = reference.parameters(), candidate.parameters()  # held, so that what is compared stays alive
-    ours = {id(parameter.native) for parameter in sides[0].values()}
-    shared = [path for path, parameter in sides[1].items() if id(parameter.native) in ours]
+    shared = candidate.shared(reference)
     return [Note("shared_parameters", {"paths": shared})] if shared else []
 
 
-def dtype_notes(reference: Model, candidate: Model) -> list[Note]:
+def dtype_notes(reference: Side, candidate: Side) -> list[Note]:
     """Return a note where the parameters of the two models are of different floating dtypes."""
     ours, theirs = _float_dtypes(reference), _float_dtypes(candidate)
     if ours == theirs or not ours or not theirs:
@@ -158,17 +159,17 @@ def dtype_notes(reference: Model, candidate: Model) -> list[Note]:
     return [Note("parameter_dtypes", {"reference": list(ours), "candidate": list(theirs)})]
 
 
-def finiteness_notes(candidate: Model, *, transfer: bool) -> list[Note]:
+def finiteness_notes(candidate: Side, *, transfer: bool) -> list[Note]:
     """Return a note where parameters of the candidate hold NaN or Inf before anything runs."""
     found = _nonfinite(candidate)
     return [Note("nonfinite_parameters", {"parameters": found, "transfer": transfer})] if found else []
 
 
-def _nonfinite(model: Model) -> list[str]:
+def _nonfinite(side: Side) -> list[str]:
     """Return the parameters that hold NaN or Inf, and the buffers that hold NaN, each with how many elements."""
     found = []
-    for path, parameter in model.parameters().items():
-        values = parameter.view()
+    for path, parameter in side.about.parameters.items():
+        values = side.value(path)
         if _seems_finite(values):
             continue
         test = np.isnan if parameter.buffer else _is_nonfinite  # a mask may hold infinities
@@ -195,7 +196,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def check_reference(model: Model, trace: Trace) -> None:
+def check_reference(side: Side, trace: Trace) -> None:
     """Raise `UnusableReference` where the reference returned no tensor, or NaN or Inf."""
     if not trace.outputs:
         msg = f"the reference returned no tensor{_instead(trace)}, so there is nothing to compare.\n{_returning(trace)}"
@@ -209,7 +210,7 @@ def check_reference(model: Model, trace: Trace) -> None:
     if call is not None:
         place = place_of(call)
         where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}), {place.location}"
-    spoiled = [] if finite else _nonfinite(model)
+    spoiled = [] if finite else _nonfinite(side)
     msg = (
         f"{'' if finite else nonfinite_inputs(trace)}"
         f"{f'parameters of the reference hold NaN or Inf: {_listed(spoiled)}; ' if spoiled else ''}"
@@ -220,10 +221,10 @@ def check_reference(model: Model, trace: Trace) -> None:
     raise UnusableReference(msg)
 
 
-def check_candidate(model: Model, trace: Trace) -> None:
+def check_candidate(side: Side, trace: Trace) -> None:
     """Raise `InputError` where the candidate returned no tensor."""
     if not trace.outputs:
-        name = type(model.native).__qualname__
+        name = side.about.class_name
         msg = f"the candidate {name} returned no tensor{_instead(trace)}.\n{_returning(trace)}"
         raise InputError(msg)
 
@@ -243,3 +244,24 @@ _RETURNED = (
     ("numpy.", "return the tensor itself, not what .numpy() makes of it. "),
     ("float", "return the tensor itself, not what .item() or float() makes of it. "),
 )
+
+
+def check_optimizers(optimizers: Sequence[Any], sides: Sequence[Side], given: Sequence[Given]) -> None:
+    """Raise `InputError` where one of a pair is no optimizer of its side's framework, and no function."""
+    for name, side, optimizer, found in zip(("reference", "candidate"), sides, optimizers, given, strict=True):
+        if found.fits:
+            continue
+        seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else type_named(type(optimizer))
+        swapped = all(one.takes(other) for one, other in zip(reversed(sides), optimizers, strict=True))
+        trouble = "the two stand in each other's place" if swapped else f"that of the {name} is {seen}"
+        hint = f"{PAIR}, in the order of the models."
+        if isinstance(optimizer, type):
+            hint = f"Hint: build it, on the parameters of the {name}: {optimizer.__name__}(...)."
+        framework = side.about.framework
+        msg = f"optimizers: {trouble}; expected an optimizer of {framework}, or a function that steps.\n{hint}"
+        raise InputError(msg)
+
+
+def type_named(kind: type) -> str:
+    """Return a class's name, with its module where it is none of Python's own."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

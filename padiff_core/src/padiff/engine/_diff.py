@@ -9,29 +9,17 @@ from contextlib import ExitStack
 from typing import Any
 
 import attrs
-from numpy.typing import NDArray
 
-from padiff.adapter import Model
-from padiff.alignment import Alignment, LayerMap, Resolved, align, resolve, turns, with_operations
-from padiff.engine._checks import (
-    check_candidate,
-    check_inputs,
-    check_reference,
-    check_side,
-    dtype_notes,
-    finiteness_notes,
-    of_side,
-    sameness_notes,
-    with_known_options,
-)
-from padiff.errors import BackwardError, InputError, PluginWarning
-from padiff.forcing import Bench, LocalSide, force
-from padiff.isolation import operating, served, wrapped
+from padiff.alignment import LayerMap
+from padiff.engine._adapt import Prepared, Request, adapted
+from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
+from padiff.engine._matching import matched
+from padiff.errors import BackwardError, PluginWarning
+from padiff.forcing import Side
+from padiff.isolation import served
 from padiff.judging import (
     Judge,
-    Judged,
     Outcome,
-    asking,
     measures_of,
     parameter_findings,
     rule_of,
@@ -39,30 +27,14 @@ from padiff.judging import (
     special_notes,
     step_both,
 )
-from padiff.options import Asked, check_optimizers
-from padiff.parameters import (
-    Pairing,
-    Specials,
-    UnitMatch,
-    copy_link,
-    copy_parameters,
-    defined_alike,
-    named_alike,
-    pair_parameters,
-    put_back,
-    values_of,
-)
+from padiff.options import DiffOptions
+from padiff.parameters import Correspondence, Specials, transfer
 from padiff.progress import Progress, shown
-from padiff.recording import Task, arguments, narrowed, turned
-from padiff.refinement import choose_layouts, exchanged, exchanged_by_value, judge_with_doubts
+from padiff.refinement import Evidence, aligned, with_exchanges, with_operations_matched, without_mismatches
 from padiff.report import Note, Report
-from padiff.trace import Key, Trace, ValueStore, temporary_store
+from padiff.trace import Trace, ValueStore, temporary_store
 
 __all__ = ["diff"]
-
-Array = NDArray[Any]
-
-_SIDES = ("reference", "candidate")
 
 
 @with_known_options
@@ -82,7 +54,7 @@ def diff(
     seed: int = 0,
     operations: bool = False,
 ) -> Report:
-    """Tell whether two models compute the same, and if not, every place where they part and probably why.
+    """Tell whether two models compute the same, and if not, every place where they differ and probably why.
 
     The reference is right by definition. ``inputs`` is a dict (keyword arguments) or a tuple (positional) of numpy
     arrays or any framework's tensors; ``candidate_inputs`` serves a candidate with another signature. ``loss`` is a
@@ -98,109 +70,30 @@ def diff(
     what cannot be compared: see `padiff.errors`.
     """
     started = time.perf_counter()
-    asked = Asked(loss, optimizers, steps, phase, transfer, tolerance, seed, operations)
+    request = Request(inputs, inputs if candidate_inputs is None else candidate_inputs, loss, optimizers, mapping)
+    options = DiffOptions(steps, phase, transfer, tolerance, seed, operations, optimizers is not None)
     with served(reference, candidate):
-        with of_side("reference"):
-            ours = wrapped(reference)
-        with of_side("candidate"):
-            theirs = wrapped(candidate)
-        sides = ours, theirs
-        for name, model in zip(_SIDES, sides, strict=True):
-            check_side(name, model)
-        asked = _with_optimizers(asked, sides)
-        asked, notes = _within_reach(asked, sides)
-        if asked.operations:
-            sides = operating(sides[0]), operating(sides[1])
-        resolved = resolve(mapping, *sides)
-        given = arguments(inputs), arguments(inputs if candidate_inputs is None else candidate_inputs)
-        tasks, cast = _tasks(sides, given, asked)
-        for name, model, task in zip(_SIDES, sides, tasks, strict=True):
-            check_inputs(name, model, task)
-        notes += [*sameness_notes(ours, theirs), *dtype_notes(ours, theirs), *cast]
-        notes += finiteness_notes(theirs, transfer=asked.transfer)
+        prepared = adapted(reference, candidate, request, options)
         with shown() as progress, ExitStack() as stack:
-            engine = _Engine(sides, tasks, asked, resolved, progress, stack)
-            for step in range(asked.steps):
-                engine.step(step)
-            return engine.report(notes, time.perf_counter() - started)
+            run = _Run(prepared, progress, stack)
+            for step in range(options.steps):
+                run.step(step)
+            return run.report(prepared.notes, time.perf_counter() - started)
 
 
-def _with_optimizers(asked: Asked, sides: tuple[Model, Model]) -> Asked:
-    """Return what was asked for, with optimizers that were named found where their models are."""
-    if asked.optimizers is None:
-        return asked
-    found = tuple(
-        model.optimizer(given, side) for side, (model, given) in enumerate(zip(sides, asked.optimizers, strict=True))
-    )
-    check_optimizers(found, sides[0].adapter, sides[1].adapter)
-    return attrs.evolve(asked, optimizers=found)
+class _Run:
+    """The steps of one diff, and what they show."""
 
-
-def _within_reach(asked: Asked, sides: tuple[Model, Model]) -> tuple[Asked, list[Note]]:
-    """Return what was asked for as far as both adapters offer it, and a note where that is less.
-
-    Raises `InputError` where the backward pass was asked for by name and one side has none.
-    """
-    without = dict.fromkeys(side.adapter.name for side in sides if "gradients" not in side.adapter.capabilities)
-    if not without or not asked.backward:
-        return asked, []
-    lacking = f"the {' and the '.join(without)} adapter does not offer gradients"
-    if asked.phase == "backward" or asked.optimizers is not None:
-        msg = f"the backward pass was asked for, and {lacking}.\nHint: phase='forward', without optimizers."
-        raise InputError(msg)
-    return asked.without_backward(lacking), [Note("forward_only", {"why": lacking})]
-
-
-def _is_loss(value: Any) -> bool:
-    """Return whether a value is a function, or names one as ``module:function``."""
-    return value is None or callable(value) or (isinstance(value, str) and ":" in value)
-
-
-def _tasks(sides: tuple[Model, Model], given: Any, asked: Asked) -> tuple[tuple[Task, Task], list[Note]]:
-    notes = []
-    losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
-    if len(losses) != 2 or not all(map(_is_loss, losses)):
-        msg = "loss is neither a function nor a pair of functions.\nHint: loss=(for_the_reference, for_the_candidate)."
-        raise InputError(msg)
-    tasks = []
-    for side, (model, (args, kwargs), loss) in enumerate(zip(sides, given, losses, strict=True)):
-        # The reference decides, so that both sides get the same bits.
-        (args, kwargs), cast = narrowed((args, kwargs), sides[0])
-        if cast and model is sides[0]:
-            notes.append(Note("inputs_cast"))
-        tasks.append(Task(args, kwargs, model.loss(loss, side), asked.backward, asked.seed))
-    return (tasks[0], tasks[1]), notes
-
-
-class _Engine:
-    """Run the steps of one diff and gather what they show."""
-
-    def __init__(
-        self,
-        sides: tuple[Model, Model],
-        tasks: tuple[Task, Task],
-        asked: Asked,
-        resolved: Resolved,
-        progress: Progress,
-        stack: ExitStack,
-    ) -> None:
-        self.reference, self.candidate = sides
-        self.sides = LocalSide(sides[0]), LocalSide(sides[1])
-        losses = asked.loss if isinstance(asked.loss, tuple | list) else (asked.loss, asked.loss)
-        self.given = [
-            one.prepare(loss, None, index=i) for i, (one, loss) in enumerate(zip(self.sides, losses, strict=True))
-        ]
-        self.tasks = tasks
-        self.asked = asked
-        self.resolved = resolved
-        self.progress = progress
-        self.stack = stack
-        self.pairing: Pairing | None = None
-        self.turned = False
-        self.measures = measures_of(asked.tolerance)
-        self.rule = rule_of(asked.tolerance)
-        self.specials = Specials(*sides)
-        self.outcome = Outcome(*sides, tasks, asked, resolved, self.measures)
+    def __init__(self, prepared: Prepared, progress: Progress, stack: ExitStack) -> None:
+        self.reference, self.candidate = prepared.sides
+        self.tasks, self.given, self.resolved = prepared.tasks, prepared.given, prepared.resolved
+        self.options, self.progress, self.stack = prepared.options, progress, stack
+        self.correspondence: Correspondence | None = None
+        self.measures, self.rule = measures_of(self.options.tolerance), rule_of(self.options.tolerance)
+        self.specials = Specials(self.reference.about, self.candidate.about)
+        self.outcome = Outcome(
+            self.reference.about, self.candidate.about, self.given, self.options, self.resolved, self.measures
+        )
 
     def step(self, step: int) -> None:
         """Compare one run of both models; with optimizers, also one update.
@@ -211,168 +104,103 @@ class _Engine:
             with temporary_store() as store:
                 self._step(step, store)
         except BackwardError as error:
-            training = any(model.modules()[""].training for model in (self.reference, self.candidate))
-            if training or self.asked.phase == "backward" or self.asked.optimizers is not None:
+            training = self.reference.about.training or self.candidate.about.training
+            if training or self.options.phase == "backward" or self.options.optimizers:
                 raise
             why = f"in evaluation mode {str(error).splitlines()[0].removeprefix('the reference: ')}"
             self.outcome.notes.append(Note("forward_only", {"why": why}))
-            self.asked = self.asked.without_backward(why)
+            self.options = self.outcome.options = self.options.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
-            self.outcome.asked, self.outcome.tasks = self.asked, self.tasks
             with temporary_store() as store:
                 self._step(step, store)
 
     def _step(self, step: int, store: ValueStore) -> None:
+        """Go the way of the data: record, match and transfer, align, refine, force, judge, step."""
+        trace = self._recorded(store)
+        evidence = self._evidence(trace, store)
+        if self.correspondence is None:
+            self.correspondence = self._matched(evidence)
+        known = aligned(self.correspondence, evidence)
+        known = without_mismatches(known, evidence)
+        if self.options.transfer and step == 0:
+            known = with_exchanges(known, evidence)
+        if self.options.operations:
+            known = with_operations_matched(known, evidence)
+        self._note_axes(known)
+        self.correspondence = known
+        judge = evidence.judged(known)
+        self.outcome.gather(step, known, trace, evidence.free(known.axes), judge)
+        if self.options.optimizers and self.options.backward:
+            self._update(step, known, trace, judge)
+
+    def _recorded(self, store: ValueStore) -> Trace:
         self.progress.phase("running the reference")
         with of_side("reference", self.reference, self.tasks[0]):
-            trace = self.sides[0].record(self.tasks[0], store)
+            trace = self.reference.record(self.tasks[0], store)
         check_reference(self.reference, trace)
-        if self.pairing is None:
-            self.pairing, free = self.specials.retried(lambda: self._pair(trace, store))
-            if self.asked.optimizers is not None:
-                # After the transfer, which stays; what steps do to buffers and gradients does not.
-                for model in (self.reference, self.candidate):
-                    self.stack.enter_context(model.preserved())
-        else:
-            free = self._run_candidate(store)
-        free, alignment = self._aligned(trace, free, self.pairing.matches, store)
-        self.progress.phase("forcing and judging")
-        judged = self._judged(trace, free, alignment)
-        if self.asked.transfer and step == 0:
-            order = exchanged(self.pairing.matches, judged.judge.forward(rough=True), judged.judge)
-            self.pairing.undecided += order.undecided
-            if order.matches is not None:
-                self.pairing.matches = order.matches
-                copy_parameters(self.pairing)
-                free, alignment = self._aligned(trace, self._run_candidate(store), order.matches, store)
-                judged = self._judged(trace, free, alignment)
-        if self.asked.operations and not self.turned:
-            # The modules are matched beyond doubt by now.
-            judged = self._judged(trace, free, with_operations(judged.judge.alignment, trace, free))
-        self.outcome.gather(step, self.pairing, trace, free, judged)
-        if self.asked.optimizers is not None and self.asked.backward:
-            updates = step_both(
-                self.reference,
-                self.candidate,
-                self.asked.optimizers,
-                self.pairing.matches,
-                trace,
-                step,
-                self.resolved.ignored,
-                self.rule,
-                self.measures,
-            )
-            self.outcome.add(updates, judged.judge.alignment)
-            self._carry_buffers(trace)
+        return trace
 
-    def _run_candidate(self, store: ValueStore) -> Trace:
-        """Run the candidate freely, as a user would."""
-        self.progress.phase("running the candidate")
-        with of_side("candidate", self.candidate, self.tasks[1]):
-            free = self.sides[1].record(self.tasks[1], store, values=False)
-        check_candidate(self.candidate, free)
-        return free
+    def _evidence(self, trace: Trace, store: ValueStore) -> Evidence:
+        def run(side: Side) -> Trace:
+            self.progress.phase("running the candidate")
+            with of_side("candidate", self.candidate, self.tasks[1]):
+                free = side.record(self.tasks[1], store, values=False)
+            check_candidate(self.candidate, free)
+            self.progress.phase("forcing and judging")
+            return free
 
-    def _pair(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
-        """Match the parameters, and copy or compare them; return the candidate's free run too.
+        return Evidence(
+            self.reference,
+            self.candidate,
+            self.tasks[1],
+            trace,
+            run,
+            self.measures,
+            rule=self.rule,
+            loss=self.given[0].loss,
+            transfer=self.options.transfer,
+        )
 
-        What names do not tell the order of the calls does, which only a run shows. So the candidate runs with a guess
-        copied to it, and again only where its calls refute the guess.
-        """
-        fixed, transfer = self.resolved.pairs, self.asked.transfer
-        pairing = named_alike(self.reference, self.candidate, fixed, self.specials)
-        if pairing is None:
-            pairing, free = self._ordered(trace, store)
-        else:
-            if transfer:
-                copy_parameters(pairing)
-            free = self._run_candidate(store)
+    def _matched(self, evidence: Evidence) -> Correspondence:
+        """Match the parameters, give the candidate the reference's, and report what has no counterpart."""
+        fixed = self.resolved.pairs
+        found = self.specials.retried(lambda: matched(evidence, self.specials, fixed))
         self.outcome.findings += parameter_findings(
-            pairing,
+            found,
+            (self.reference, self.candidate),
             self.resolved.ignored,
-            copied=transfer,
-            backward=self.asked.backward,
+            copied=self.options.transfer,
+            backward=self.options.backward,
             rule=self.rule,
             measures=self.measures,
         )
-        return pairing, free
+        if self.options.optimizers:
+            # After the transfer, which stays; what steps do to buffers and gradients does not.
+            for side in (self.reference, self.candidate):
+                self.stack.enter_context(side.preserved())
+        return found
 
-    def _ordered(self, trace: Trace, store: ValueStore) -> tuple[Pairing, Trace]:
-        """Match the parameters with the order of the calls, and copy them; return the candidate's free run too."""
-        fixed, transfer = self.resolved.pairs, self.asked.transfer
-        guess = defined_alike(self.reference, self.candidate, fixed, self.specials) if transfer else None
-        before = [] if guess is None else values_of(guess)
-        try:
-            if guess is not None:
-                copy_parameters(guess)
-            free = self._run_candidate(store)
-            pairing = pair_parameters(self.reference, self.candidate, trace, free, fixed, self.specials)
-            if not transfer:
-                pairing.matches = exchanged_by_value(pairing.matches, trace, free)
-            right = not transfer or (guess is not None and guess.ties() == pairing.ties())
-        except BaseException:
-            put_back(before)
-            raise
-        if right:
-            pairing.copied = 0 if guess is None else guess.copied
-            return pairing, free
-        put_back(before)
-        copy_parameters(pairing)
-        if pairing.ambiguous:
-            _, alignment = self._aligned(trace, free, pairing.matches, store)
-            choose_layouts(pairing, self._bench(trace, alignment, {}))
-        return pairing, self._run_candidate(store)
-
-    def _aligned(
-        self, trace: Trace, free: Trace, matches: Sequence[UnitMatch], store: ValueStore
-    ) -> tuple[Trace, Alignment]:
-        """Match the calls; where images lie otherwise on the two sides, turn the candidate and run it once more."""
-        alignment = align(trace, free, [match.modules for match in matches], self.resolved.pairs)
-        found = turns(alignment)
-        if found:
-            self.candidate = turned(self.candidate, found)
-            self.sides = self.sides[0], self.sides[1].permuted(found)
+    def _note_axes(self, known: Correspondence) -> None:
+        noted = any(note.kind == "axis_order" for note in self.outcome.notes)
+        if known.axes and not noted:
             self.outcome.notes.append(Note("axis_order"))
-            if self.asked.operations:
+            if self.options.operations:
                 self.outcome.notes.append(Note("axis_order_operations"))
-            self.turned = True
-            free = self._run_candidate(store)
-            alignment = align(trace, free, [match.modules for match in matches], self.resolved.pairs)
-        return free, alignment
 
-    def _bench(self, trace: Trace, alignment: Alignment, own: Mapping[tuple[Key, int], Array]) -> Bench:
-        return Bench(*self.sides, trace, alignment, own, self.asked.backward, self.asked.seed)
+    def _update(self, step: int, known: Correspondence, trace: Trace, judge: Judge) -> None:
+        """Let both optimizers step, and start the next step of both sides from the reference's values after it."""
+        sides = self.reference, self.candidate
+        ignored = self.resolved.ignored
+        updates = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
+        self.outcome.add(updates, judge.alignment)
+        self.reference.assign({path: trace.array(key) for path, key in trace.buffers.items()})
+        transfer(known.matches, *sides)
 
-    def _judged(self, trace: Trace, free: Trace, alignment: Alignment) -> Judged:
-        """Run the candidate forced and judge what it shows."""
-        assert self.pairing is not None
-        matches = self.pairing.matches
-
-        def judge(alignment: Alignment) -> Judged:
-            ask = asking(self.rule, self.measures)
-            forced = force(self.sides[1], self.tasks[1], alignment, trace, matches, ask)
-            bench = self._bench(trace, alignment, forced.own)
-            loss = self.given[0].loss
-            return Judged(Judge(bench, trace, forced, loss=loss, measures=self.measures), forced)
-
-        return judge_with_doubts(judge, trace, free, alignment)
-
-    def _carry_buffers(self, trace: Trace) -> None:
-        """Start the next step of both sides from the reference's buffers after this one."""
-        assert self.pairing is not None
-        parameters = self.reference.parameters()
-        for path, key in trace.buffers.items():
-            parameters[path].assign(trace.array(key))
-        for _, link in self.pairing.links:
-            if link.buffer:
-                copy_link(link)
-
-    def report(self, notes: list[Note], seconds: float) -> Report:
+    def report(self, notes: Sequence[Note], seconds: float) -> Report:
         """Write the report."""
-        outcome = self.outcome
-        if self.pairing is not None:
-            copied, backward = self.asked.transfer, self.asked.backward
-            outcome.notes += special_notes(self.pairing, copied=copied, backward=backward)
+        outcome, options = self.outcome, self.options
+        if self.correspondence is not None:
+            outcome.notes += special_notes(self.correspondence, copied=options.transfer, backward=options.backward)
         for said in self.measures.trouble:
             warnings.warn(said, PluginWarning, stacklevel=4)
             outcome.notes.append(Note("metric_failed", {"said": said.partition("\n")[0]}))
@@ -381,8 +209,8 @@ class _Engine:
             sources=tuple(f for f in findings if f.source),
             findings=tuple(findings),
             notes=tuple(dict.fromkeys([*notes, *outcome.notes])),
-            transfer=outcome.transfer if self.asked.transfer else None,
-            forward_only=self.asked.forward_only,
+            transfer=outcome.transfer if options.transfer else None,
+            forward_only=options.forward_only,
             counts=outcome.counts,
             output=outcome.output,
             output_within=outcome.output_within,
@@ -391,21 +219,21 @@ class _Engine:
             candidate=_named(self.candidate),
             environment=_environment(self.reference, self.candidate),
             seconds=seconds,
-            phase=self.asked.phase,
-            tolerance=shown_rule(self.asked.tolerance),
+            phase=options.phase,
+            tolerance=shown_rule(options.tolerance),
             calls=tuple(outcome.calls),
             mapping=outcome.mapping,
         )
 
 
-def _environment(reference: Model, candidate: Model) -> dict[str, Mapping[str, str]]:
+def _environment(reference: Side, candidate: Side) -> dict[str, Mapping[str, str]]:
     """Return both sides' environments, by framework, and by side where two of one framework differ."""
-    ours, theirs = reference.adapter, candidate.adapter
-    found = ours.environment(), theirs.environment()
-    if ours.name == theirs.name and found[0] != found[1]:
-        return {f"{ours.name} (reference)": found[0], f"{theirs.name} (candidate)": found[1]}
-    return {ours.name: found[0], theirs.name: found[1]}
+    ours, theirs = reference.about, candidate.about
+    if ours.framework == theirs.framework and ours.environment != theirs.environment:
+        sides = {"reference": ours.environment, "candidate": theirs.environment}
+        return {f"{ours.framework} ({side})": found for side, found in sides.items()}
+    return {ours.framework: ours.environment, theirs.framework: theirs.environment}
 
 
-def _named(model: Model) -> str:
-    return f"{model.adapter.name}: {type(model.native).__qualname__}"
+def _named(side: Side) -> str:
+    return f"{side.about.framework}: {side.about.class_name}"

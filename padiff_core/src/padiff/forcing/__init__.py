@@ -2,7 +2,7 @@
 
 from padiff.forcing._bench import Bench, Reader
 from padiff.forcing._checks import Answer, Ask, Check, Spot, Values
-from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
+from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._run import Forced, StateCheck, force
 from padiff.forcing._side import LocalSide, Side
@@ -12,7 +12,6 @@ __all__ = [
     "Ask",
     "Bench",
     "Check",
-    "Description",
     "Fed",
     "ForceRequest",
     "Forced",

@@ -15,27 +15,11 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair
 from padiff.forcing._checks import Check, Observed, Values
 from padiff.recording import Task
-from padiff.trace import Call, Key, Leaf, ParameterRecord
+from padiff.trace import Call, Key, Leaf
 
-__all__ = ["Description", "Fed", "ForceRequest", "Given", "ReplayRequest", "Replayed"]
+__all__ = ["Fed", "ForceRequest", "Given", "ReplayRequest", "Replayed"]
 
 Array = NDArray[Any]
-
-
-@attrs.frozen
-class Description:
-    """A model as its side describes it before anything has run."""
-
-    framework: str
-    """The adapter's name."""
-    class_name: str
-    capabilities: frozenset[str]
-    device: str
-    """Where the parameters lie; several joined with commas."""
-    training: bool
-    environment: Mapping[str, str]
-    parameters: Mapping[str, ParameterRecord]
-    """Every parameter and buffer once, by its first path."""
 
 
 @attrs.frozen
@@ -47,6 +31,8 @@ class Given:
     """``file:line`` where the loss is defined."""
     optimizer: Mapping[str, Any] = attrs.field(factory=dict)
     """The optimizer's hyper-parameters, as `Adapter.optimizer_settings` names them."""
+    fits: bool = True
+    """Whether the optimizer is one of this framework's, or a function that steps."""
 
 
 @attrs.frozen(eq=False)

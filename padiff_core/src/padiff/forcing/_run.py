@@ -9,7 +9,6 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Parameter
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Answer, Ask, Check
 from padiff.forcing._messages import Fed, ForceRequest
@@ -18,7 +17,7 @@ from padiff.numerics import Difference, difference
 from padiff.parameters import Link, UnitMatch, canonical
 from padiff.recording import Task
 from padiff.report import Measurement
-from padiff.trace import Key, Trace
+from padiff.trace import Key, ParameterRecord, Trace
 
 __all__ = ["Forced", "StateCheck", "force"]
 
@@ -74,7 +73,8 @@ class Forced:
 
 
 def force(
-    side: Side,
+    reference: Side,
+    candidate: Side,
     task: Task,
     alignment: Alignment,
     trace: Trace,
@@ -85,11 +85,18 @@ def force(
 
     ``ask`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
     """
-    with side.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), ask) as fed:
+    with candidate.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), ask) as fed:
+
+        def gradient(parameter: ParameterRecord) -> Array | None:
+            return fed.gradient(parameter.path)
+
+        def buffer(parameter: ParameterRecord) -> Array | None:
+            return fed.buffer(parameter.path) if parameter.buffer else None
+
         gradients: list[StateCheck] = []
         if task.backward:
-            gradients += _compare(matches, trace.parameter_gradients, trace, lambda p: fed.gradient(p.path), ask)
-        buffers = _compare(matches, trace.buffers, trace, lambda p: fed.buffer(p.path) if p.buffer else None, ask)
+            gradients += _compare(matches, trace.parameter_gradients, trace, reference, gradient, ask)
+        buffers = _compare(matches, trace.buffers, trace, reference, buffer, ask)
         return Forced(
             list(fed.checks),
             fed.consumers,
@@ -108,11 +115,12 @@ def _compare(
     matches: Sequence[UnitMatch],
     recorded: Mapping[str, int],
     trace: Trace,
-    read: Callable[[Parameter], Array | None],
+    reference: Side,
+    read: Callable[[ParameterRecord], Array | None],
     ask: Ask | None,
 ) -> Iterator[StateCheck]:
     for match in matches:
-        pairs = [(link, _both(link, recorded, trace, read)) for link in match.links]
+        pairs = [(link, _both(link, recorded, trace, reference, read)) for link in match.links]
         known = [(link, *both) for link, both in pairs if both is not None]
         checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
         apart = [check for check in checks if not check[3].equal]
@@ -134,17 +142,21 @@ def _inputs(root: Pair, trace: Trace, fed: Fed) -> Iterator[InputCheck]:
 
 
 def _both(
-    link: Link, recorded: Mapping[str, int], trace: Trace, read: Callable[[Parameter], Array | None]
+    link: Link,
+    recorded: Mapping[str, int],
+    trace: Trace,
+    reference: Side,
+    read: Callable[[ParameterRecord], Array | None],
 ) -> tuple[Array, Array] | None:
     """Return the canonical values of both sides, zeros for a gradient that only one side has."""
     if link.buffer is not (recorded is trace.buffers):
         return None
 
-    def native(parameter: Parameter) -> Array | None:
+    def native(parameter: ParameterRecord) -> Array | None:
         key = recorded.get(parameter.path)
         if key is None:
             # A buffer may be made of parameters too, which a run does not change.
-            return parameter.view() if link.buffer and not parameter.buffer else None
+            return reference.value(parameter.path) if link.buffer and not parameter.buffer else None
         return trace.array(key)
 
     ours = link.expected(native) if link.buffer else link.gradient(native)

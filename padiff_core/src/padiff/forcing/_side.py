@@ -12,15 +12,16 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import attrs
+import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.forcing._checks import Ask
 from padiff.forcing._forcer import Forcer
-from padiff.forcing._messages import Description, Fed, ForceRequest, Given, Replayed, ReplayRequest
+from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
-from padiff.recording import Live, Task, Turns, differentiator, guarded_run, record, turned, turned_input
-from padiff.trace import ParameterRecord, Trace, ValueStore
+from padiff.recording import Live, Task, Turns, describe, differentiator, guarded_run, record, turned, turned_input
+from padiff.trace import Description, Trace, ValueStore
 
 __all__ = ["LocalSide", "Side"]
 
@@ -38,8 +39,20 @@ class Side(Protocol):
         """Take the loss and the optimizer that a user gave, and keep them.
 
         Functions, objects, or names (``module:function``); of a pair that a name leads to, ``index`` is the side's
-        own: 0 for the reference. Said once, before anything runs. Raises `InputError` for what serves neither.
+        own: 0 for the reference. Said once, before anything runs. Raises `InputError` for a name that leads nowhere.
         """
+
+    def takes(self, optimizer: Any) -> bool:
+        """Return whether an object is an optimizer of this side's framework."""
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise `InputError` where the framework has no tensors of a dtype."""
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object of this process that is one of the model's modules, else None."""
+
+    def shared(self, other: Side) -> list[str]:
+        """Return the paths of the parameters that another side holds too: the very same, in this process."""
 
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely on a task and return its trace; see `padiff.recording.record`.
@@ -90,27 +103,35 @@ class LocalSide:
     @cached_property
     def about(self) -> Description:
         """Return what is known of the model before it runs."""
-        model = self.model
-        native = type(model.native)
-        return Description(
-            framework=model.adapter.name,
-            class_name=f"{native.__module__}.{native.__qualname__}",
-            capabilities=model.adapter.capabilities,
-            device=model.device,
-            training=model.modules()[""].training,
-            environment=model.adapter.environment(),
-            parameters={
-                path: ParameterRecord(p.path, p.paths, p.dtype, p.shape, p.buffer, p.trainable)
-                for path, p in self._parameters.items()
-            },
-        )
+        return describe(self.model)
 
     def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
         """Take the loss and the optimizer that a user gave."""
         self._loss = self.model.loss(loss, index)
         self._optimizer = None if optimizer is None else self.model.optimizer(optimizer, index)
-        settings = {} if optimizer is None else dict(self.model.adapter.optimizer_settings(self._optimizer))
-        return Given(self._loss is not None, _defined(self._loss), settings)
+        adapter, known = self.model.adapter, self._optimizer
+        steps = adapter.is_optimizer(known)
+        settings = dict(adapter.optimizer_settings(known)) if steps else {}
+        fits = steps or known is None or (callable(known) and not isinstance(known, type))
+        return Given(self._loss is not None, _defined(self._loss), settings, fits)
+
+    def takes(self, optimizer: Any) -> bool:
+        """Return whether an object is an optimizer of this side's framework."""
+        return self.model.adapter.is_optimizer(optimizer)
+
+    def check_dtype(self, dtype: str) -> None:
+        """Raise `InputError` where the framework has no tensors of a dtype."""
+        self.model.adapter.from_numpy(np.zeros(1, np.dtype(dtype)))
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+        return self._live.find(native)
+
+    def shared(self, other: Side) -> list[str]:
+        """Return the paths of the parameters that another side in this process holds too."""
+        theirs = other._parameters.values() if isinstance(other, LocalSide) else ()
+        known = {id(parameter.native) for parameter in theirs}
+        return [path for path, parameter in self._parameters.items() if id(parameter.native) in known]
 
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely on a task and return its trace."""

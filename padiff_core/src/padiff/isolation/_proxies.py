@@ -200,6 +200,11 @@ class RemoteModule(_RemoteNode):
         found: tuple[str, int] | None = self._about["definition"]
         return found
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the qualified names of its classes there."""
+        return tuple(self._about["classes"])
+
     def is_a(self, cls: type | str) -> bool:
         """Return whether the module is of a class, by the class's name."""
         name = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"

@@ -2,21 +2,22 @@
 
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
-from padiff.judging._judge import Judge, Judged, asking
+from padiff.judging._judge import Judge, asking
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._optimizer_step import step_both
-from padiff.judging._parameters import parameter_findings, special_notes
+from padiff.judging._parameters import is_close, parameter_findings, special_notes
 from padiff.judging._suspicion import Suspicion
-from padiff.judging._tolerance import measures_of, rule_of, rule_of_numbers, shown_rule
+from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
 
 __all__ = [
     "Judge",
-    "Judged",
     "Measures",
     "Outcome",
+    "Rule",
     "Suspicion",
     "asking",
     "contributed_measures",
+    "is_close",
     "measures_of",
     "parameter_findings",
     "place_of",

@@ -12,7 +12,7 @@ from padiff.forcing import Forced
 from padiff.judging._findings import place_of
 from padiff.judging._suspicion import Suspicion
 from padiff.numerics import SAME, difference, epsilon_of
-from padiff.parameters import Link, Pairing
+from padiff.parameters import Correspondence, Link
 from padiff.report import (
     ComparedCall,
     Evidence,
@@ -152,7 +152,7 @@ def downstream(calls: Sequence[ComparedCall], alignment: Alignment, found: Seque
             )
 
 
-def matching_of(alignment: Alignment, pairing: Pairing, findings: Sequence[Finding]) -> Matching:
+def matching_of(alignment: Alignment, correspondence: Correspondence, findings: Sequence[Finding]) -> Matching:
     """Return what was matched with what; ``findings`` tell the parameters without counterpart."""
     pairs = [pair for pair in alignment.pairs if not pair.candidate.module.operation]
     rows = Counter(
@@ -182,7 +182,7 @@ def matching_of(alignment: Alignment, pairing: Pairing, findings: Sequence[Findi
                 _layout(link),
                 link.candidate.parameter.buffer,
             )
-            for _, link in pairing.links
+            for _, link in correspondence.links
         ),
         modules,
         parameters,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from padiff.alignment import Alignment
-from padiff.forcing import Forced
+from padiff.forcing import Forced, Given
 from padiff.judging._findings import place_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
-from padiff.recording import Task
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Trace
 
@@ -45,7 +43,7 @@ def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
 
 
 def loss_finding(
-    trace: Trace, forced: Forced, tasks: tuple[Task, Task], rule: Rule | None, step: int
+    trace: Trace, forced: Forced, given: tuple[Given, Given], rule: Rule | None, step: int
 ) -> Iterator[Finding]:
     """Yield the loss, where the two sides' functions make another number of the same output."""
     ours, theirs = trace.loss, forced.loss
@@ -58,8 +56,8 @@ def loss_finding(
     yield Finding(
         verdict=Verdict.DIFFERS,
         phase=Phase.LOSS,
-        reference=Place("", location=_defined(tasks[0].loss)),
-        candidate=Place("", location=_defined(tasks[1].loss)),
+        reference=Place("", location=given[0].loss_location),
+        candidate=Place("", location=given[1].loss_location),
         what=What("loss"),
         figures=Figures(error / abs(ours) if ours else float("inf"), error),
         evidence=(Evidence.of("losses", reference=ours, candidate=theirs),),
@@ -91,9 +89,3 @@ def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
                 side=side,
                 step=step,
             )
-
-
-def _defined(function: Callable[..., Any] | None) -> str | None:
-    code = getattr(function, "__code__", None)
-    place = (code.co_filename, code.co_firstlineno) if code else getattr(function, "definition", None)
-    return f"{place[0]}:{place[1]}" if place else None

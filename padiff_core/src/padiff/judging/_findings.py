@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from padiff.adapter import Model
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between
 from padiff.judging._metrics import with_measured
 from padiff.judging._suspicion import Suspicion
 from padiff.report import Finding, Phase, Place, Verdict
-from padiff.trace import Call, Frame
+from padiff.trace import Call, Description, Frame
 
 __all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
 
@@ -147,12 +146,12 @@ def at_home(finding: Finding, alignment: Alignment) -> Finding:
     return finding
 
 
-def with_location(place: Place, calls: Sequence[Call], model: Model) -> Place:
+def with_location(place: Place, calls: Sequence[Call], model: Description) -> Place:
     if place.path is None or place.location is not None:
         return place
     call = next((call for call in calls if call.path == place.path), None)
     if call is not None:
         return attrs.evolve(place_of(call), class_name=place.class_name)
-    module = model.modules().get(place.path)
-    definition = None if module is None else module.definition
+    about = model.modules.get(place.path)
+    definition = None if about is None else about.module.definition
     return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from padiff.adapter import Model
 from padiff.alignment import Alignment, Pair, Resolved
-from padiff.forcing import Forced
+from padiff.forcing import Forced, Given
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
-from padiff.judging._judge import Judge, Judged
+from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import half_tied
@@ -21,23 +20,22 @@ from padiff.judging._state import of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.numerics import difference
-from padiff.options import Asked
-from padiff.parameters import Pairing
-from padiff.recording import Task
+from padiff.options import DiffOptions
+from padiff.parameters import Correspondence
 from padiff.report import ComparedCall, Figures, Finding, Matching, Note, Phase, Transfer, Verdict
-from padiff.trace import Call, Trace, contrasts, draws_otherwise
+from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise
 
 __all__ = ["Outcome"]
 
 
 @attrs.define(eq=False)
 class Outcome:
-    """Hold what is known so far."""
+    """What is known so far of a diff."""
 
-    reference: Model
-    candidate: Model
-    tasks: tuple[Task, Task]
-    asked: Asked
+    reference: Description
+    candidate: Description
+    given: tuple[Given, Given]
+    options: DiffOptions
     resolved: Resolved
     measures: Measures = attrs.field(factory=Measures)
     findings: list[Finding] = attrs.field(factory=list)
@@ -55,15 +53,15 @@ class Outcome:
         found = Counter(call.verdict for call in self.calls)
         return {verdict.value: found[verdict] for verdict in Verdict if found[verdict]}
 
-    def gather(self, step: int, pairing: Pairing, trace: Trace, free: Trace, judged: Judged) -> None:
+    def gather(self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge) -> None:
         """Turn what one step showed into findings, counts and notes."""
-        judge, forward = judged.judge, judged.judge.forward()
-        changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(pairing)
-        whole = {match.candidate.module.path for match in pairing.matches if match.candidate.special is not None}
+        forward = judge.forward()
+        changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(known)
+        whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
-        excuses = chance if self.asked.phase == "backward" else forward
-        backward = judge.backward(excuses) if self.asked.backward else []
+        excuses = chance if self.options.phase == "backward" else forward
+        backward = judge.backward(excuses) if self.options.backward else []
         state = of_state(judge, [*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *backward, *state]), key=lambda s: s.order)
         found = []
@@ -73,18 +71,18 @@ class Outcome:
             source = suspicion.verdict is Verdict.DIFFERS and not ignored and not explained
             found.append(finding_of(suspicion, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
         found += self._by_setting(judge, suspicions, step)
-        rule = rule_of_numbers(self.asked.tolerance)
-        found += loss_finding(trace, judged.forced, self.tasks, rule, step)
+        rule = rule_of_numbers(self.options.tolerance)
+        found += loss_finding(trace, judge.forced, self.given, rule, step)
         found += unmatched_outputs(judge.alignment, step)
-        found = [*unlike_inputs(judged.forced, step), *merged(found)]
+        found = [*unlike_inputs(judge.forced, step), *merged(found)]
         self.findings += found
         calls = compared_calls(
             judge.alignment,
-            judged.forced,
+            judge.forced,
             suspicions,
             (trace, free),
             ignored=self._is_ignored,
-            tolerated=self.asked.tolerance is not None,
+            tolerated=self.options.tolerance is not None,
             step=step,
         )
         if any(f.source for f in found):
@@ -93,11 +91,11 @@ class Outcome:
         self.notes += [*judge.notes, *notes_of(judge.alignment, found)]
         if step == 0:
             self._measure(trace, free, judge.alignment)
-            self.mapping = matching_of(judge.alignment, pairing, self.findings)
-            self.transfer = self._transferred(pairing, trace, judge.alignment, suspicions)
-        self._excuse_idle(trace, judged.forced)
-        known, self.findings = self.findings, []
-        self.add(known, judge.alignment)
+            self.mapping = matching_of(judge.alignment, known, self.findings)
+            self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
+        self._excuse_idle(trace, judge.forced)
+        pending, self.findings = self.findings, []
+        self.add(pending, judge.alignment)
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""
@@ -117,7 +115,7 @@ class Outcome:
 
     def _excuse_idle(self, trace: Trace, forced: Forced) -> None:
         """Turn unmatched parameters that reach no output into notes: they change nothing that is computed."""
-        if not self.asked.backward:
+        if not self.options.backward:
             return
         kept = []
         for finding in self.findings:
@@ -127,7 +125,7 @@ class Outcome:
                 kept.append(finding)
                 continue
             model = self.candidate if side == "candidate" else self.reference
-            parameter = next((p for p in model.parameters().values() if path in p.paths), None)
+            parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
             if parameter is None or not parameter.trainable or parameter.path in reached:
                 kept.append(finding)
@@ -138,7 +136,7 @@ class Outcome:
 
     def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
         for suspicion in suspicions:
-            if self.asked.phase != "backward" or suspicion.phase in (Phase.BACKWARD, Phase.LOSS):
+            if self.options.phase != "backward" or suspicion.phase in (Phase.BACKWARD, Phase.LOSS):
                 yield suspicion
 
     def _is_ignored(self, pair: Pair) -> bool:
@@ -166,20 +164,20 @@ class Outcome:
             apart = [difference(*both) for both in outputs]
             furthest = max(d.rel_l2 for d in apart), max(d.max_abs for d in apart)
             self.output = Figures(*furthest, metrics=self.measures.worst(outputs))
-            rule = rule_of(self.asked.tolerance)
+            rule = rule_of(self.options.tolerance)
             within = (d.equal or rule is None or rule(*both) for d, both in zip(apart, outputs, strict=True))
             self.output_within = None if rule is None else all(within)
         if trace.loss is not None and free.loss is not None:
             self.loss = (trace.loss, free.loss)
 
     def _transferred(
-        self, pairing: Pairing, trace: Trace, alignment: Alignment, suspicions: Sequence[Suspicion]
+        self, known: Correspondence, trace: Trace, alignment: Alignment, suspicions: Sequence[Suspicion]
     ) -> Transfer:
         """Say what became of the parameters."""
         wrong = {s.pair.key for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
         verified: set[str] = set()
         unverified: dict[str, None] = {}
-        for match in pairing.matches:
+        for match in known.matches:
             users = alignment.using(match.candidate.module.path)
             called = any(pair.candidate.path == match.candidate.module.path for pair in users)
             fine = any(pair.key not in wrong for pair in users)
@@ -189,19 +187,19 @@ class Outcome:
             )
             for link in match.links:
                 parameter = link.candidate.parameter
-                if fine and used and parameter.path not in pairing.undecided:
+                if fine and used and parameter.path not in known.undecided:
                     verified.add(parameter.path)
                 else:
                     unverified[parameter.path] = None
         gone = self.mapping.unmatched_parameters
         return Transfer(
-            copied=pairing.copied,
+            copied=known.copied,
             verified=len(verified),
             unverified=tuple(path for path in unverified if path not in verified),
             unmatched_reference=gone["reference"],
             unmatched_candidate=gone["candidate"],
-            settled=pairing.settled,
-            buffers=len({x.candidate.parameter.path for _, x in pairing.links if x.candidate.parameter.buffer}),
+            settled=known.settled,
+            buffers=len({x.candidate.parameter.path for _, x in known.links if x.candidate.parameter.buffer}),
         )
 
 

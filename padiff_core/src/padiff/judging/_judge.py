@@ -39,7 +39,7 @@ from padiff.numerics import (
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, Leaf, Trace
 
-__all__ = ["Judge", "Judged", "asking"]
+__all__ = ["Judge", "asking"]
 
 Array = NDArray[Any]
 
@@ -291,11 +291,3 @@ def _value(spot: Spot, given: Array | None = None) -> Reader:
 
 def _gradient(token: int) -> Callable[[Replayed, bool], Array | None]:
     return lambda alone, _: alone.observed.gradients.get(token)
-
-
-@attrs.frozen
-class Judged:
-    """Hold a forced run and its judge."""
-
-    judge: Judge
-    forced: Forced

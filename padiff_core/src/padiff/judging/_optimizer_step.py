@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Parameter
+from padiff.forcing import Given, Side
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SETTING, difference, epsilon
-from padiff.parameters import Link, UnitMatch, canonical, copy_link, view
+from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import Trace
+from padiff.trace import ModuleRecord, ParameterRecord, Trace
 
 __all__ = ["step_both"]
 
@@ -23,10 +23,9 @@ Rule = Callable[[Array, Array], bool]
 
 
 def step_both(
-    reference: Model,
-    candidate: Model,
-    optimizers: tuple[Any, Any],
-    matches: Sequence[UnitMatch],
+    sides: tuple[Side, Side],
+    given: tuple[Given, Given],
+    correspondence: Correspondence,
     trace: Trace,
     step: int,
     ignored: Ignored = NOTHING,
@@ -37,60 +36,62 @@ def step_both(
 
     Parameters of modules whose paths are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
     candidate's array (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
-    The candidate then gets the reference's weights, so that the next step starts from the same place again.
     """
-    links = [(match, link) for match in matches for link in match.links if not link.buffer]
-    before = {link: np.array(_ours(link)) for _, link in links if link.differentiated}
-    _give_gradients(reference, links, trace)
-    for model, optimizer in ((reference, optimizers[0]), (candidate, optimizers[1])):
-        model.step(optimizer)
-    cause = _contrast(reference.adapter, candidate.adapter, optimizers)
+    reference, candidate = sides
+    links = [(match, link) for match, link in correspondence.links if not link.buffer]
+    before = {link: np.array(_ours(link, sides)) for _, link in links if link.differentiated}
+    recorded = trace.parameter_gradients
+    paths = [path for path, parameter in reference.about.parameters.items() if not parameter.buffer]
+    reference.step({path: trace.array(recorded[path]) if path in recorded else None for path in paths})
+    candidate.step(_gradients(links, trace))
+    cause = _contrast(given[0].optimizer, given[1].optimizer)
     found = []
+    seen = set()
     for match, link in links:
-        if link.differentiated and not is_ignored(match, link, ignored):
-            finding = _judge(match, link, before[link], cause, step, rule, measures or Measures())
+        held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
+        if link.differentiated and held not in seen and not is_ignored(match, link, ignored):
+            values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
+            finding = _judge(match, link, values, before[link], cause, step, rule, measures or Measures())
             found += [] if finding is None else [finding]
-        copy_link(link)
+        seen.add(held)  # what is shared between modules is judged once
     return found
 
 
-def _ours(link: Link) -> Array:
-    values = link.expected(view)
-    return canonical(link.candidate, link.candidate.parameter.view()) if values is None else values
+def _ours(link: Link, sides: tuple[Side, Side]) -> Array:
+    values = link.expected(values_of(sides[0]))
+    return canonical(link.candidate, sides[1].value(link.candidate.parameter.path)) if values is None else values
 
 
-def _give_gradients(reference: Model, links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> None:
-    for path, parameter in reference.parameters().items():
-        key = trace.parameter_gradients.get(path)
-        if not parameter.buffer:
-            parameter.set_gradient(None if key is None else trace.array(key))
+def _gradients(links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> dict[str, Array | None]:
+    """Return the gradients of the candidate's parameters, as the reference's tell them."""
 
-    def recorded(parameter: Parameter) -> Array | None:
+    def recorded(parameter: ParameterRecord) -> Array | None:
         key = trace.parameter_gradients.get(parameter.path)
         return None if key is None else trace.array(key)
 
-    packed: dict[str, Array] = {}
+    found: dict[str, Array | None] = {}
     for _, link in links:
         values = link.gradient(recorded) if link.differentiated else None
         parameter = link.candidate.parameter
-        if values is None:
-            parameter.set_gradient(None)
-            continue
-        native = packed.setdefault(parameter.path, np.zeros(parameter.shape, values.dtype))
-        link.candidate.part.write(native, values)
-        parameter.set_gradient(native)
+        native = found.get(parameter.path)
+        if values is not None:
+            native = np.zeros(parameter.shape, values.dtype) if native is None else native
+            link.candidate.part.write(native, values)
+        found[parameter.path] = None if values is None else native
+    return found
 
 
 def _judge(
     match: UnitMatch,
     link: Link,
+    values: tuple[Array, Array],
     before: Array,
     cause: Cause | None,
     step: int,
     rule: Rule | None,
     measures: Measures,
 ) -> Finding | None:
-    ours, theirs = _ours(link), canonical(link.candidate, link.candidate.parameter.view())
+    ours, theirs = values
     apart = difference(ours, theirs)
     if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= EXACT(epsilon(ours.dtype))):
         return None
@@ -111,14 +112,12 @@ def _judge(
     )
 
 
-def _place(module: Any, path: str) -> Place:
+def _place(module: ModuleRecord, path: str) -> Place:
     return Place(path.rpartition(".")[0], module.class_name)
 
 
-def _contrast(reference: Adapter, candidate: Adapter, optimizers: tuple[Any, Any]) -> Cause | None:
+def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Cause | None:
     """Return the optimizers' hyper-parameters that differ."""
-    ours = reference.optimizer_settings(optimizers[0])
-    theirs = candidate.optimizer_settings(optimizers[1])
     if not ours or not theirs:
         return None
     found = {

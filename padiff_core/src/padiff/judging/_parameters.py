@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.numerics import difference, is_suspect
-from padiff.parameters import Arrangement, Held, HeldUnit, Link, Packing, Pairing, UnitMatch, canonical, view
-from padiff.recording import described
+from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = ["NOTHING", "Ignored", "half_tied", "is_ignored", "parameter_findings", "special_notes"]
+__all__ = ["NOTHING", "Ignored", "half_tied", "is_close", "is_ignored", "parameter_findings", "special_notes"]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
@@ -26,7 +26,8 @@ NOTHING: Ignored = (frozenset(), frozenset())
 
 
 def parameter_findings(
-    pairing: Pairing,
+    correspondence: Correspondence,
+    sides: tuple[Side, Side],
     ignored: Ignored,
     *,
     copied: bool,
@@ -39,30 +40,20 @@ def parameter_findings(
     Parameters of modules whose paths are in ``ignored``, of the reference and of the candidate, are left out. ``rule``
     is the user's own, for values that were not copied; ``measures`` are the metrics of plugins.
     """
-    for packing in () if copied else pairing.packings:
-        packing.arrange(min(packing.arrangements(), key=lambda choice: _distance(packing, choice)))
-    links = [(match, link) for match, link in pairing.links if not is_ignored(match, link, ignored)]
-    found = [*_missing(pairing, ignored), *_apart(links, copied, rule, measures or Measures())]
+    links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
+    found = [*_missing(correspondence, ignored), *_apart(links, sides, copied, rule, measures or Measures())]
     return found + (list(_ties(links)) if backward else [])
 
 
-def _distance(packing: Packing, arrangement: Arrangement) -> float:
-    """Return how far apart the values of both sides are under one way of packing: the sum of relative errors."""
-    packing.arrange(arrangement)
-    links = [link for match in packing.matches for link in match.links]
-    arrays = ([canonical(held, held.parameter.view()) for held in (link.reference, link.candidate)] for link in links)
-    return sum(difference(*pair).rel_l2 for pair in arrays)
-
-
-def _missing(pairing: Pairing, ignored: Ignored) -> Iterator[Finding]:
-    partner = {m.reference: m.candidate for m in pairing.matches}
-    partner |= {m.candidate: m.reference for m in pairing.matches}
+def _missing(correspondence: Correspondence, ignored: Ignored) -> Iterator[Finding]:
+    partner = {m.reference: m.candidate for m in correspondence.matches}
+    partner |= {m.candidate: m.reference for m in correspondence.matches}
     covered = (
-        {held.parameter.path for _, link in pairing.links for held in link.references},
-        {link.candidate.parameter.path for _, link in pairing.links},
+        {held.parameter.path for _, link in correspondence.links for held in link.references},
+        {link.candidate.parameter.path for _, link in correspondence.links},
     )
     for side, (units, others) in enumerate(
-        ((pairing.reference, pairing.candidate), (pairing.candidate, pairing.reference))
+        ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
     ):
         for unit in units:
             for held in unit.roles.values():
@@ -88,7 +79,9 @@ def is_ignored(match: UnitMatch, link: Link, ignored: Ignored) -> bool:
     return any(holders & paths for holders, paths in zip(sides, ignored, strict=True))
 
 
-def _unmatched(unit: HeldUnit, held: Held, partner: HeldUnit | None, others: list[HeldUnit], *, ours: bool) -> Finding:
+def _unmatched(
+    unit: HeldUnit, held: Held, partner: HeldUnit | None, others: Sequence[HeldUnit], *, ours: bool
+) -> Finding:
     here = _place(unit, held)
     there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
     side = "reference" if ours else "candidate"
@@ -118,7 +111,7 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
         kind = unit.kind or unit.module.class_name
         return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side})
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
-    differing = cause_of(contrasts(described(ours.module), described(theirs.module)))
+    differing = cause_of(contrasts(ours, theirs))
     return differing or Cause("missing_parameter", {"name": name, "side": side})
 
 
@@ -127,26 +120,26 @@ def _place(unit: HeldUnit, held: Held) -> Place:
 
 
 def _apart(
-    links: Sequence[tuple[UnitMatch, Link]], copied: bool, rule: Rule | None, measures: Measures
+    links: Sequence[tuple[UnitMatch, Link]],
+    sides: tuple[Side, Side],
+    copied: bool,
+    rule: Rule | None,
+    measures: Measures,
 ) -> Iterator[Finding]:
     for match, link in links:
-        ours = link.expected(view)
-        theirs = canonical(link.candidate, link.candidate.parameter.view())
+        ours = link.expected(values_of(sides[0]))
+        theirs = canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
         if ours is None:
             continue  # a function wrote to the module itself: there is nothing to compare with
         # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
         exact = None if copied else rule
-        if _is_close(ours, theirs, exact):
-            continue
-        if link.open and not copied and not is_suspect(difference(ours.T, theirs), theirs.dtype):
-            # Names and shapes leave both layouts possible: the one that the values show is the module's own.
-            link.transposed = not link.transposed
+        if is_close(ours, theirs, exact):
             continue
         apart = difference(ours, theirs)
         cause = None
         if copied:
             cause = Cause("merged")
-        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and _is_close(ours.T, theirs, exact):
+        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
             cause = Cause("transposed", verified=True)
         sort = "buffer" if link.candidate.parameter.buffer else "parameter"
         yield Finding(
@@ -162,7 +155,7 @@ def _apart(
         )
 
 
-def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
+def is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
     """Return whether values are equal by the user's own rule, or without one but for rounding."""
     if rule is not None:
         return rule(ours, theirs)
@@ -172,16 +165,16 @@ def _is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
     return not is_suspect(difference(ours, theirs), narrower.dtype)
 
 
-def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator[Note]:
+def special_notes(correspondence: Correspondence, *, copied: bool, backward: bool) -> Iterator[Note]:
     """Yield what special transfers leave uncompared: values that only a copy tells, gradients that nothing tells."""
-    for match in pairing.matches:
+    for match in correspondence.matches:
         row = match.reference.special
         links = [link for link in match.links if not link.buffer]
         if row is None or not links:
             continue
         places = (Place(unit.module.path, unit.module.class_name) for unit in (match.reference, match.candidate))
         reference, candidate = places
-        if not copied and links[0].expected(view) is None:
+        if not copied and not links[0].known:
             yield Note("transfer_writes", {"transfer": row.label}, reference, candidate)
         untold = [link.role for link in links if not link.differentiated] if backward else []
         if untold:
@@ -189,9 +182,9 @@ def special_notes(pairing: Pairing, *, copied: bool, backward: bool) -> Iterator
             yield Note("transfer_without_gradients", data, reference, candidate)
 
 
-def half_tied(pairing: Pairing) -> set[str]:
+def half_tied(correspondence: Correspondence) -> set[str]:
     """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
-    links = list(pairing.links)
+    links = list(correspondence.links)
     found = set()
     for ours in (True, False):
         for group in _untied(_by_parameter(links, ours=ours), ours=ours):

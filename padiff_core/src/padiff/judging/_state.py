@@ -12,7 +12,6 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Parameter
 from padiff.alignment import Pair
 from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import Judge
@@ -29,7 +28,7 @@ from padiff.numerics import (
 )
 from padiff.parameters import canonical
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Key
+from padiff.trace import Key, ParameterRecord
 
 __all__ = ["of_state"]
 
@@ -45,15 +44,16 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
 
 
 def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
-    tied = [c.match for c in judge.forced.gradients if c.link.candidate.parameter is check.link.candidate.parameter]
-    pairs = [pair for match in tied for pair in judge.alignment.using(match.candidate.module.path)]
+    path = check.link.candidate.parameter.path
+    shared = [one.match for one in judge.forced.gradients if one.link.candidate.parameter.path == path]
+    pairs = [pair for match in shared for pair in judge.alignment.using(match.candidate.module.path)]
     around = [p for p in map(judge.around, pairs) if p is not None]
     if not pairs or any(pair.key in excused | judge.forced.unreached for pair in pairs):
         return None
-    without = check.link.candidate.parameter.path not in judge.forced.reached
+    without = path not in judge.forced.reached
     if without and any(pair.key in judge.forced.starved for pair in pairs):
         return None  # cut off further on
-    read = _of_parameter(check, lambda alone: alone.gradients)
+    read = _of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
     ruling = None
@@ -101,7 +101,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
     if not (suspect if check.close is None else not check.close):
         return None
-    read = _of_parameter(check, lambda alone: alone.buffers)
+    read = _of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
     if ruling.verdict is Verdict.ROUNDING:
@@ -116,12 +116,14 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
         return False
     assert check.candidate is not None
     momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
-    values = calls[0].inputs[0].shape if calls[0].inputs else ()
-    count = int(np.prod(values)) // max(check.reference.size, 1)
+    shape = calls[0].inputs[0].shape if calls[0].inputs else ()
+    count = int(np.prod(shape)) // max(check.reference.size, 1)
     if momentum is None or count < 2:
         return False
     held = check.link.reference
-    before = check.link.to_candidate(canonical(held, held.parameter.view())).astype(np.float64)
+    before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path))).astype(
+        np.float64
+    )
     ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate))
     ratio = count / (count - 1)
     eps = np.dtype(np.float32)
@@ -147,15 +149,17 @@ def _state_suspect(check: StateCheck) -> bool:
 
 
 def _of_parameter(
-    check: StateCheck, table: Callable[[Replayed], dict[str, Array]]
+    judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]
 ) -> Callable[[Replayed, bool], Array | None]:
     link = check.link
 
     def read(alone: Replayed, ours: bool) -> Array | None:
-        def native(parameter: Parameter) -> Array | None:
+        def native(parameter: ParameterRecord) -> Array | None:
             known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
             if known is None and link.buffer and not parameter.buffer:
-                return parameter.view()  # a buffer may be made of parameters too, which a run does not change
+                return judge.settler.bench.reference.value(
+                    parameter.path
+                )  # a buffer may be made of parameters too, which a run does not change
             return known
 
         if ours:

@@ -1,26 +1,26 @@
-"""Tie what one side's parameters hold to what the other's do, and copy it."""
+"""What one side's parameters hold, matched with what the other's do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Parameter
 from padiff.numerics import laid_out
-from padiff.parameters._special import Native, Relation
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._special import Relation
+from padiff.parameters._units import Held, HeldUnit, Native
 
-__all__ = ["Link", "SpecialLink", "canonical", "copy_link", "special_links", "view"]
+__all__ = ["Link", "SpecialLink", "canonical", "special_links"]
 
 Array = NDArray[Any]
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class Link:
-    """Tie one role of a reference unit to one of a candidate unit.
+    """One role of a reference unit, matched with one of a candidate unit.
 
     ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave both layouts
     possible, so that forcing must choose.
@@ -44,12 +44,17 @@ class Link:
 
     @property
     def buffer(self) -> bool:
-        """Return whether it is a buffer that is tied."""
+        """Return whether it is a buffer that is matched."""
         return self.reference.parameter.buffer
 
     @property
     def single(self) -> bool:
-        """Return whether it ties one parameter to one, and not by a function of several."""
+        """Return whether it matches one parameter with one, and not by a function of several."""
+        return True
+
+    @property
+    def known(self) -> bool:
+        """Return whether `expected` gives values: a function that writes to a module itself gives none."""
         return True
 
     @property
@@ -66,23 +71,22 @@ class Link:
         """Return what the candidate's canonical gradient must be; ``native`` reads the reference's gradients."""
         return self.expected(native)
 
-    def copy(self) -> None:
-        """Copy the values from the reference's parameter to the candidate's."""
-        values = self.expected(view)
-        assert values is not None
-        part, parameter = self.candidate.part, self.candidate.parameter
+    def written(self, values: Array, current: Callable[[], Array]) -> Array:
+        """Return what the candidate's parameter must hold, native layout.
+
+        ``values`` is what `expected` gave; ``current`` gives what the parameter holds, in C order, to be written to.
+        """
+        part = self.candidate.part
         if part.permuted:
-            native = values if part.transpose is None else values.transpose(np.argsort(part.transpose))
-            parameter.assign(laid_out(native))
-            return
-        native = np.array(parameter.view(), order="C")
+            return laid_out(values if part.transpose is None else values.transpose(np.argsort(part.transpose)))
+        native = current()
         part.write(native, values)
-        parameter.assign(native)
+        return native
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class SpecialLink(Link):
-    """Tie one parameter of a candidate's module to those of a reference's, by a special transfer."""
+    """One parameter of a candidate's module, matched with those of a reference's by a special transfer."""
 
     relation: Relation = attrs.field(kw_only=True)
     read: tuple[Held, ...] = attrs.field(kw_only=True)
@@ -105,6 +109,11 @@ class SpecialLink(Link):
         return False
 
     @property
+    def known(self) -> bool:
+        """Return whether the function gives arrays."""
+        return self.relation.special.takes != "modules"
+
+    @property
     def differentiated(self) -> bool:
         """Return whether the function only rearranges, or says what becomes of gradients."""
         return self.role in self.relation.differentiated
@@ -118,24 +127,22 @@ class SpecialLink(Link):
         """Return what the gradient must be, where that can be told and the reference has any."""
         return self.relation.gradients(native).get(self.role)
 
-    def copy(self) -> None:
-        """Copy what the function gives, or let it write to the candidate's module."""
-        values = self.expected(view)
-        if values is not None:
-            self.candidate.parameter.assign(laid_out(values))
-        elif self.first:
-            self.relation.copy()
+    def written(self, values: Array, current: Callable[[], Array]) -> Array:
+        """Return what the function gave."""
+        return laid_out(values)
 
 
 def special_links(reference: HeldUnit, candidate: HeldUnit) -> list[Link]:
     """Return a link for each parameter that a special transfer gives; raises `SpecialFailed` where it fails."""
     assert reference.special is not None
+    assert reference.value is not None
     ours, theirs = ({**unit.roles, **unit.extras} for unit in (reference, candidate))
     relation = Relation(
         reference.special,
         (reference.module, candidate.module),
         {name: held.parameter for name, held in ours.items()},
         {name: held.parameter for name, held in theirs.items()},
+        reference.value,
     )
     read = tuple(held for name, held in ours.items() if name in relation.read)
     near = next(iter(read or ours.values()), None)
@@ -150,13 +157,3 @@ def special_links(reference: HeldUnit, candidate: HeldUnit) -> list[Link]:
 def canonical(held: Held, native: Array) -> Array:
     """Return the canonical array of a role, given its parameter's native values (or gradient)."""
     return held.part.read(native)
-
-
-def view(parameter: Parameter) -> Array:
-    """Return a parameter's values, native layout."""
-    return parameter.view()
-
-
-def copy_link(link: Link) -> None:
-    """Copy one role from the reference's parameter to the candidate's."""
-    link.copy()

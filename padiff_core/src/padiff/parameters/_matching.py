@@ -1,4 +1,4 @@
-"""Match the parameters of two models, and copy the reference's to the candidate through canonical layouts."""
+"""Match the parameters of two models, unit by unit."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import ModulePair, agreement, align_sequences, forward_run, renumbered, similarity
-from padiff.parameters._links import Link, canonical, copy_link, special_links
+from padiff.parameters._links import Link, special_links
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import Trace
+from padiff.trace import Trace, settings_of
 
 __all__ = [
     "Link",
     "UnitMatch",
-    "canonical",
-    "copy_link",
     "execution_order",
     "match_strays",
     "match_units",
     "same_names",
     "same_order",
-    "transfer",
 ]
 
 Array = NDArray[Any]
@@ -38,13 +35,13 @@ _SURE = 3
 _NEVER = -99
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class UnitMatch:
-    """Tie one unit of the reference to one of the candidate."""
+    """A unit of the reference and the unit of the candidate that does the same, with their roles matched."""
 
     reference: HeldUnit
     candidate: HeldUnit
-    links: list[Link]
+    links: Sequence[Link]
 
     @property
     def modules(self) -> ModulePair:
@@ -54,10 +51,10 @@ class UnitMatch:
     @property
     def missing(self) -> Iterator[tuple[str, Held, bool]]:
         """Yield (role, where it lies, whether it is the reference's) for roles that only one side has."""
-        linked = {id(link.reference) for link in self.links} | {id(link.candidate) for link in self.links}
+        linked = {held for link in self.links for held in (link.reference, link.candidate)}
         for unit, ours in ((self.reference, True), (self.candidate, False)):
             for role, held in unit.roles.items():
-                if id(held) not in linked:
+                if held not in linked:
                     yield role, held, ours
 
 
@@ -205,7 +202,7 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     if reference.special is not None and reference.special is candidate.special:
         return _FULL  # what its function gives is asked for once the partners are known
     fit = link_roles(reference, candidate)[0]
-    ours, theirs = reference.settings, candidate.settings
+    ours, theirs = settings_of(reference), settings_of(candidate)
     shared = ours.keys() & theirs.keys()
     if not fit or not shared or reference.kind != candidate.kind:
         return fit
@@ -215,7 +212,7 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
 
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
     shapes = tuple((role, held.shape) for role, held in unit.roles.items())
-    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(unit.settings))
+    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(settings_of(unit)))
 
 
 def _swapped_by_name(
@@ -287,7 +284,7 @@ def match_strays(
     A table of positions hangs at the encoder here, beside a class token there. Only names that say the same beyond
     doubt are believed.
     """
-    linked = {id(held) for match in matches for link in match.links for held in (*link.references, link.candidate)}
+    linked = {held for match in matches for link in match.links for held in (*link.references, link.candidate)}
     ours, theirs = ([unit for one in units for unit in _strays(one, linked)] for units in (reference, candidate))
     sure = agreement(
         *([f"{unit.module.path}.{name}" for unit in units for name in unit.roles] for units in (ours, theirs))
@@ -301,17 +298,7 @@ def match_strays(
     return found
 
 
-def _strays(unit: HeldUnit, linked: set[int]) -> Iterator[HeldUnit]:
+def _strays(unit: HeldUnit, linked: set[Held]) -> Iterator[HeldUnit]:
     for role, held in unit.roles.items():
-        if unit.kind is None and unit.special is None and id(held) not in linked:
+        if unit.kind is None and unit.special is None and held not in linked:
             yield HeldUnit(unit.module, "", None, {role: held})
-
-
-def transfer(matches: Sequence[UnitMatch]) -> int:
-    """Copy every linked role from the reference to the candidate; return how many were copied."""
-    count = 0
-    for match in matches:
-        for link in match.links:
-            copy_link(link)
-            count += 1
-    return count

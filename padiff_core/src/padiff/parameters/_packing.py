@@ -42,20 +42,14 @@ class Arrangement:
         return found
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class Packing:
-    """Hold a packed unit of one side and the units of the other that it packs, in execution order."""
+    """A packed unit of one side and the units of the other that it packs, in execution order."""
 
     packed: HeldUnit
     members: tuple[HeldUnit, ...]
     ours: bool
     """Whether the packed unit is the reference's."""
-    matches: list[UnitMatch] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Start with the order in which the members are called."""
-        self.matches = [self._match(unit, unit) for unit in self.members]
-        self.arrange(next(self.arrangements()))
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -66,12 +60,14 @@ class Packing:
         yield from (Arrangement(straight, groups) for groups in grouped)
         yield from (Arrangement(order, groups) for groups in grouped for order in others)
 
-    def arrange(self, arrangement: Arrangement) -> None:
-        """Let the matches stand for one way of packing."""
-        for match, member, rows in zip(self.matches, self.members, arrangement.rows(self._sizes()), strict=True):
-            piece = HeldUnit(self.packed.module, member.path.rpartition(".")[2], _LINEAR, self._cut(member, rows))
-            fresh = self._match(piece, member)
-            match.reference, match.candidate, match.links = fresh.reference, fresh.candidate, fresh.links
+    def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
+        """Return what belongs together under one way of packing, member by member."""
+        names = (member.path.rpartition(".")[2] for member in self.members)
+        pieces = (
+            HeldUnit(self.packed.module, name, _LINEAR, self._cut(member, rows))
+            for name, member, rows in zip(names, self.members, arrangement.rows(self._sizes()), strict=True)
+        )
+        return tuple(self._match(piece, member) for piece, member in zip(pieces, self.members, strict=True))
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
@@ -94,20 +90,20 @@ class Packing:
 
 
 def find_packings(
-    reference: tuple[Sequence[HeldUnit], Trace], candidate: tuple[Sequence[HeldUnit], Trace], homeless: set[int]
+    reference: tuple[Sequence[HeldUnit], Trace], candidate: tuple[Sequence[HeldUnit], Trace], unmatched: set[HeldUnit]
 ) -> list[Packing]:
     """Return the packed units of either side with what they pack, each unit in one packing at most.
 
-    ``reference`` and ``candidate`` are the units in execution order with the trace of a run; ``homeless`` the ids of
-    those that found no counterpart of their own shape.
+    ``reference`` and ``candidate`` are the units in execution order with the trace of a run; ``unmatched`` those
+    that found no counterpart of their own shape.
     """
     found: list[Packing] = []
     for mine, yours, ours in ((reference, candidate, True), (candidate, reference, False)):
         groups = list(_side_by_side(*yours))
         for unit in mine[0]:
-            if unit.kind != _LINEAR or id(unit) not in homeless:
+            if unit.kind != _LINEAR or unit not in unmatched:
                 continue
-            fit = next((g for g in groups if any(id(u) in homeless for u in g) and _packs(unit, g)), None)
+            fit = next((g for g in groups if any(u in unmatched for u in g) and _packs(unit, g)), None)
             if fit is not None:
                 groups.remove(fit)
                 found.append(Packing(unit, fit, ours))

@@ -14,17 +14,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model, Module, Parameter
 from padiff.errors import PluginError, PluginWarning
+from padiff.parameters._units import Native
 from padiff.plugins import Row, SpecialTransfer, told, transfers
+from padiff.trace import Description, ModuleRecord, ParameterRecord
 
 __all__ = ["Relation", "SpecialFailed", "Specials"]
 
 Array = NDArray[Any]
 Places = NDArray[np.intp]
 T = TypeVar("T")
-Native = Callable[[Parameter], Array | None]
-"""Reads of a parameter its values, or its gradient, in the framework's own layout."""
 
 _HOOK = "padiff_transfers()"
 _MOST = 1 << 26
@@ -45,9 +44,9 @@ class SpecialFailed(PluginError):
 class Specials:
     """Hold the special transfers that concern two models; the user's own come first."""
 
-    def __init__(self, reference: Model, candidate: Model) -> None:
-        self._frameworks = reference.adapter.name, candidate.adapter.name
-        classes = [sorted({m.class_name for m in model.modules().values()}) for model in (reference, candidate)]
+    def __init__(self, reference: Description, candidate: Description) -> None:
+        self._frameworks = reference.framework, candidate.framework
+        classes = [sorted({m.module.class_name for m in about.modules.values()}) for about in (reference, candidate)]
         rows = [row for row in transfers() if all(self._fitting(row, side, classes[side]) for side in (0, 1))]
         self._rows = list(self._uncontested(rows, classes))
 
@@ -75,10 +74,10 @@ class Specials:
         both = ([set(self._fitting(one, side, classes[side])) for one in (row, other)] for side in (0, 1))
         return all(ours & theirs for ours, theirs in both)
 
-    def on(self, side: int) -> Callable[[Module], Row | None]:
+    def on(self, side: int) -> Callable[[ModuleRecord], Row | None]:
         """Return what tells the special transfer that a module of one side (0 the reference's) belongs to."""
 
-        def special_of(module: Module) -> Row | None:
+        def special_of(module: ModuleRecord) -> Row | None:
             return next((row for row in self._rows if self._fitting(row, side, [module.class_name])), None)
 
         return special_of
@@ -102,16 +101,18 @@ class Specials:
 class Relation:
     """Tie two modules by a special transfer: which parameters it reads, which it gives, and what their values are.
 
-    ``ours`` and ``theirs`` are all parameters and buffers of both modules by their names below them. Raises
+    ``ours`` and ``theirs`` are all parameters and buffers of both modules by their names below them; ``value`` reads
+    the reference's. Raises
     `SpecialFailed` where the function fails or gives what does not fit.
     """
 
     def __init__(
         self,
         row: Row,
-        modules: tuple[Module, Module],
-        ours: Mapping[str, Parameter],
-        theirs: Mapping[str, Parameter],
+        modules: tuple[ModuleRecord, ModuleRecord],
+        ours: Mapping[str, ParameterRecord],
+        theirs: Mapping[str, ParameterRecord],
+        value: Native,
     ) -> None:
         self.row = row
         self.special: SpecialTransfer = row.item
@@ -122,11 +123,9 @@ class Relation:
         self._differentiated: frozenset[str] | None = None
         self.names = tuple(theirs)
         """The names of the candidate's parameters that are copied."""
-        if self.special.takes == "modules":
-            self._check_local()
-        else:
+        if self.special.takes != "modules":
             self._read = set()
-            self.names = tuple(self.values(_view) or ())
+            self.names = tuple(self.values(value) or ())
 
     @property
     def read(self) -> frozenset[str]:
@@ -176,10 +175,14 @@ class Relation:
         except SpecialFailed:
             return set(self.names)
 
-    def copy(self) -> None:
-        """Let a function that takes the modules write the candidate's parameters itself."""
+    def copy(self, reference: Any, candidate: Any) -> None:
+        """Let a function that takes the live modules write the candidate's parameters itself."""
+        for native, side in ((reference, "reference"), (candidate, "candidate")):
+            if native is None:
+                why = f"takes the modules themselves, and the {side}'s is in another process, of which only arrays come"
+                raise self._failed(why, "takes='arrays' works across processes too.")
         try:
-            self.special.function(*(module.native for module in self._modules))
+            self.special.function(reference, candidate)
         except Exception as error:
             raise self._failed(told(error)) from error
 
@@ -253,12 +256,6 @@ class Relation:
             raise self._failed(why)
         return array
 
-    def _check_local(self) -> None:
-        for module, side in zip(self._modules, ("reference", "candidate"), strict=True):
-            if type(module).__module__.startswith("padiff."):
-                why = f"takes the modules themselves, and the {side}'s is in another process, of which only arrays come"
-                raise self._failed(why, "takes='arrays' works across processes too.")
-
     def _failed(self, why: str, hint: str = "") -> SpecialFailed:
         ours, theirs = (f"{m.path or 'the root'!r} ({m.class_name})" for m in self._modules)
         return SpecialFailed(self.row, f"{why}, for the reference's {ours} and the candidate's {theirs}", hint)
@@ -286,12 +283,8 @@ class _Watched(Mapping[str, Array]):
         return f"{{{', '.join(f'{name!r}: {a.dtype.name}{list(a.shape)}' for name, a in self._arrays.items())}}}"
 
 
-def _size(parameter: Parameter) -> int:
+def _size(parameter: ParameterRecord) -> int:
     return math.prod(parameter.shape)
-
-
-def _view(parameter: Parameter) -> Array:
-    return parameter.view()
 
 
 def _read_only(array: Array) -> Array:

@@ -1,7 +1,7 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
 from padiff.recording._axes import Axes, Turns, at_input, natively, turned, turned_input
-from padiff.recording._describe import described, module_record, parameter_record, plain, settings_at
+from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
 from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, narrowed
@@ -29,6 +29,7 @@ __all__ = [
     "Watcher",
     "arguments",
     "at_input",
+    "describe",
     "described",
     "differentiator",
     "fill",

@@ -6,36 +6,43 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
 import numpy as np
 
-from padiff.adapter import Module, Parameter
+from padiff.adapter import Model, Module, Parameter
 from padiff.kinds import Setting
-from padiff.trace import ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
+from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
 
-__all__ = ["Description", "SettingsReader", "described", "module_record", "parameter_record", "plain", "settings_at"]
+__all__ = ["SettingsReader", "describe", "described", "module_record", "parameter_record", "plain", "settings_at"]
 
 _IMMUTABLE = (int, float, str, bool, type(None), bytes)
 _LONGEST = 200
 """Characters that are kept of how an object reads."""
 
 
-@attrs.frozen
-class Description:
-    """A module with its hyper-parameters as they are now."""
-
-    module: ModuleRecord
-    settings: Mapping[str, SettingRecord]
-
-
-def described(module: Module) -> Description:
+def described(module: Module) -> ModuleDescription:
     """Return a module as plain data."""
-    return Description(module_record(module), settings_at(module))
+    units = {} if module.rule is None else module.rule.units_of(module.native)
+    return ModuleDescription(module_record(module), settings_at(module), dict(units))
+
+
+def describe(model: Model) -> Description:
+    """Return a model as plain data, without its values."""
+    adapter, modules = model.adapter, model.modules()
+    return Description(
+        framework=adapter.name,
+        class_name=type(model.native).__qualname__,
+        capabilities=adapter.capabilities,
+        device=model.device,
+        training=modules[""].training,
+        environment=adapter.environment(),
+        modules={path: described(module) for path, module in modules.items()},
+        parameters={path: parameter_record(parameter) for path, parameter in model.parameters().items()},
+    )
 
 
 def module_record(module: Module, path: str | None = None) -> ModuleRecord:
     """Return a module as plain data, under another path where one is given."""
-    classes = () if module.operation else tuple(f"{one.__module__}.{one.__qualname__}" for one in _classes(module))
+    classes = () if module.operation else module.classes
     return ModuleRecord(
         module.path if path is None else path,
         module.class_name,
@@ -45,10 +52,6 @@ def module_record(module: Module, path: str | None = None) -> ModuleRecord:
         module.operation,
         module.memory,
     )
-
-
-def _classes(module: Module) -> tuple[type, ...]:
-    return type(module.native).__mro__[:-1]
 
 
 def parameter_record(parameter: Parameter) -> ParameterRecord:

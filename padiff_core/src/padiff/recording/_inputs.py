@@ -9,10 +9,10 @@ import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Model
 from padiff.errors import InputError
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import leaves, map_leaves
+from padiff.trace import Description
 
 __all__ = ["arguments", "narrowed"]
 
@@ -70,12 +70,12 @@ def _plain(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, str | bytes | int | float | complex | np.ndarray | np.generic)
 
 
-def narrowed(value: Any, model: Model) -> tuple[Any, bool]:
+def narrowed(value: Any, model: Description) -> tuple[Any, bool]:
     """Return arguments with float64 arrays cast where the model's parameters are all of one narrower float type.
 
     ``np.random.randn`` gives float64; no float32 model takes it. Also return whether anything was cast.
     """
-    floats = {p.dtype for p in model.parameters().values() if "float" in p.dtype}
+    floats = {p.dtype for p in model.parameters.values() if "float" in p.dtype}
     if len(floats) != 1 or "float64" in floats:
         return value, False
     (dtype,) = floats

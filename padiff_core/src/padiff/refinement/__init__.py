@@ -1,7 +1,19 @@
-"""Ask whether the correspondence was right, and put it right: layouts, exchanges, mismatches."""
+"""Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
-from padiff.refinement._exchanges import exchanged, exchanged_by_value
-from padiff.refinement._layouts import choose_layouts
-from padiff.refinement._mismatches import judge_with_doubts
+from padiff.refinement._axes import aligned
+from padiff.refinement._evidence import Evidence
+from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
+from padiff.refinement._layouts import with_layouts, with_layouts_by_value
+from padiff.refinement._mismatches import without_mismatches
+from padiff.refinement._operations import with_operations_matched
 
-__all__ = ["choose_layouts", "exchanged", "exchanged_by_value", "judge_with_doubts"]
+__all__ = [
+    "Evidence",
+    "aligned",
+    "with_exchanges",
+    "with_exchanges_by_value",
+    "with_layouts",
+    "with_layouts_by_value",
+    "with_operations_matched",
+    "without_mismatches",
+]

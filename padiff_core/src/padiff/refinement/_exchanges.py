@@ -13,14 +13,17 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair, agreement
-from padiff.judging import Judge, Suspicion
+from padiff.judging import Judge
 from padiff.numerics import difference, is_suspect
-from padiff.parameters import UnitMatch, canonical, link_roles, view
+from padiff.parameters import Correspondence, Try, UnitMatch, canonical, link_roles, values_of
+from padiff.refinement._axes import aligned
+from padiff.refinement._evidence import Evidence
+from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 from padiff.report import Verdict
 from padiff.trace import Trace
 
-__all__ = ["Exchange", "exchanged", "exchanged_by_value"]
+__all__ = ["with_exchanges", "with_exchanges_by_value"]
 
 _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
@@ -32,73 +35,74 @@ _SURE = 1 / 1000
 """An error, in units of what is taken for right, so small that no further exchange is tried."""
 
 
-@attrs.frozen
-class Exchange:
-    """Hold what forcing told of the order."""
+def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Exchange partners where that makes code right that differs, or of which chance hides whether it does.
 
-    matches: list[UnitMatch] | None
-    """The matches with partners exchanged; None where all stay."""
-    undecided: tuple[str, ...]
-    """The candidate's parameters of which chance hides whose they are."""
-
-
-def exchanged(matches: Sequence[UnitMatch], suspicions: Sequence[Suspicion], judge: Judge) -> Exchange:
-    """Exchange partners where that makes code right that differs, or of which chance hides whether it does."""
+    Where partners were exchanged the candidate has other weights: it runs again, and its calls are matched anew.
+    """
+    judge = evidence.judged(correspondence)
     suspect = (Verdict.DIFFERS, Verdict.STOCHASTIC)
+    suspicions = judge.forward(rough=True)
     owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect and not s.pair.candidate.leaf)
     bench = judge.settler.bench
-    result = list(matches)
-    changed = False
-    undecided: dict[str, None] = {}
+    result = correspondence
     for owner in owners:
-        cycles = list(itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST))
+        cycles = list(itertools.islice(_cycles(result.matches, owner, judge, bench.alignment), _MOST))
         if not cycles:
             continue
         trial = trial_without_chance(bench, owner)
         # Where nothing is drawn the code is known to be wrong as it is.
         least = RIGHT if trial is None else trial.error()
-        best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
+        best, tries = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
+        result = attrs.evolve(result, tries=result.tries + tries)
         if best is not None:
-            partners = dict(_steps(best))
-            result = [_partner(match, partners.get(match)) for match in result]
-            changed = True
+            result = result.rematched({match: _partner(match, following) for match, following in _steps(best)})
         elif least > RIGHT:
-            untold = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
-            undecided.update(dict.fromkeys(untold))
-    return Exchange(result if changed else None, tuple(undecided))
+            paths = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
+            result = attrs.evolve(result, undecided=(*result.undecided, *dict.fromkeys(paths)))
+    if result.matches is correspondence.matches:
+        return evidence.replaced(correspondence, result)
+    evidence.assign(result.matches)
+    evidence.forget_runs()
+    return without_mismatches(aligned(result, evidence), evidence)
 
 
-def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
+def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> tuple[Cycle | None, tuple[Try, ...]]:
     """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
-    best = None
+    best, tries = None, []
     for cycle in cycles if least >= _SURE else ():
-        error = trial.error(_turned(trial.bench.alignment, cycle))
+        error = trial.error(_crossed(trial.bench.alignment, cycle))
+        crossed = ", ".join(
+            f"{match.reference.path} <- {following.candidate.path}" for match, following in _steps(cycle)
+        )
+        tries.append(Try("exchanges", trial.pair.candidate.path, crossed, error))
         if error < least:
             # Query and key exchanged may be nearly right: where attention is nearly even.
             best, least = cycle, error
         if error < _SURE:
             break
-    return best
+    return best, tuple(tries)
 
 
-def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) -> list[UnitMatch]:
-    """Return the matches with partners exchanged where the values that both sides hold already tell which is which.
+def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Exchange partners where the values that both sides hold already tell which is which.
 
     Among modules that take the same tensor, and whose names do not tell: their order is the port's own business.
     """
+    matches = correspondence.matches
     result = list(matches)
-    fed = _first_inputs(trace), _first_inputs(free)
+    fed = _first_inputs(evidence.trace), _first_inputs(evidence.free(correspondence.axes))
     groups: dict[tuple[int, int], list[int]] = {}
     for index, match in enumerate(matches):
         key = fed[0].get(match.reference.module.path), fed[1].get(match.candidate.module.path)
         if key[0] is not None and key[1] is not None:
             groups.setdefault((key[0], key[1]), []).append(index)
     for group in groups.values():
-        apart = [i for i in _untold(result, group) if not _holds_alike(result[i])]
+        apart = [i for i in _unnamed(result, group) if not _holds_alike(result[i], evidence)]
         free_partners = list(apart)
         following = {}
         for i in apart:
-            fit = next((j for j in free_partners if _holds_alike(_partner(result[i], result[j]))), None)
+            fit = next((j for j in free_partners if _holds_alike(_partner(result[i], result[j]), evidence)), None)
             if fit is not None:
                 following[i] = fit
                 free_partners.remove(fit)
@@ -108,7 +112,8 @@ def exchanged_by_value(matches: Sequence[UnitMatch], trace: Trace, free: Trace) 
         if all(match.links for match in turned.values()):
             for i, match in turned.items():
                 result[i] = match
-    return result
+    changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
+    return correspondence.rematched(changed) if changed else correspondence
 
 
 def _first_inputs(trace: Trace) -> dict[str, int]:
@@ -120,17 +125,19 @@ def _first_inputs(trace: Trace) -> dict[str, int]:
     return found
 
 
-def _untold(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
+def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
     sure = agreement([matches[i].reference.path for i in group], [matches[i].candidate.path for i in group])
     return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
 
 
-def _holds_alike(match: UnitMatch) -> bool:
+def _holds_alike(match: UnitMatch, evidence: Evidence) -> bool:
     """Return whether both sides hold the same values, but for rounding."""
     if not match.links:
         return False
     for link in match.links:
-        ours, theirs = link.expected(view), canonical(link.candidate, view(link.candidate.parameter))
+        held = link.candidate
+        ours = link.expected(values_of(evidence.reference))
+        theirs = canonical(held, evidence.candidate.value(held.parameter.path))
         if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
             return False
     return True
@@ -161,7 +168,7 @@ def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
     return zip(cycle, (*cycle[1:], cycle[0]), strict=True)
 
 
-def _turned(alignment: Alignment, cycle: Cycle) -> Alignment:
+def _crossed(alignment: Alignment, cycle: Cycle) -> Alignment:
     calls = {match: alignment.using(match.candidate.module.path) for match in cycle}
     gone = {pair.key for pairs in calls.values() for pair in pairs}
     crossed = [
@@ -174,7 +181,5 @@ def _turned(alignment: Alignment, cycle: Cycle) -> Alignment:
     return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
 
 
-def _partner(match: UnitMatch, following: UnitMatch | None) -> UnitMatch:
-    if following is None:
-        return match
+def _partner(match: UnitMatch, following: UnitMatch) -> UnitMatch:
     return UnitMatch(match.reference, following.candidate, link_roles(match.reference, following.candidate)[1])

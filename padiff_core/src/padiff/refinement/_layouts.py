@@ -1,118 +1,154 @@
-"""Match the parameters of two models, copy them, and let forcing settle what names and shapes leave open."""
+"""Choose the layouts that names and shapes leave open: which way a matrix lies, how a layer packs others."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.forcing import Bench
-from padiff.parameters import (
-    Arrangement,
-    Link,
-    Packing,
-    Pairing,
-    UnitMatch,
-    canonical,
-    copy_link,
-    transfer,
-)
+from padiff.judging import is_close
+from padiff.numerics import difference, is_suspect
+from padiff.parameters import Arrangement, Correspondence, Link, Packed, Try, UnitMatch, canonical, values_of
+from padiff.refinement._axes import aligned
+from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 
-__all__ = ["choose_layouts"]
+__all__ = ["with_layouts", "with_layouts_by_value"]
 
 Array = NDArray[Any]
-Rule = Callable[[Array, Array], bool]
 Choice = TypeVar("Choice")
 
 _MOST_LAYOUTS = 16
 _MOST_ARRANGEMENTS = 64
 
 
-def choose_layouts(pairing: Pairing, bench: Bench) -> None:
-    """Copy each open layout in the way under which its module reproduces the reference.
+def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Choose each open layout so that its module reproduces the reference, and give the candidate its parameters so.
 
-    Runs the candidate's module alone on the reference's inputs, once for each layout; in evaluation mode where none is
+    Replays the candidate's module on the reference's inputs, once for each layout; in evaluation mode where none is
     right and the reference draws random numbers. A module that is never called, or that no layout makes right, keeps
     the reference's orientation and is listed as undecided.
     """
-    for packing in pairing.packings:
-        _choose_arrangement(pairing, packing, bench)
-    told = {link.candidate.parameter.path: link for _, link in pairing.links if link.single and not link.open}
-    for match in pairing.open:
-        links = [x for x in match.links if x.open and not _as_tied(x, told.get(x.candidate.parameter.path))]
-        if not links:
-            continue
-        choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
-        best, right = _tried(bench, match, choices, partial(_copy_as, links))
-        names = [link.candidate.parameter.path for link in links]
-        if not right:
-            pairing.undecided.extend(names)
-            continue
-        for name, turned in zip(names, best, strict=True):
-            pairing.settled[name] = "transposed" if turned else "as in the reference"
+    if not correspondence.ambiguous:
+        return correspondence
+    correspondence = aligned(correspondence, evidence)
+    for packed in list(correspondence.packed):
+        correspondence = _arranged(correspondence, packed, evidence)
+    known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
+    for match in list(correspondence.open):
+        correspondence = _oriented(correspondence, match, known, evidence)
+    return correspondence
 
 
-def _choose_arrangement(pairing: Pairing, packing: Packing, bench: Bench) -> None:
-    """Let forcing say how a packed layer holds what it packs; the first arrangement that is right ends the search."""
-
-    def put(arrangement: Arrangement) -> None:
-        packing.arrange(arrangement)
-        transfer(packing.matches)
-
+def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence) -> Correspondence:
+    """Choose how a packed layer holds what it packs; the first arrangement that is right ends the search."""
+    packing = packed.packing
     choices = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
-    chosen, right = _tried(bench, packing.matches[0], choices, put, first=True)
+    matches = {choice: packing.matches(choice) for choice in choices}
+
+    def put(choice: Arrangement) -> None:
+        evidence.assign(matches[choice])
+
+    match = packed.matches[0]
+    chosen, right, tries = _tried(correspondence, evidence, match, choices, put, packing.named, first=True)
+    found = correspondence.arranged(packed, chosen)
+    if right:
+        settled = {**found.settled, packing.packed.path: packing.named(chosen)}
+        return attrs.evolve(found, settled=settled, tries=found.tries + tries)
+    untold = {link.candidate.parameter.path for one in packed.matches for link in one.links}
+    return attrs.evolve(found, undecided=(*found.undecided, *untold), tries=found.tries + tries)
+
+
+def _oriented(
+    correspondence: Correspondence, match: UnitMatch, known: Mapping[str, Link], evidence: Evidence
+) -> Correspondence:
+    """Choose which way the open links of one match lie."""
+    shared = {x: _as_shared(x, known.get(x.candidate.parameter.path)) for x in match.links if x.open}
+    links = [link for link, way in shared.items() if way is None]
+    ways = {link: way for link, way in shared.items() if way is not None}
+    if not links:
+        return correspondence.rematched({match: _laid(match, ways)})
+    choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
+
+    def put(choice: tuple[bool, ...]) -> None:
+        turned = [attrs.evolve(link, transposed=way) for link, way in zip(links, choice, strict=True)]
+        evidence.assign([attrs.evolve(match, links=turned)])
+
+    chosen, right, tries = _tried(correspondence, evidence, match, choices, put, _named)
+    found = correspondence.rematched({match: _laid(match, {**ways, **dict(zip(links, chosen, strict=True))})})
+    found = attrs.evolve(found, tries=found.tries + tries)
+    paths = [link.candidate.parameter.path for link in links]
     if not right:
-        pairing.undecided.extend({link.candidate.parameter.path for m in packing.matches for link in m.links})
-    else:
-        pairing.settled[packing.packed.path] = packing.named(chosen)
+        return attrs.evolve(found, undecided=(*found.undecided, *paths))
+    settled = {path: _NAMES[way] for path, way in zip(paths, chosen, strict=True)}
+    return attrs.evolve(found, settled={**found.settled, **settled})
+
+
+def _laid(match: UnitMatch, ways: Mapping[Link, bool]) -> UnitMatch:
+    """Return a match with some of its links lying in given ways."""
+    links = [attrs.evolve(link, transposed=ways[link]) if link in ways else link for link in match.links]
+    return attrs.evolve(match, links=links)
+
+
+_NAMES = {False: "as in the reference", True: "transposed"}
+
+
+def _named(choice: tuple[bool, ...]) -> str:
+    return ", ".join(_NAMES[way] for way in choice)
 
 
 def _tried(
-    bench: Bench, match: UnitMatch, choices: Sequence[Choice], put: Callable[[Choice], None], *, first: bool = False
-) -> tuple[Choice, bool]:
+    correspondence: Correspondence,
+    evidence: Evidence,
+    match: UnitMatch,
+    choices: Sequence[Choice],
+    put: Callable[[Choice], None],
+    named: Callable[[Choice], str],
+    *,
+    first: bool = False,
+) -> tuple[Choice, bool, tuple[Try, ...]]:
     """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
-    users = bench.alignment.using(match.candidate.module.path)
+    bench, path = evidence.bench(correspondence), match.candidate.module.path
+    users = bench.alignment.using(path)
     best, least = choices[0], math.inf
+    tries: list[Try] = []
+
+    def search(trial: Trial) -> tuple[Choice, float]:
+        best, least = choices[0], math.inf
+        for choice in choices:
+            put(choice)
+            error = trial.error()
+            tries.append(Try("layouts", path, named(choice), error))
+            if error < least:
+                best, least = choice, error
+            if first and least <= RIGHT:
+                break
+        return best, least
+
     if users:
-        best, least = _best(Trial(bench, users[0], bench.trace), choices, put, first=first)
+        best, least = search(Trial(bench, users[0], bench.trace))
         trial = trial_without_chance(bench, users[0]) if least > RIGHT else None
         if trial is not None:
-            best, least = _best(trial, choices, put, first=first)
+            best, least = search(trial)
     put(best)
-    return best, least <= RIGHT
+    return best, least <= RIGHT, tuple(tries)
 
 
-def _best(
-    trial: Trial, choices: Sequence[Choice], put: Callable[[Choice], None], *, first: bool
-) -> tuple[Choice, float]:
-    best, least = choices[0], math.inf
-    for choice in choices:
-        put(choice)
-        error = trial.error()
-        if error < least:
-            best, least = choice, error
-        if first and least <= RIGHT:
-            break
-    return best, least
-
-
-def _as_tied(link: Link, other: Link | None) -> bool:
-    """Give an open link the layout under which it agrees with another link of the same two parameters, if one does."""
-    if other is None or other.reference.parameter is not link.reference.parameter:
-        return False
+def _as_shared(link: Link, other: Link | None) -> bool | None:
+    """Return whether an open link is transposed, told by another link of the same two parameters, if one does."""
+    if other is None or other.reference.parameter.path != link.reference.parameter.path:
+        return None
     numbers = np.arange(np.prod(link.reference.parameter.shape)).reshape(link.reference.parameter.shape)
     expected = _placed(other, numbers)
-    for link.transposed in (False, True):
-        if np.array_equal(_placed(link, numbers), expected):
-            link.open = False
-            return True
-    return False
+    ways = (
+        way for way in (False, True) if np.array_equal(_placed(attrs.evolve(link, transposed=way), numbers), expected)
+    )
+    return next(ways, None)
 
 
 def _placed(link: Link, values: Array) -> Array:
@@ -122,7 +158,27 @@ def _placed(link: Link, values: Array) -> Array:
     return native
 
 
-def _copy_as(links: Sequence[Link], choice: tuple[bool, ...]) -> None:
-    for link, turned in zip(links, choice, strict=True):
-        link.transposed = turned
-        copy_link(link)
+def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Choose each open layout by the values that both sides hold: where nothing is copied, they tell."""
+    read = values_of(evidence.reference), values_of(evidence.candidate)
+
+    def values(link: Link) -> tuple[Array, Array]:
+        ours = link.expected(read[0])
+        assert ours is not None
+        return ours, canonical(link.candidate, read[1](link.candidate.parameter))
+
+    for packed in list(correspondence.packed):
+        packing = packed.packing
+        apart = {
+            choice: sum(difference(*values(link)).rel_l2 for match in packing.matches(choice) for link in match.links)
+            for choice in packing.arrangements()
+        }
+        correspondence = correspondence.arranged(packed, min(apart, key=apart.__getitem__))
+    for match in list(correspondence.open):
+        ways = {}
+        for link in (link for link in match.links if link.open):
+            ours, theirs = values(link)
+            if not is_close(ours, theirs, evidence.rule) and not is_suspect(difference(ours.T, theirs), theirs.dtype):
+                ways[link] = not link.transposed
+        correspondence = correspondence.rematched({match: _laid(match, ways)})
+    return correspondence

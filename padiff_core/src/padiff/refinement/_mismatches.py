@@ -7,58 +7,63 @@ the match was wrong, and if the difference only shows up later, it was the call'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment import BY_PLACE, GUESSED, Alignment, Pair
+from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging import Judge, Judged, Suspicion
+from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ACCUMULATED, SAME, difference, epsilon, epsilon_of
+from padiff.parameters import Correspondence
+from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
-__all__ = ["judge_with_doubts"]
+__all__ = ["without_mismatches"]
 
 _NEAR = 3
 _SINGLY = 4
 """Operations that are doubted one by one."""
 
 
-def judge_with_doubts(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
-    """Judge a forced run; where matches are in doubt, take them apart and judge again.
+def without_mismatches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Drop matches that a forced run does not bear out, and gradients that are no measure.
 
-    ``judge`` runs the candidate forced under an alignment: once where nothing is in doubt, at most five times, and once
-    more for each of a few operations that are in doubt together.
+    The candidate runs forced once where nothing is in doubt, at most five times, and once more for each of a few
+    operations that are in doubt together.
     """
-    return _with_uses(judge, _with_matches(judge, trace, free, alignment))
+    return evidence.keep(_with_loose_gradients(_without_wrong_matches(correspondence, evidence), evidence))
 
 
-def _with_uses(judge: Callable[[Alignment], Judged], judged: Judged) -> Judged:
-    """Judge again where a gradient is another one, but of a tensor that one side may use elsewhere as well.
+def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Leave gradients uncompared that are other ones, of tensors that one side may use elsewhere as well.
 
     Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
     own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
     comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
-    gross = list(_gross(judged))
+    judge = evidence.judged(correspondence)
+    gross = list(_gross(judge))
     tokens = {check.spot.reference.token for check in gross if check.spot.what == "input"}
-    forward = judged.judge.forward() if tokens else []
+    forward = judge.forward() if tokens else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
-    if not tokens or (_is_apart(forward) and not judged.judge.backward(forward)):
-        return judged
-    again = judge(judged.judge.alignment.loosened(tokens))
+    if not tokens or (_differs(forward) and not judge.backward(forward)):
+        return correspondence
+    loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
+    again = evidence.judged(loosened)
     if 2 * len(list(_gross(again))) < len(gross):
-        return again
-    return again if len(_backward(again)) < len(_backward(judged)) else judged
+        return loosened
+    return loosened if len(_backward(again)) < len(_backward(judge)) else correspondence
 
 
-def _gross(judged: Judged) -> Iterator[Check]:
+def _gross(judge: Judge) -> Iterator[Check]:
     """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
-    for check in judged.forced.checks:
+    for check in judge.forced.checks:
         kind = check.spot.pair.reference.module.kind
         # An error that a use of the tensor elsewhere may explain.
         large = check.difference.rel_l2 > ACCUMULATED(epsilon_of(check.spot.reference.dtype))
@@ -66,43 +71,51 @@ def _gross(judged: Judged) -> Iterator[Check]:
             yield check
 
 
-def _is_apart(suspicions: Sequence[Suspicion]) -> bool:
+def _differs(suspicions: Sequence[Suspicion]) -> bool:
     return any(suspicion.verdict is Verdict.DIFFERS for suspicion in suspicions)
 
 
-def _backward(judged: Judged) -> Sequence[Suspicion]:
-    return judged.judge.backward(judged.judge.forward())
+def _backward(judge: Judge) -> Sequence[Suspicion]:
+    return judge.backward(judge.forward())
 
 
-def _with_matches(judge: Callable[[Alignment], Judged], trace: Trace, free: Trace, alignment: Alignment) -> Judged:
-    """Judge a forced run, and again without the matches that it does not bear out."""
+def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence without the calls' matches that forcing does not bear out."""
+    trace, free = evidence.trace, evidence.free(correspondence.axes)
+
+    def without(pairs: Sequence[Pair]) -> Correspondence:
+        return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
+
     # A module that applies an activation as well ends where another module, or a function, ends on the other side.
-    alignment = alignment.without([pair for pair in alignment.pairs if _is_fused(pair)])
-    first = judge(alignment)
-    rough = first.judge.forward(rough=True)
+    correspondence = without([pair for pair in correspondence.alignment.pairs if _is_fused(pair)])
+    judge = evidence.judged(correspondence)
+    rough = judge.forward(rough=True)
     unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
     if unlike:
-        alignment = alignment.without(unlike)
-        first = judge(alignment)
-        rough = first.judge.forward(rough=True)
-    found = (_may_be_mismatched(s, rough, first.judge, trace, free) for s in rough)
+        correspondence = without(unlike)
+        judge = evidence.judged(correspondence)
+        rough = judge.forward(rough=True)
+    found = (_may_be_mismatched(s, rough, judge, trace, free) for s in rough)
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
-        return first
-    second = judge(alignment.without(doubtful))
+        return correspondence
     seen = {_spot_key(s) for s in rough}
-    fresh = [s for s in second.judge.forward(rough=True) if _spot_key(s) not in seen]
-    wrong = [pair for pair in doubtful if not _spoils(pair, fresh, second.judge)]
+
+    def fresh(judge: Judge) -> list[Suspicion]:
+        return [s for s in judge.forward(rough=True) if _spot_key(s) not in seen]
+
+    second = without(doubtful)
+    second_judge = evidence.judged(second)
+    wrong = [pair for pair in doubtful if not _spoils(pair, fresh(second_judge), second_judge)]
     # Taken apart with others, a match is spoiled by their faults too.
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
-        single = judge(alignment.without([*wrong, pair]))
-        fresh = [s for s in single.judge.forward(rough=True) if _spot_key(s) not in seen]
-        if not _spoils(pair, fresh, single.judge):
+        single = evidence.judged(without([*wrong, pair]))
+        if not _spoils(pair, fresh(single), single):
             wrong.append(pair)
     if not wrong:
-        return first
-    return second if len(wrong) == len(doubtful) else judge(alignment.without(wrong))
+        return correspondence
+    return second if len(wrong) == len(doubtful) else without(wrong)
 
 
 def _is_fused(pair: Pair) -> bool:

@@ -1,5 +1,6 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
+from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import (
     Call,
@@ -28,9 +29,11 @@ __all__ = [
     "Call",
     "Contrast",
     "Described",
+    "Description",
     "Frame",
     "Key",
     "Leaf",
+    "ModuleDescription",
     "ModuleRecord",
     "ParameterRecord",
     "SettingRecord",

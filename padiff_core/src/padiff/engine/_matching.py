@@ -1,0 +1,46 @@
+"""Match the parameters of two models, and give the candidate the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from padiff.parameters import Correspondence, Specials, defined_alike, named_alike, pair_parameters, units_of, values_of
+from padiff.refinement import Evidence, with_exchanges_by_value, with_layouts, with_layouts_by_value
+
+__all__ = ["matched"]
+
+
+def matched(evidence: Evidence, specials: Specials, fixed: Mapping[str, str]) -> Correspondence:
+    """Match the parameters; the candidate holds the reference's then, where that was asked for.
+
+    What names do not tell the order of the calls does, which only a run shows. So the candidate runs with a guess
+    copied to it, and again only where its calls refute the guess. Where that fails, the candidate keeps its own.
+    """
+    reference, candidate = evidence.reference, evidence.candidate
+    ours = units_of(reference.about, specials.on(0), values_of(reference))
+    theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
+    known = named_alike(ours, theirs, fixed)
+    if known is not None:
+        evidence.assign(known.matches)
+        return known
+    guess = defined_alike(ours, theirs, fixed) if evidence.transfer else None
+    paths = [] if guess is None else dict.fromkeys(link.candidate.parameter.path for _, link in guess.links)
+    before = {path: np.array(candidate.value(path)) for path in paths}
+    try:
+        if guess is not None:
+            evidence.assign(guess.matches)
+        known = pair_parameters(ours, theirs, evidence.trace, evidence.free(), fixed)
+        if not evidence.transfer:
+            return with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+    except BaseException:
+        candidate.assign(before)
+        raise
+    if guess is not None and guess.names() == known.names():
+        return known
+    candidate.assign(before)
+    evidence.assign(known.matches)
+    known = with_layouts(known, evidence)
+    evidence.forget_runs()
+    return known

@@ -1,0 +1,98 @@
+"""What belongs to what: parameters with their layouts, calls, and the axes of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from padiff.alignment import Alignment
+from padiff.parameters._links import Link
+from padiff.parameters._matching import UnitMatch
+from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._units import HeldUnit
+from padiff.recording import Turns
+
+__all__ = ["Correspondence", "Packed", "Try"]
+
+
+@attrs.frozen
+class Try:
+    """One hypothesis that a refinement tried, and how far off the code around was under it."""
+
+    refinement: str
+    about: str
+    """Path of the candidate's module that was tried."""
+    hypothesis: str
+    error: float
+    """The largest relative L2 error; infinity where it did not run."""
+
+
+@attrs.frozen(eq=False)
+class Packed:
+    """A packed layer and what belongs together under the way of packing that is believed."""
+
+    packing: Packing
+    matches: tuple[UnitMatch, ...]
+
+
+@attrs.frozen(eq=False)
+class Correspondence:
+    """What of the reference belongs to what of the candidate, as far as is known; a refinement returns a better one."""
+
+    reference: Sequence[HeldUnit]
+    candidate: Sequence[HeldUnit]
+    matches: Sequence[UnitMatch]
+    packed: Sequence[Packed] = ()
+    fixed: Mapping[str, str] = attrs.field(factory=dict)
+    """Modules that the user mapped: path of the reference -> path of the candidate."""
+    axes: Turns = attrs.field(factory=dict)
+    """How the candidate's tensors are read, where their axes lie in another order."""
+    calls: Alignment | None = None
+    settled: Mapping[str, str] = attrs.field(factory=dict)
+    """Parameter of the candidate -> its layout, where forcing chose it."""
+    undecided: tuple[str, ...] = ()
+    """Parameters of the candidate of which nothing tells the layout, or whose they are."""
+    tries: tuple[Try, ...] = ()
+
+    @property
+    def links(self) -> Iterator[tuple[UnitMatch, Link]]:
+        """Yield every link with its match."""
+        return ((match, link) for match in self.matches for link in match.links)
+
+    @property
+    def alignment(self) -> Alignment:
+        """Return the matched calls, once these are matched."""
+        assert self.calls is not None
+        return self.calls
+
+    @property
+    def copied(self) -> int:
+        """Return how many of the candidate's parameters have a counterpart."""
+        return len({link.candidate.parameter.path for _, link in self.links})
+
+    def names(self) -> set[tuple[str, ...]]:
+        """Return which parameters belong together, by paths and roles."""
+        return {
+            (m.reference.path, m.candidate.path, x.role, x.reference.parameter.path, x.candidate.parameter.path)
+            for m, x in self.links
+        }
+
+    @property
+    def open(self) -> list[UnitMatch]:
+        """Return the matches with a layout that names and shapes leave open."""
+        return [match for match in self.matches if any(link.open for link in match.links)]
+
+    @property
+    def ambiguous(self) -> bool:
+        """Return whether a layout is open, or how a layer packs others."""
+        return bool(self.packed or self.open)
+
+    def rematched(self, changed: Mapping[UnitMatch, UnitMatch]) -> Correspondence:
+        """Return the correspondence with some matches replaced by others."""
+        packed = [attrs.evolve(one, matches=tuple(changed.get(m, m) for m in one.matches)) for one in self.packed]
+        return attrs.evolve(self, matches=[changed.get(match, match) for match in self.matches], packed=packed)
+
+    def arranged(self, packed: Packed, arrangement: Arrangement) -> Correspondence:
+        """Return the correspondence under one way of packing a layer."""
+        return self.rematched(dict(zip(packed.matches, packed.packing.matches(arrangement), strict=True)))

@@ -1,0 +1,69 @@
+"""Write the reference's parameters to the candidate: the one place where a model is given other weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.parameters._links import Link, SpecialLink
+from padiff.parameters._matching import UnitMatch
+from padiff.trace import ParameterRecord
+
+__all__ = ["Holder", "transfer", "values_of"]
+
+Array = NDArray[Any]
+
+_AT_ONCE = 1 << 28
+"""Bytes that are handed over together: a whole model's need not lie in memory a second time."""
+
+
+class Holder(Protocol):
+    """Whoever holds a model's parameters: a side."""
+
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter, native layout; never write to it or keep it."""
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite parameters."""
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path, where it lives in this process."""
+
+
+def values_of(holder: Holder) -> Callable[[ParameterRecord], Array]:
+    """Return what reads a parameter's values."""
+    return lambda parameter: holder.value(parameter.path)
+
+
+def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder) -> None:
+    """Write every matched parameter of the reference to the candidate, through canonical layouts."""
+    waiting: dict[str, Array] = {}
+    read = values_of(reference)
+
+    def write(link: Link) -> None:
+        path = link.candidate.parameter.path
+        values = link.expected(read)
+        assert values is not None
+
+        def current() -> Array:
+            return waiting[path] if path in waiting else np.array(candidate.value(path), order="C")
+
+        waiting[path] = link.written(values, current)
+
+    for match in matches:
+        for link in match.links:
+            if link.known:
+                write(link)
+            elif isinstance(link, SpecialLink) and link.first:
+                candidate.assign(waiting)
+                waiting.clear()
+                modules = reference.native(match.reference.module.path), candidate.native(match.candidate.module.path)
+                link.relation.copy(*modules)
+        # Between units, so that a packed parameter's pieces of one unit are written together.
+        if sum(array.nbytes for array in waiting.values()) > _AT_ONCE:
+            candidate.assign(waiting)
+            waiting.clear()
+    candidate.assign(waiting)
