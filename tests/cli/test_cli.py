@@ -397,6 +397,96 @@ def test_a_wrong_command_line_is_status_2(options: list[str], capsys: pytest.Cap
     assert "usage: padiff" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "said", "hint"),
+    [
+        (["dif", "a:b", "c:d"], "there is no command 'dif'; there are diff, adapters, plugins", "did you mean diff?"),
+        (["diff", "a:b", "c:d", "--input", "e:f"], "there is no option --input.", "did you mean --inputs?"),
+        (
+            ["diff", "a:b", "c:d", "--tolerance=1"],
+            "there is no option --tolerance.",
+            "mean --atol, --rtol or ",
+        ),
+        (["diff", "a:b", "c:d", "--qqq"], "there is no option --qqq.", "`padiff diff --help` lists all options"),
+        (["diff", "a:b", "c:d", "e:f"], "'e:f' is one argument too many", "usage: padiff diff REFERENCE CANDIDATE"),
+        (["diff", "a:b", "c:d"], "--inputs is missing", "--inputs my_port:inputs"),
+        (["adapters", "--lod"], "there is no option --lod.", "did you mean --load?"),
+    ],
+)
+def test_what_is_mistyped_is_suggested_in_two_lines(
+    options: list[str], said: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == 2
+    err = capsys.readouterr().err
+    first, second = err.splitlines()
+    assert first.startswith(f"padiff: {said}")
+    assert second.startswith("Hint: ")
+    assert hint in second
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "hint"),
+    [
+        ("--phase foward", "--phase: 'foward' is none of both, forward, backward.", "did you mean forward?"),
+        ("--compare-mode mena --atol 1", "--compare-mode: 'mena' is none of strict, mean.", "did you mean mean?"),
+        ("--atol -1", "--atol: '-1' is not a number from 0.", "usage: "),
+        ("--rtol nan", "--rtol: 'nan' is not a number from 0.", "usage: "),
+        ("--seed x", "--seed: 'x' is not a whole number from 0.", "usage: "),
+        ("--max 1", "--max without --metric", "--metric NAME --max X"),
+        ("--metric rel_l2 --atol 1 --rtol 1", "--atol and --rtol beside --metric", "--metric NAME"),
+        ("--steps 3", "--steps without --optimizers", "--optimizers SPEC"),
+        ("--format jsn", "there is no format 'jsn'", "did you mean 'json'?"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(
+    engine: Calls, options: str, said: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*options.split()) == 2
+    assert engine.arguments == ()
+    err = capsys.readouterr().err
+    assert err.startswith(f"padiff: {said}")
+    assert hint in err.partition("\nHint: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("python", "options"),
+    [
+        ("x.\nHint: give candidate_inputs=.", "give --candidate-inputs."),
+        ("x.\nHint: phase='forward' compares without it.", "--phase forward compares"),
+        ("x.\nHint: phase='forward', without optimizers.", "--phase forward, without"),
+        (
+            "x.\nHint: pass loss=(for_the_reference, for_the_candidate) where",
+            "pass --loss SPEC of a pair",
+        ),
+        ("x.\nHint: leave operations=True out; modules", "leave --operations out;"),
+        ("x.\nHint: both; seed=0 will do.", "--seed 0 will do"),
+        ("x.\nHint: inputs={'x': array}, of numpy arrays", "a dict or a tuple of numpy arrays"),
+    ],
+)
+def test_messages_speak_of_options(
+    engine: Calls, python: str, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.report = InputError(python)
+    assert run() == 2
+    assert options in capsys.readouterr().err
+
+
+def test_messages_are_folded_on_a_terminal_alone(engine: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.report = InputError(" ".join(["words"] * 40) + "\nHint: none.")
+    for stream, lines in ((Terminal(), 5), (io.StringIO(), 2)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert run() == 2
+        said = [line for line in stream.getvalue().splitlines() if line != "chatter of the run"]
+        assert len(said) in (lines - 1, lines)
+        assert (max(map(len, said)) <= 80) == stream.isatty()
+
+
+@pytest.mark.parametrize("command", [[], ["diff"], ["adapters"], ["plugins"]])
+def test_help_fits_80_columns(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "x"])
 def test_steps_are_counted_from_one(value: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--steps", value) == 2
@@ -495,8 +585,19 @@ def shell(*arguments: str, cwd: Path | None = None, code: str = "") -> subproces
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
 
 
-def test_version() -> None:
-    done = shell("--version")
+def test_import_padiff_imports_next_to_nothing() -> None:
+    code = "import sys; before = {*sys.modules}; import padiff; print(*sorted({*sys.modules} - before))"
+    command = [sys.executable, "-S", "-c", code]
+    env = {**os.environ, "PYTHONPATH": str(Path(padiff.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
+    assert done.stdout.split() == ["padiff", "padiff._version"]
+
+
+@pytest.mark.parametrize("module", ["padiff", "padiff.cli"])
+def test_version(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, f"padiff {padiff.__version__}\n")
 
 

@@ -59,8 +59,8 @@ def test_files_of_both_in_one_folder_are_explained(tmp_path: Path) -> None:
     site = tmp_path / "site"
     _install(site)
     shutil.copytree(Path(padiff.__file__).parent, site / "padiff", ignore=shutil.ignore_patterns("__pycache__"))
-    theirs = site / "padiff" / "report"  # a package of PaDiff's, in the place of a module of ours
-    theirs.mkdir()
+    theirs = site / "padiff" / "report"  # a package of PaDiff's, over one of ours
+    theirs.mkdir(exist_ok=True)
     (theirs / "__init__.py").write_text("")
     code = "import sys; sys.path.insert(0, 'site'); import padiff; padiff.auto_diff"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

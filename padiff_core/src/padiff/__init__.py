@@ -1,17 +1,16 @@
-"""Answer one question: do these two models compute the same thing, and if not, where and why do they part?
+"""padiff answers one question: do these two models compute the same thing, and if not, where and why do they differ?
 
 Names are loaded on first use: ``import padiff`` imports no framework, and neither numpy nor attrs. What frameworks call
 so too (Module, Parameter, Tensor, ...) and only adapters need is left out of ``from padiff import *``.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from padiff._version import __version__ as __version__
 
+TYPE_CHECKING = False  # read by type checkers as true; typing itself would take longer to import than all of this
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from padiff.adapter import (
         API_VERSION,
         CAPABILITIES,
@@ -143,12 +142,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a public name from its home on first use."""
     home = _HOME.get(name)
     if home is None:
         msg = f"module 'padiff' has no attribute {name!r}"
         raise AttributeError(msg)
+    from importlib import import_module
+
     try:
         value = getattr(import_module(f"padiff.{home}"), name)
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -36,7 +37,9 @@ def load(spec: str) -> Any:
     except AttributeError:
         names = sorted(name for name in vars(module) if not name.startswith("_"))
         there = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        msg = f"{source} has no attribute {attribute!r}.\nHint: it has {there or 'no public names'}."
+        near = difflib.get_close_matches(attribute, names, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        msg = f"{source} has no attribute {attribute!r}.\nHint: {meant}it has {there or 'no public names'}."
         raise SpecError(msg) from None
 
 

@@ -1,4 +1,4 @@
-"""Run ``python -m padiff.cli``."""
+"""Run ``python -m padiff.cli``: the command line."""
 
 import sys
 

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _sides
+from padiff.cli._parser import UsageError, as_written, number, one_of, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import called
 
@@ -17,48 +18,58 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """\
-A SPEC is module:attribute or path/file.py:attribute; the working directory is importable. A function or
-class is called without arguments; anything else is taken as it is. What belongs to a side that runs in a
-process of its own is loaded there: the inputs with the reference, a loss and optimizers (a SPEC for each side,
-with a comma between) each with its side.
+A SPEC is module:attribute or path/file.py:attribute; the working directory is
+importable. A function or class is called without arguments; anything else is
+taken as it is. What belongs to a side that runs in a process of its own is
+loaded there: the inputs with the reference, a loss and optimizers (a SPEC for
+each side, with a comma between) each with its side.
 
 exit status: 0 aligned, 1 not aligned, 2 trouble
 """
 
 
-_TOLERANCE = ("atol", "rtol", "compare_mode", "metric", "min", "max")
+_FIXED, _BOUNDS = ("atol", "rtol", "compare_mode"), ("min", "max")
+_TOLERANCE = (*_FIXED, "metric", *_BOUNDS)
+_PHASES = "both, forward or backward (default both)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = as_written
+    parser.usage = "padiff diff REFERENCE CANDIDATE --inputs SPEC [OPTIONS]"
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("reference", metavar="REFERENCE", help="SPEC of the model that is right by definition")
     add("candidate", metavar="CANDIDATE", help="SPEC of the model to check")
     _sides.add_arguments(parser)
-    add("--inputs", metavar="SPEC", required=True, help="a dict (keyword arguments) or tuple (positional)")
+    add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
     add("--candidate-inputs", metavar="SPEC", help="the candidate's, where its signature differs")
     add("--loss", metavar="SPEC", help="the loss: a function of the output, or one for each side")
     add("--optimizers", metavar="SPEC", help="both optimizers; a function gets (reference, candidate)")
-    add("--steps", metavar="N", type=_positive, default=1, help="training steps to run (default 1)")
-    add("--phase", choices=("both", "forward", "backward"), default="both", help="(default both)")
+    add("--steps", metavar="N", type=whole(1), default=1, help="training steps to run (default 1)")
+    add("--phase", metavar="PHASE", type=one_of("both", "forward", "backward"), default="both", help=_PHASES)
     add("--no-transfer", action="store_true", help="leave the candidate's parameters as they are")
     add("--operations", action="store_true", help="compare functions, operators and tensor methods one by one too")
     add("--mapping", metavar="SPEC", help="a padiff.LayerMap: pairs of modules, modules to ignore")
-    add("--atol", metavar="X", type=float, help="absolute tolerance, instead of the measured one")
-    add("--rtol", metavar="X", type=float, help="relative tolerance, instead of the measured one")
-    add("--compare-mode", metavar="MODE", help="how the tolerance is applied: strict or mean")
+    add("--atol", metavar="X", type=number(), help="absolute tolerance, instead of the measured one")
+    add("--rtol", metavar="X", type=number(), help="relative tolerance, instead of the measured one")
+    add(
+        "--compare-mode",
+        metavar="MODE",
+        type=one_of("strict", "mean"),
+        help="how the tolerance is applied: strict or mean",
+    )
     add("--metric", metavar="NAME", help="a metric instead: max_abs, rel_l2, or one that a plugin contributes")
-    add("--min", metavar="X", type=float, help="smallest value of the metric that passes")
-    add("--max", metavar="X", type=float, help="largest value of the metric that passes")
-    add("--seed", metavar="N", type=int, default=0, help="seed of both frameworks (default 0)")
+    add("--min", metavar="X", type=number(signed=True), help="smallest value of the metric that passes")
+    add("--max", metavar="X", type=number(signed=True), help="largest value of the metric that passes")
+    add("--seed", metavar="N", type=whole(0), default=0, help="seed of both frameworks (default 0)")
     _output.add_arguments(parser)
     add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
+    _check(arguments)
     wanted = _output.outputs(arguments)
     with contextlib.ExitStack() as stack:
         if any(output.path is None for output in wanted):
@@ -71,6 +82,31 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         report = _report(arguments, Sides(arguments, stack))
     well, text = _output.written(report, wanted, quiet=arguments.quiet, mapping=arguments.show_mapping)
     return (2 if not well else 0 if report.aligned else 1), text
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raise `UsageError` where options do not go together."""
+    given = [name for name in _TOLERANCE if getattr(arguments, name) is not None]
+    bounds, fixed = ([_option(name) for name in given if name in names] for names in (_BOUNDS, _FIXED))
+    for wrong, message in (
+        (not arguments.inputs, _NO_INPUTS),
+        (fixed and arguments.metric, f"{' and '.join(fixed)} beside --metric: only one rule can decide.\n{_ONE_RULE}"),
+        (bounds and not arguments.metric, f"{' and '.join(bounds)} without --metric: bounds of what?\n{_ONE_RULE}"),
+        (arguments.steps > 1 and not arguments.optimizers, _SAME),
+    ):
+        if wrong:
+            raise UsageError(message)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+_NO_INPUTS = """\
+--inputs is missing: a dict or a tuple of arrays, or a function that returns one.
+Hint: usage: padiff diff REFERENCE CANDIDATE --inputs my_port:inputs [OPTIONS]"""
+_ONE_RULE = "Hint: --atol X --rtol X, or --metric NAME --max X, or neither: then the models' own rounding decides."
+_SAME = "--steps without --optimizers: every step would be the same.\nHint: --optimizers SPEC --steps N."
 
 
 def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
@@ -99,11 +135,3 @@ def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
         seed=arguments.seed,
         **optional,
     )
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        msg = f"{value} is not at least 1"
-        raise argparse.ArgumentTypeError(msg)
-    return value

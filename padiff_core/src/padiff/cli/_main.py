@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from padiff._version import __version__
 from padiff.cli import _adapters, _diff, _plugins
+from padiff.cli._parser import Parser, UsageError, did_you_mean
+from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
 
 __all__ = ["main"]
@@ -33,7 +35,7 @@ _COMMANDS = {
     "diff": Command(
         _diff.add_arguments,
         _diff.run,
-        "compare two models: do they compute the same, and if not, where do they part?",
+        "compare two models: do they compute the same, and if not, where do they differ?",
     ),
     "adapters": Command(
         _adapters.add_arguments,
@@ -50,13 +52,14 @@ _COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0 (aligned), 1 (not aligned), 2 (trouble), or 130 (interrupted)."""
-    parser = _parser()
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as end:  # argparse has printed its help or its error
+        arguments = _read(words)
+    except UsageError as error:
+        return _trouble(str(error), traced=False)
+    except SystemExit as end:  # argparse has printed its help
         return end.code if isinstance(end.code, int) else TROUBLE
-    if arguments.command is None:
-        parser.print_help(sys.stderr)
+    if arguments is None:
         return TROUBLE
     try:
         with _readable_warnings():
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("padiff: interrupted", file=sys.stderr)
         return INTERRUPTED
     except PadiffError as error:
-        return _trouble(str(error), traced=arguments.traceback)
+        return _trouble(in_options(str(error)), traced=arguments.traceback)
     except Exception as error:
         told = f"{type(error).__qualname__}: {error}"
         hint = "this is no error that padiff knows; --traceback shows where it came from."
@@ -74,22 +77,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def _read(words: list[str]) -> argparse.Namespace | None:
+    """Return what a command line asks for; None where it names no command, for which the help is then printed."""
     about = "Compare deep-learning models across frameworks."
-    parser = argparse.ArgumentParser("padiff", description=about, allow_abbrev=False)
+    parser = Parser("padiff", description=about, usage="padiff COMMAND [OPTIONS]")
     parser.add_argument("--version", action="version", version=f"padiff {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    found = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = {}
     for name, command in _COMMANDS.items():
-        purpose = command.purpose
-        command.add_arguments(commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False))
-    return parser
+        commands[name] = found.add_parser(
+            name, prog=f"padiff {name}", help=command.purpose, description=command.purpose
+        )
+        command.add_arguments(commands[name])
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is not None and first not in commands:
+        hint = did_you_mean(first, {name: name for name in commands})
+        parser.error(f"there is no command {first!r}; there are {', '.join(commands)}\nHint: {hint}")
+    arguments, unknown = parser.parse_known_args(words)
+    (commands.get(arguments.command) or parser).check_unknown(unknown)
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return None
+    return arguments
 
 
 def _trouble(message: str, *, traced: bool) -> int:
     """Say what went wrong on stderr."""
     if traced:
         traceback.print_exc()
-    print(f"padiff: {message}", file=sys.stderr)
+    print(folded(f"padiff: {message}", sys.stderr), file=sys.stderr)
     return TROUBLE
 
 

@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli._order import import_in_order
+from padiff.cli._parser import number
 from padiff.import_string import SpecError, called, guarded, load, parameters
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         text = f"run the {side} in a process of its own, by this interpreter or environment"
         parser.add_argument(f"--{side}-python", metavar="PYTHON", help=text)
     text = "seconds without an answer after which such a process counts as hanging (default: wait)"
-    parser.add_argument("--timeout", metavar="N", type=float, help=text)
+    parser.add_argument("--timeout", metavar="N", type=number(), help=text)
 
 
 class Sides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from padiff.adapter import Renderer
@@ -37,7 +38,9 @@ def find(hook: str, name: str) -> Row:
     if broken:
         msg = f"the {noun} {broken[0].label} cannot be used: {broken[0].broken}.\nHint: {_known(hook)}."
         raise PluginError(msg)
-    msg = f"there is no {noun} {name!r}.\nHint: {_known(hook)}."
+    near = difflib.get_close_matches(name, [row.name for row in contributions(hook)], 1)
+    hint = f"did you mean {near[0]!r}? There is {_known(hook)}" if near else _known(hook)
+    msg = f"there is no {noun} {name!r}.\nHint: {hint}."
     raise InputError(msg)
 
 

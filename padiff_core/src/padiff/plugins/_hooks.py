@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import pkgutil
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -138,6 +139,7 @@ _MACHINERY = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     importlib.__file__,
     importlib.metadata.__file__,
+    pkgutil.__file__,
     *pluggy.__path__,
     "<frozen ",
     "<attrs ",

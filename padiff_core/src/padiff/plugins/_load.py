@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
+import pkgutil
 import sys
 import traceback
 import warnings
@@ -53,9 +52,8 @@ def _made(info: AdapterInfo, early: str | None) -> Adapter:
         msg = f"the adapter {info.name!r} cannot be used: {reason}.\n"
         msg += "Hint: upgrade padiff-core and the adapter together."
         raise AdapterError(msg)
-    module, _, name = info.factory.partition(":")
     try:
-        factory: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        factory: Any = pkgutil.resolve_name(info.factory)
         adapter = factory()
     except (Exception, SystemExit) as error:
         missing = _missing(error, info, early)
@@ -80,7 +78,7 @@ def _missing(error: BaseException, info: AdapterInfo, early: str | None) -> str 
         known = FRAMEWORKS.get(error.name)
         return (
             f"the adapter {info.name!r} needs {error.name}, which is not installed.\n"
-            f"Hint: pip install {known.distributions[0] if known else error.name}."
+            f"Hint: {f'pip install {known.distributions[0]}' if known else f'install what provides {error.name!r}'}."
         )
     if not isinstance(error, ImportError | OSError):
         return None

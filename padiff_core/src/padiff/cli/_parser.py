@@ -1,0 +1,101 @@
+"""A parser of arguments whose errors are two lines: what was wrong, and what was probably meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from padiff.errors import PadiffError
+
+__all__ = ["Parser", "UsageError", "as_written", "did_you_mean", "number", "one_of", "whole"]
+
+_WIDTH = 80
+
+
+class UsageError(PadiffError):
+    """A command line that makes no sense."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `UsageError`, knows its options by name, and writes help that fits 80 columns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _narrow, "allow_abbrev": False, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError` with the usage behind the message, and behind the hint that this may bring along."""
+        said, _, hint = message.removeprefix("argument ").partition("\nHint: ")
+        msg = f"{said}.\nHint: {hint}{self.format_usage().strip()}"
+        raise UsageError(msg)
+
+    def check_unknown(self, words: list[str]) -> None:
+        """Raise `UsageError` for words of a command line that no option took."""
+        if not words:
+            return
+        name = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
+        if not name.startswith("-"):
+            self.error(f"{name!r} is one argument too many")
+        known = {option: option for option in re.findall(r"--[a-z][a-z-]+", self.format_help())}
+        if "--atol" in known:
+            known["--tolerance"] = "--atol, --rtol or --metric"
+        hint = did_you_mean(name, known) or f"`{self.prog} --help` lists all options; "
+        self.error(f"there is no option {name}\nHint: {hint}")
+
+
+def _narrow(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=26, width=_WIDTH)
+
+
+def as_written(prog: str) -> argparse.HelpFormatter:
+    """Return what writes help with an epilog whose lines stay as they are."""
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=26, width=_WIDTH)
+
+
+def did_you_mean(word: str, known: Mapping[str, str]) -> str:
+    """Return a question that names what stands for the key that a word is nearest to, a blank behind it, or nothing."""
+    near = difflib.get_close_matches(word, known, 1, cutoff=0.65)
+    return f"did you mean {known[near[0]]}? " if near else ""
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return what reads one of several words."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            hint = did_you_mean(text, {choice: choice for choice in choices})
+            msg = f"{text!r} is none of {', '.join(choices)}\nHint: {hint}"
+            raise argparse.ArgumentTypeError(msg)
+        return text
+
+    return read
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return what reads a whole number from ``least`` on."""
+
+    def read(text: str) -> int:
+        if not text.lstrip("+-").isdecimal() or not least <= int(text) < 2**63:
+            msg = f"{text!r} is not a whole number from {least}"
+            raise argparse.ArgumentTypeError(msg)
+        return int(text)
+
+    return read
+
+
+def number(*, signed: bool = False) -> Callable[[str], float]:
+    """Return what reads a finite number from 0, or with ``signed`` any."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not abs(value) < float("inf") or (value < 0 and not signed):
+            msg = f"{text!r} is not a number{'' if signed else ' from 0'}"
+            raise argparse.ArgumentTypeError(msg)
+        return value
+
+    return read
