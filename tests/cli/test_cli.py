@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import padiff
+from padiff import progress
 from padiff.cli import main
 from padiff.errors import InputError
 from padiff.plugins import Contributed, Installed, Renderer, Row, State
@@ -686,6 +687,24 @@ def test_long_work_shows_its_phase_on_a_terminal_and_wipes_it(monkeypatch: pytes
     text = work(Terminal())
     assert "forcing" in text
     assert text.endswith("\x1b[2K")
+
+
+def test_the_number_of_steps_is_taken_from_the_phase_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with shown(stream, delay=0.0):
+        progress.phase("running the reference")
+        for _ in range(12):
+            progress.advance()
+        progress.phase("running the candidate")
+        for _ in range(7):
+            progress.advance()
+        for _ in range(200):
+            if "7/12" in stream.getvalue():
+                break
+            time.sleep(0.05)
+    assert re.search(r"running the candidate.* 7/12", stream.getvalue())
+    progress.advance()  # nothing is shown any more
 
 
 def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Show how far long work has come: on stderr, on a terminal alone, and only once it has lasted a second."""
+"""Show how far long work has come: on stderr, on a terminal alone, and only once it has lasted a second.
+
+Whoever works names its phases and counts its steps with `phase` and `advance`, which do nothing where nothing is shown.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,25 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["Progress", "Silent", "shown", "silenced"]
+__all__ = ["Progress", "Silent", "advance", "phase", "shown", "silenced"]
 
 
 class Progress(Protocol):
-    """Hear how far the work has come."""
+    """What follows how far the work has come."""
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Begin a phase of ``total`` steps, or of unknown length; the one before is over."""
+        """Begin a phase of ``total`` steps; the one before is over.
+
+        Without a total it is taken to be as long as the first phase that counted its steps: the calls of one model tell
+        how many the other makes.
+        """
 
     def advance(self, n: int = 1) -> None:
         """Count ``n`` more steps of the phase as done."""
 
 
 class Silent:
-    """Show nothing."""
+    """A progress that shows nothing."""
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Show nothing."""
@@ -38,7 +45,7 @@ class Silent:
 
 
 class _Shown:
-    """Show one transient line for the current phase, from ``delay`` seconds on.
+    """A progress on one transient line for the current phase, from ``delay`` seconds on.
 
     Only a counter moves at each step; rich is imported, and draws in a thread of its own, after the delay.
     """
@@ -49,6 +56,8 @@ class _Shown:
         self._name = ""
         self._total: int | None = None
         self._done = 0
+        self._usual: int | None = None
+        """How many steps the first phase took that counted them."""
         self._closed = False
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -58,7 +67,8 @@ class _Shown:
 
     def phase(self, name: str, total: int | None = None) -> None:
         with self._lock:
-            self._name, self._total, self._done = name, total, 0
+            self._usual = self._usual or self._done or None
+            self._name, self._total, self._done = name, self._usual if total is None else total, 0
             if self._bar is not None:
                 self._follow()
 
@@ -108,6 +118,7 @@ class _Shown:
         self._task = self._bar.add_task(self._name, total=self._total, completed=self._done)
 
 
+_current: ContextVar[Progress | None] = ContextVar("padiff_progress", default=None)
 _silenced: ContextVar[bool] = ContextVar("padiff_progress_silenced", default=False)
 
 
@@ -129,7 +140,23 @@ def shown(stream: TextIO | None = None, *, delay: float = 1.0) -> Iterator[Progr
         yield Silent()
         return
     progress = _Shown(out, delay)
+    token = _current.set(progress)
     try:
         yield progress
     finally:
+        _current.reset(token)
         progress.close()
+
+
+def phase(name: str, total: int | None = None) -> None:
+    """Begin a phase of the progress that is shown, if any is; see `Progress.phase`."""
+    progress = _current.get()
+    if progress is not None:
+        progress.phase(name, total)
+
+
+def advance() -> None:
+    """Count one more step of the phase, if any is shown."""
+    progress = _current.get()
+    if progress is not None:
+        progress.advance()

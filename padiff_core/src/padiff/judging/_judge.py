@@ -36,6 +36,7 @@ from padiff.numerics import (
     numpy_dtype,
     relative,
 )
+from padiff.progress import advance, phase
 from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, Leaf, Trace
 
@@ -70,7 +71,9 @@ class Judge:
         With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
         """
         found = []
+        phase("judging", len(self.forced.checks))
         for check in self.forced.checks:
+            advance()
             spot, owner = check.spot, check.spot.owner
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:

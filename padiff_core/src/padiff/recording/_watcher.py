@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
+from padiff.progress import advance
 from padiff.pytree import leaves, map_leaves
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
@@ -127,6 +128,7 @@ class Watcher(Listener):
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Close a call."""
+        advance()
         call = self._stack.pop()
         while self._modules.pop().native is not module.native:
             # A model that catches an exception leaves calls open that never return.
