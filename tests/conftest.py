@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
-from padiff.plugins import _registered
+from padiff.plugins import _user_transfers
 
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
@@ -86,4 +86,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _own_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the special transfers that a test registers, or a page that it runs, end with it."""
-    monkeypatch.setattr(_registered, "_REGISTERED", {})
+    monkeypatch.setattr(_user_transfers, "_REGISTERED", {})

@@ -244,12 +244,12 @@ def _shouted(report: Report) -> str:
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let there be a plugin's format beside padiff's own."""
-    from padiff.plugins import _contributed, contributions
+    from padiff.plugins import _lookup, contributions
 
     row = Row("page", "padiff-page", "1.0", "padiff_renderers", Renderer("page", _shouted, suffixes=(".page",)))
     found = [row, *contributions("padiff_renderers")]
-    registry = types.SimpleNamespace(given=lambda hook: found, rivals=lambda row: {}, all=found)
-    monkeypatch.setattr(_contributed, "registry", lambda: registry)
+    registry = types.SimpleNamespace(of_hook=lambda hook: found, rivals=lambda row: {}, all=found)
+    monkeypatch.setattr(_lookup, "registry", lambda: registry)
 
 
 def test_a_format_goes_to_stdout_and_nothing_else_does(

@@ -60,13 +60,13 @@ _FUNCTION_DOC = attrs.Factory(lambda self: _first_line(self.function), takes_sel
 
 @attrs.frozen
 class Metric:
-    """Measure how far a candidate's array is from the reference's.
+    """A measure of how far a candidate's array is from the reference's.
 
     ``function(reference, candidate)`` gets two read-only numpy arrays of one shape, each in its framework's own
     dtype (bfloat16 and float8 as ``ml_dtypes``), and returns a number; it must keep neither. ``better`` says
-    whether a ``smaller`` or a ``larger`` value is nearer to the reference; ``limit`` is the value from which on two
-    arrays pass, if the metric has an opinion: it decides where a user chooses this metric as the tolerance, and
-    nothing else. ``unit`` is shown behind the value, ``doc`` in lists (by default the function's first line).
+    whether a ``smaller`` or a ``larger`` value is nearer to the reference; ``limit`` is the value at which two
+    arrays just pass, if the metric has one: it decides where a user chooses this metric as the tolerance, and
+    nowhere else. ``unit`` is shown behind the value, ``doc`` in lists (by default the function's first line).
     """
 
     name: str = attrs.field(validator=_named)
@@ -86,7 +86,7 @@ class Metric:
 
 @attrs.frozen
 class Renderer:
-    """Write a report in a format of its own: ``function(report)`` returns the text.
+    """A format that a report can be written in: ``function(report)`` returns the text.
 
     ``name`` is what ``report.render(name)`` and ``padiff diff --format NAME`` take; ``suffixes`` (``".html"``) are
     the endings of a file's name that choose it; ``doc`` is shown in lists (by default the function's first line).
@@ -108,7 +108,7 @@ class Renderer:
 
 @attrs.frozen
 class SpecialTransfer:
-    """Say how the parameters of one class of module become those of another, where no table can.
+    """How the parameters of one class of module become those of another, where no table can say it.
 
     ``reference`` and ``candidate`` are patterns (of `fnmatch`) of class names, qualified or not: ``Attention``,
     ``my_port.Attention``, ``*Attention``; ``frameworks`` may name the adapters of both sides, None for any. What is

@@ -61,7 +61,7 @@ class Measures:
 
 def contributed_measures(asked: Metric | None = None) -> Measures:
     """Return the metrics that plugins contribute (padiff's own are figures of every finding), and one of the user's."""
-    rows = [row for row in contributions(_HOOK) if not row.own]
+    rows = [row for row in contributions(_HOOK) if not row.builtin]
     return Measures([*rows, *([] if asked is None else [Row(asked.name, "given", None, _HOOK, asked)])])
 
 

@@ -1,19 +1,19 @@
-"""Find what plugins bring: adapters, and the one that knows a given model; metrics, special transfers, renderers.
+"""Find what plugins contribute: adapters, and the one that knows a given model; metrics, special transfers, renderers.
 
-One broken plugin must not take the others down: pluggy's own loader stops at the first that fails, so the
-entry points are loaded one by one, and their hooks asked one by one, each under guard. No framework is imported
-before a model or a caller asks for it.
+One broken plugin must not take the others down: pluggy's own loader stops at the first that fails, so the entry points
+are loaded one by one, and each of their hooks is called by itself, under guard. No framework is imported before a model
+or a caller asks for it.
 """
 
 from padiff.adapter import Metric, Renderer, SpecialTransfer, hookimpl
-from padiff.plugins._contributed import contributions, find, rendered, renderer, renderer_for
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
-from padiff.plugins._registered import register_transfer, transfers
+from padiff.plugins._lookup import contributions, find, rendered, renderer, renderer_for
 from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
+from padiff.plugins._user_transfers import register_transfer, transfers
 
 __all__ = [
     "FRAMEWORKS",

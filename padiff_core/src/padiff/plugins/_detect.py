@@ -69,7 +69,7 @@ def _claimant(value: Any) -> AdapterInfo | None:
             raise AdapterError(conflict(root, rows))
         if rows:
             return rows[0].info
-        broken = next((row for row in found.rows if root in row.roots), None)
+        broken = next((row for row in found.adapters if root in row.roots), None)
         if broken is not None:
             msg = (
                 f"the adapter {broken.label} claims {root!r} and cannot be used: {broken.broken}.\n"
@@ -80,7 +80,7 @@ def _claimant(value: Any) -> AdapterInfo | None:
 
 
 def _unknown(model: Any) -> str:
-    rows = registry().rows
+    rows = registry().adapters
     known = [f"{principal(row.info)} ({row.distribution})" for row in rows if row.info and not row.broken]
     broken = [row for row in rows if row.broken]
     lines = [_seen(model), f"Adapters installed: {', '.join(known) or 'none'}."]

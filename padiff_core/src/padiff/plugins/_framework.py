@@ -1,4 +1,4 @@
-"""Know, by name alone, what there is to install, and whether it is."""
+"""List the frameworks that are known by name: what to install for each, and whether it is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FRAMEWORKS", "Framework", "findable", "principal", "version_of"]
 
 @attrs.frozen
 class Framework:
-    """Name the distributions that bring a framework, the usual one first, and padiff's adapter for it."""
+    """The distributions of a framework, the usual one first, and that of padiff's adapter for it."""
 
     distributions: tuple[str, ...]
     adapter: str | None = None
@@ -28,7 +28,7 @@ FRAMEWORKS = {
     "mindspore": Framework(("mindspore",), "padiff-mindspore"),
     **{name: Framework((name,)) for name in ("flax", "equinox", "jax", "keras", "tensorflow", "mlx")},
 }
-"""Top-level package -> what is known of it. A third party's framework need not stand here."""
+"""Top-level package -> what is known of it. A third party's framework need not be listed."""
 
 
 def principal(info: AdapterInfo) -> str:

@@ -1,4 +1,4 @@
-"""Load one plugin and ask each of its hooks alone, under guard: what is wrong in one costs no other."""
+"""Load one plugin and call each of its hooks by itself, under guard: an error in one loses no other."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ import pluggy
 from padiff.adapter import API_VERSION, AdapterInfo, Metric, Renderer, SpecialTransfer
 from padiff.plugins import _hookspecs as hookspecs
 
-__all__ = ["HOOKS", "Answer", "Sort", "answers", "told", "unfit"]
+__all__ = ["HOOKS", "Answer", "HookType", "answers", "told", "why_unusable"]
 
 
 @attrs.frozen
-class Sort:
-    """Say what a hook gives: the type, and its name in sentences."""
+class HookType:
+    """What a hook returns a list of: the class, and its name in sentences."""
 
-    type: type
+    item: type
     noun: str
 
 
 HOOKS = {
-    "padiff_adapters": Sort(AdapterInfo, "adapter"),
-    "padiff_metrics": Sort(Metric, "metric"),
-    "padiff_transfers": Sort(SpecialTransfer, "special transfer"),
-    "padiff_renderers": Sort(Renderer, "renderer"),
+    "padiff_adapters": HookType(AdapterInfo, "adapter"),
+    "padiff_metrics": HookType(Metric, "metric"),
+    "padiff_transfers": HookType(SpecialTransfer, "special transfer"),
+    "padiff_renderers": HookType(Renderer, "renderer"),
 }
 """Hook -> what it gives."""
 
 
 @attrs.frozen
 class Answer:
-    """Hold one thing that a hook gave, or why it gave none; ``hook`` is None where the plugin did not load."""
+    """One item that a hook returned, or why there is none; ``hook`` is None where the plugin did not load."""
 
     hook: str | None
     item: Any = None
@@ -46,7 +46,7 @@ class Answer:
 
 
 def answers(point: importlib.metadata.EntryPoint) -> Iterator[Answer]:
-    """Yield what a plugin gives, hook by hook."""
+    """Yield what a plugin's hooks return, item by item."""
     try:
         plugin = point.load()
         hooks = _implemented(plugin)
@@ -60,15 +60,15 @@ def answers(point: importlib.metadata.EntryPoint) -> Iterator[Answer]:
         )
     for hook in hooks:
         if hook in HOOKS:
-            yield from _asked(plugin, hook)
+            yield from _called(plugin, hook)
         else:
             known = ", ".join(HOOKS)
             yield Answer(None, broken=f"its plugin {point.value!r} implements {hook}(), and this padiff has {known}")
 
 
-def _asked(plugin: Any, hook: str) -> Iterator[Answer]:
-    """Yield what one hook gives; what came before an error is lost with it."""
-    expected = HOOKS[hook].type
+def _called(plugin: Any, hook: str) -> Iterator[Answer]:
+    """Yield what one hook returns; what it yielded before an error is lost."""
+    expected = HOOKS[hook].item
     try:
         manager = _OneHook(hook)
         manager.register(plugin)
@@ -78,21 +78,21 @@ def _asked(plugin: Any, hook: str) -> Iterator[Answer]:
         return
     for item in (item for items in found for item in items):
         if isinstance(item, expected):
-            yield Answer(hook, item, unfit(item))
+            yield Answer(hook, item, why_unusable(item))
         else:
             said = f"{hook}() gave a {type(item).__qualname__}; expected padiff.{expected.__name__}"
             yield Answer(hook, broken=said)
 
 
 def _listed(hook: str, given: Any) -> list[Any]:
-    if isinstance(given, HOOKS[hook].type):
+    if isinstance(given, HOOKS[hook].item):
         msg = f"gave a {type(given).__qualname__}; expected a list of them"
         raise _PlainError(msg)
     return list(given)
 
 
 class _OneHook(pluggy.PluginManager):
-    """Register of a plugin one hook alone."""
+    """A plugin manager that registers one hook of a plugin."""
 
     def __init__(self, hook: str | None = None) -> None:
         super().__init__("padiff")
@@ -100,7 +100,7 @@ class _OneHook(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        """Return the options of the one hook, None for what else the plugin holds."""
+        """Return the options of that hook, None for everything else in the plugin."""
         found = super().parse_hookimpl_opts(plugin, name)
         return None if found is None or (found.get("specname") or name) != self._hook else found
 
@@ -115,18 +115,19 @@ def _implemented(plugin: Any) -> list[str]:
 
 
 class _PlainError(Exception):
-    """Carry a reason that needs no "raised" before it."""
+    """A reason that needs no "raised" before it."""
 
 
-def unfit(item: Any) -> str | None:
+def why_unusable(item: Any) -> str | None:
     """Return why a contribution cannot be used, as far as it tells itself, or None."""
     if item.api != API_VERSION:
         older = "padiff-core" if isinstance(item.api, int) and item.api > API_VERSION else "the plugin"
         return f"it has interface version {item.api} and this padiff {API_VERSION}: {older} is older"
-    return _unusable(item) if isinstance(item, AdapterInfo) else None
+    return _malformed(item) if isinstance(item, AdapterInfo) else None
 
 
-def _unusable(info: AdapterInfo) -> str | None:
+def _malformed(info: AdapterInfo) -> str | None:
+    """Return what is wrong with an adapter's description, or None."""
     module, _, name = info.factory.partition(":")
     if not module or not name:
         return f"its factory is {info.factory!r}; expected 'package.module:callable'"

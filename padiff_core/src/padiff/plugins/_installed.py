@@ -1,4 +1,4 @@
-"""Describe how each installed adapter, and each other contribution of a plugin, stands."""
+"""Describe the state of each installed adapter, and of each other contribution of a plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Contributed", "Installed", "State", "contributed", "installed"]
 
 
 class State(StrEnum):
-    """Say how an adapter, or another contribution, stands."""
+    """The state of an adapter, or of another contribution."""
 
     AVAILABLE = "available"
     """Usable; of an adapter, not imported yet."""
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 @attrs.frozen
 class Installed:
-    """Describe one adapter; ``why`` explains every state but available and loaded."""
+    """One adapter and its state; ``why`` explains every state but available and loaded."""
 
     name: str
     roots: tuple[str, ...]
@@ -42,7 +42,7 @@ class Installed:
 
 @attrs.frozen
 class Contributed:
-    """Describe one thing that a plugin gave, or a plugin that gave nothing; ``why`` as for `Installed`."""
+    """One contribution of a plugin, or a plugin without a usable one; ``why`` as for `Installed`."""
 
     sort: str
     """adapter, metric, special transfer, renderer; plugin where it is of no use."""
@@ -55,16 +55,16 @@ class Contributed:
 
 
 def installed() -> tuple[Installed, ...]:
-    """Return one row for each adapter, and for each plugin that gave none; imports no framework."""
+    """Return one row for each adapter, and for each plugin that does not load; imports no framework."""
     found = registry()
-    return tuple(_described(found, row) for row in found.rows)
+    return tuple(_described(found, row) for row in found.adapters)
 
 
 def contributed() -> tuple[Contributed, ...]:
-    """Return one row for each thing that any plugin gave, adapters too, padiff's own last; imports no framework."""
+    """Return one row for each contribution, adapters too, padiff's own last; imports no framework."""
     found = registry()
     rows = []
-    for row in sorted(found.all, key=lambda row: row.own):
+    for row in sorted(found.all, key=lambda row: row.builtin):
         state, why = _state(found, row)
         doc = f"classes of {', '.join(row.roots)}" if row.info else getattr(row.item, "doc", "")
         rows.append(Contributed(row.sort, row.name, row.distribution, row.version, state, why, doc))

@@ -11,7 +11,7 @@ from typing import Any
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import AdapterError, MissingFramework, PluginWarning
 from padiff.plugins._framework import FRAMEWORKS, principal
-from padiff.plugins._hooks import told, unfit
+from padiff.plugins._hooks import told, why_unusable
 from padiff.plugins._registry import Row, registry
 
 __all__ = ["load"]
@@ -40,14 +40,14 @@ def load(info: AdapterInfo) -> Adapter:
 
 def _row(info: AdapterInfo) -> Row:
     found = registry()
-    for row in found.rows:
+    for row in found.adapters:
         if row.info == info and row.broken is None:
             return row
     return found.unannounced.setdefault(info, Row(info.name, info.factory, None, item=info))
 
 
 def _made(info: AdapterInfo, early: str | None) -> Adapter:
-    reason = unfit(info)
+    reason = why_unusable(info)
     if reason:
         msg = f"the adapter {info.name!r} cannot be used: {reason}.\n"
         msg += "Hint: upgrade padiff-core and the adapter together."
@@ -100,5 +100,5 @@ def _too_early(info: AdapterInfo) -> str | None:
 
 def _order(info: AdapterInfo) -> str:
     first, later = principal(info), ", ".join(sorted(info.load_before))
-    apart = f"padiff.remote('module:function') gives {first}'s model a process of its own"
-    return f"import {first} before {later}, at the top of the script; or keep them apart: {apart}."
+    separate = f"padiff.remote('module:function') gives {first}'s model a process of its own"
+    return f"import {first} before {later}, at the top of the script; or keep them in two processes: {separate}."

@@ -1,4 +1,4 @@
-"""Discover the plugins, and keep what they announced."""
+"""Discover the plugins once, and keep what their hooks returned."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "regist
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
 
-_OWN = importlib.metadata.EntryPoint("padiff", "padiff.report._builtin", GROUP)
+_BUILTIN = importlib.metadata.EntryPoint("padiff", "padiff.report._builtin", GROUP)
 """What padiff itself contributes, through the hooks that every plugin has."""
 _CORE = "padiff-core"
 
 
 @attrs.define(eq=False)
 class Row:
-    """Hold one thing that a plugin gave, or a plugin, or one of its hooks, that gave nothing."""
+    """One contribution of a plugin, or the plugin, or one of its hooks, that did not yield any."""
 
     name: str
     distribution: str
     version: str | None
     hook: str | None = "padiff_adapters"
-    """None where the whole plugin is of no use."""
+    """None where the whole plugin does not load."""
     item: Any = None
     broken: str | None = None
     """Why it cannot be used at all."""
@@ -67,40 +67,40 @@ class Row:
         return tuple(sorted(self.info.roots)) if self.info else ()
 
     @property
-    def own(self) -> bool:
+    def builtin(self) -> bool:
         """Return whether it is padiff's own."""
         return self.distribution == _CORE
 
 
 @attrs.define
 class Registry:
-    """Hold what all plugins announced."""
+    """What the hooks of all plugins returned."""
 
     all: list[Row] = attrs.field(factory=list)
     unannounced: dict[AdapterInfo, Row] = attrs.field(factory=dict)
-    """Adapters that were loaded from an info that no plugin announced."""
+    """Adapters that were loaded from an `AdapterInfo` of no plugin."""
     pending: list[str] = attrs.field(factory=list)
     """Warnings that are not issued yet."""
 
     @property
-    def rows(self) -> list[Row]:
-        """Return the adapters, and the plugins that are of no use: they may have held one."""
+    def adapters(self) -> list[Row]:
+        """Return the adapters, and the plugins that do not load: they may have held one."""
         return [row for row in self.all if row.hook in (None, "padiff_adapters")]
 
-    def given(self, hook: str) -> list[Row]:
-        """Return what a hook gave that is not broken."""
+    def of_hook(self, hook: str) -> list[Row]:
+        """Return what a hook returned that is not broken."""
         return [row for row in self.all if row.hook == hook and row.item is not None and row.broken is None]
 
     def usable(self, root: str) -> list[Row]:
         """Return the adapters that claim a top-level package and can be used."""
-        return [row for row in self.given("padiff_adapters") if root in row.roots]
+        return [row for row in self.of_hook("padiff_adapters") if root in row.roots]
 
     def rivals(self, row: Row) -> dict[str, list[Row]]:
         """Return, for each root (or name) that others claim too, those others."""
         if row.broken is not None or row.item is None or row.hook is None:
             return {}
         if row.info is None:
-            others = [other for other in self.given(row.hook) if other.name == row.name and other is not row]
+            others = [other for other in self.of_hook(row.hook) if other.name == row.name and other is not row]
             return {row.name: others} if others else {}
         claims = {root: [other for other in self.usable(root) if other is not row] for root in row.roots}
         return {root: rows for root, rows in claims.items() if rows}
@@ -124,14 +124,14 @@ def adapters() -> tuple[AdapterInfo, ...]:
 
     An adapter whose framework must come before another's stands before that one.
     """
-    infos = [row.info for row in registry().rows if row.info and row.broken is None]
+    infos = [row.info for row in registry().adapters if row.info and row.broken is None]
     return tuple(sorted(infos, key=lambda info: not info.load_before))
 
 
 def loaded() -> tuple[Adapter, ...]:
     """Return the adapters that were loaded so far, and their frameworks with them."""
     found = registry()
-    rows = (*found.rows, *found.unannounced.values())
+    rows = (*found.adapters, *found.unannounced.values())
     return tuple(row.adapter for row in rows if row.adapter is not None)
 
 
@@ -140,16 +140,16 @@ def _discovered() -> Registry:
     found = Registry()
     # In the order of names, which does not depend on how a folder is listed.
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.dist.name if p.dist else "", p.name))
-    for point in (_OWN, *points):
+    for point in (_BUILTIN, *points):
         dist = point.dist
         row = Row(point.name, dist.name if dist else point.value, dist.version if dist else None)
-        if point is _OWN:
+        if point is _BUILTIN:
             row = Row(point.name, _CORE, __version__)
         found.all.extend(_row(row, answer) for answer in answers(point))
     for row in found.all:
         row.broken = row.broken or _taken(found, row)
-    beside = predecessor.message()
-    found.pending = [beside] if beside else []
+    clash = predecessor.message()
+    found.pending = [clash] if clash else []
     found.pending += [_left_out(row) for row in found.all if row.broken]
     found.pending += _conflicts(found)
     return found
@@ -162,8 +162,8 @@ def _row(plugin: Row, answer: Answer) -> Row:
 
 def _taken(found: Registry, row: Row) -> str | None:
     """Return why a name is not free, where it is that of something of padiff's own."""
-    own = any(other.own for others in found.rivals(row).values() for other in others)
-    return f"padiff has a {row.sort} of that name of its own" if own and not row.own else None
+    taken = any(other.builtin for others in found.rivals(row).values() for other in others)
+    return f"padiff has a {row.sort} of that name of its own" if taken and not row.builtin else None
 
 
 def _conflicts(found: Registry) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _conflicts(found: Registry) -> Iterator[str]:
         if hook == "padiff_adapters":
             yield conflict(key, found.usable(key))
         elif hook is not None:
-            yield conflict(key, [row for row in found.given(hook) if row.name == key])
+            yield conflict(key, [row for row in found.of_hook(hook) if row.name == key])
 
 
 def conflict(key: str, rows: list[Row]) -> str:

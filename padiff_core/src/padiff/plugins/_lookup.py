@@ -1,4 +1,4 @@
-"""Find what plugins contribute beside adapters, by name."""
+"""Find a metric or a renderer by its name, or by the ending of a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["contributions", "find", "rendered", "renderer", "renderer_for"]
 def contributions(hook: str) -> list[Row]:
     """Return what a hook gave and can be used: neither broken nor of a name that two claim; padiff's own first."""
     found = registry()
-    return [row for row in found.given(hook) if not found.rivals(row)]
+    return [row for row in found.of_hook(hook) if not found.rivals(row)]
 
 
 def find(hook: str, name: str) -> Row:
@@ -28,7 +28,7 @@ def find(hook: str, name: str) -> Row:
     Raises `InputError` where there is nothing of that name, `PluginError` where two plugins claim it.
     """
     found = registry()
-    rows = [row for row in found.given(hook) if row.name == name]
+    rows = [row for row in found.of_hook(hook) if row.name == name]
     if len(rows) == 1:
         return rows[0]
     if rows:

@@ -1,11 +1,11 @@
-"""Keep the special transfers that the user registers, before those of plugins."""
+"""Keep the special transfers that the user registers; they come before those of plugins."""
 
 from __future__ import annotations
 
 from padiff.adapter import Hook, SpecialTransfer
 from padiff.errors import InputError
-from padiff.plugins._contributed import contributions
-from padiff.plugins._hooks import unfit
+from padiff.plugins._hooks import why_unusable
+from padiff.plugins._lookup import contributions
 from padiff.plugins._registry import Row
 
 __all__ = ["register_transfer", "transfers"]
@@ -20,9 +20,9 @@ def register_transfer(transfer: SpecialTransfer) -> Hook:
     One of the same name takes the place of the former, so that a cell of a notebook can run twice. Close what is
     returned, or use it as a context manager, to take the transfer back. Raises `InputError` for anything else.
     """
-    if not isinstance(transfer, SpecialTransfer) or unfit(transfer):
+    if not isinstance(transfer, SpecialTransfer) or why_unusable(transfer):
         kind = type(transfer)
-        seen = unfit(transfer) if isinstance(transfer, SpecialTransfer) else f"it is a {kind.__qualname__}"
+        seen = why_unusable(transfer) if isinstance(transfer, SpecialTransfer) else f"it is a {kind.__qualname__}"
         msg = f"this transfer cannot be registered: {seen}.\n"
         msg += "Hint: padiff.register_transfer(padiff.SpecialTransfer(reference_class, candidate_class, function))."
         raise InputError(msg)
