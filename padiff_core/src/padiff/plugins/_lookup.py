@@ -39,8 +39,8 @@ def find(hook: str, name: str) -> Row:
         msg = f"the {noun} {broken[0].label} cannot be used: {broken[0].broken}.\nHint: {_known(hook)}."
         raise PluginError(msg)
     near = difflib.get_close_matches(name, [row.name for row in contributions(hook)], 1)
-    hint = f"did you mean {near[0]!r}? There is {_known(hook)}" if near else _known(hook)
-    msg = f"there is no {noun} {name!r}.\nHint: {hint}."
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    msg = f"there is no {noun} {name!r}.\nHint: {_known(hook)}.{meant}"
     raise InputError(msg)
 
 
