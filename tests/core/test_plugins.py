@@ -272,7 +272,7 @@ def test_a_framework_that_is_not_there(site: Site) -> None:
     row = plugins.installed()[0]
     assert (row.state, row.why) == (State.MISSING, "fakefw is not installed")
     with pytest.raises(
-        MissingFramework, match=r"needs fakefw, which is not installed\.\nHint: pip install fakefw\."
+        MissingFramework, match=r"needs fakefw, which is not installed\.\nHint: install what provides 'fakefw'\."
     ) as e:
         plugins.load(plugins.adapters()[0])
     assert isinstance(e.value.__cause__, ModuleNotFoundError)
