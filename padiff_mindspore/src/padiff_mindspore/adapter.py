@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -13,12 +13,11 @@ import mindspore
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, Adapter
-from padiff.kinds import Rule
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule
+from padiff_mindspore import optim
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.operations import Calling
-from padiff_mindspore.optim import is_optimizer, settings_of, step
 from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
 
 __all__ = ["MindSporeAdapter"]
@@ -42,27 +41,20 @@ _MACHINERY = (
 _seeds: Any = sys.modules["mindspore.common.seed"]
 
 
-class MindSporeAdapter(Adapter):
+class MindSporeAdapter(FrameworkAdapter):
     """Know MindSpore in PyNative mode."""
 
     name: ClassVar[str] = "mindspore"
+    model_class = MindSporeModel
+    tensor_class = MindSporeTensor
+    native_tensor = mindspore.Tensor
+    calling = Calling
+    optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_ROOT, *path.split("/")) for path in _MACHINERY)
     library = (_ROOT + os.sep,)
-
-    def wrap(self, model: Any) -> MindSporeModel:
-        """Wrap a ``mindspore.nn.Cell``; raises `UnwatchableModel` where hooks on it would be ignored."""
-        return MindSporeModel(model, self)
-
-    def is_tensor(self, value: Any) -> bool:
-        """Return whether the value is a ``mindspore.Tensor``, a Parameter among them."""
-        return isinstance(value, mindspore.Tensor)
-
-    def tensor(self, native: Any) -> MindSporeTensor:
-        """Wrap a ``mindspore.Tensor``."""
-        return MindSporeTensor(native)
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a leaf tensor with a copy of the array; integers never collect gradients.
@@ -73,10 +65,6 @@ class MindSporeAdapter(Adapter):
         if differentiable and is_inexact(native):
             native.requires_grad_()
         return native
-
-    def as_module(self, function: Callable[..., Any]) -> Any:
-        """Return a cell that calls a function."""
-        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return an input's leaf as a tensor where it is array-like: a MindSpore tensor as a detached copy."""
@@ -112,18 +100,6 @@ class MindSporeAdapter(Adapter):
             "threads": os.environ.get("OMP_NUM_THREADS", str(mindspore.get_context("runtime_num_threads"))),
             "deterministic": str(mindspore.get_context("deterministic")),
         }
-
-    def is_optimizer(self, value: Any) -> bool:
-        """Return whether the value is one of MindSpore's optimizers."""
-        return is_optimizer(value)
-
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step and clear its gradients."""
-        step(optimizer)
-
-    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
-        """Return an optimizer's hyper-parameters under common names."""
-        return settings_of(optimizer)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -1,41 +1,35 @@
-"""Wrap MindSpore models: their tree, their parameters, and how they run."""
+"""Wrap MindSpore cells: their tree, their parameters, and how they run and come back as they were."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import mindspore
 from mindspore import nn
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter, Tape
-from padiff.errors import InputError, UnwatchableModel
-from padiff.pytree import leaves
+from padiff.adapter import Hear, Hook, Listener, Module, Tape, TensorParameter, TreeModel, leaves
 from padiff_mindspore import autograd, state
 from padiff_mindspore.operations import hear_functions
 from padiff_mindspore.spelling import note_size
 from padiff_mindspore.tape import MindSporeTape
-from padiff_mindspore.tensor import array_of, device_name, dtype_of, from_array, is_inexact, numpy_dtype, overwrite
+from padiff_mindspore.tensor import MindSporeTensor, device_name, from_array, is_inexact, overwrite
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
 
 Array = NDArray[Any]
+Remove = Callable[[], Any]
 
 # MindSpore keeps statistics as parameters that are not trained, which a frozen weight is too.
 _STATISTIC = re.compile(r"^(moving|running)_(mean|var|variance)$|^num_batches_tracked$|(^|_)ema(_|$)")
 
 
-def _named(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
 class MindSporeModule(Module):
-    """Wrap one ``mindspore.nn.Cell``."""
+    """A ``mindspore.nn.Cell`` as padiff sees it."""
 
     @property
     def training(self) -> bool:
@@ -49,108 +43,81 @@ class MindSporeModule(Module):
         return construct
 
 
-class MindSporeParameter(Parameter):
-    """Wrap one parameter or buffer of a cell; raises `InputError` where it has no values yet.
+class MindSporeParameter(TensorParameter):
+    """A parameter or a buffer of a cell.
 
     MindSpore keeps no gradient with a parameter of its own accord; it stands where its autograd would accumulate one.
     """
 
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's name."""
-        return dtype_of(self.native)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the native shape."""
-        if getattr(self.native, "has_init", False):
-            msg = f"{self.path!r} has no values yet: it was made under no_init_parameters"
-            msg += "\nHint: call model.init_parameters_data() before the diff"
-            raise InputError(msg)
-        return tuple(self.native.shape)
+    tensor = MindSporeTensor
+    grad = "_grad"
 
     @property
     def trainable(self) -> bool:
         """Return whether it gets a gradient."""
         return not self.buffer and bool(self.native.requires_grad)
 
-    def view(self) -> Array:
-        """Return the values in native layout, without a copy on the CPU."""
-        return array_of(self.native)
-
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""
-        overwrite(self.native, self._fitting(array))
-
-    def gradient(self) -> Array | None:
-        """Return the gradient, or None."""
-        gradient = self.native._grad
-        return None if gradient is None else array_of(gradient)
+        overwrite(self.native, self.fitting(array))
 
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""
-        self.native._grad = None if array is None else from_array(self._fitting(array))
+        self.native._grad = None if array is None else from_array(self.fitting(array))
 
-    def _fitting(self, array: Array) -> Array:
-        """Return the array in this parameter's dtype; its shape must be the same."""
-        if array.shape != self.shape:
-            msg = f"an array of shape {array.shape} does not fit {self.path!r} of shape {self.shape}"
-            raise ValueError(msg)
-        return array.astype(numpy_dtype(self.native), copy=False)
+    def unready(self) -> tuple[str, str] | None:
+        """Return why it has no values yet."""
+        if getattr(self.native, "has_init", False):
+            return "has no values yet: it was made under no_init_parameters", "call model.init_parameters_data()"
+        return None
+
+    def remembered(self) -> Callable[[], None]:
+        """Return what puts gradient and requires_grad back."""
+        return state.remembered(self.native)
+
+    def kept(self) -> Callable[[], None]:
+        """Return what puts the values back."""
+        return state.kept(self.native)
 
 
-class MindSporeModel(Model):
-    """Wrap one ``mindspore.nn.Cell`` as a model; raises `UnwatchableModel` where hooks would be ignored."""
+class MindSporeModel(TreeModel):
+    """A ``mindspore.nn.Cell`` as a model; raises `UnwatchableModel` where hooks would be ignored."""
 
-    def __init__(self, native: Any, adapter: Adapter) -> None:
-        _require_watchable(native)
-        super().__init__(native, adapter)
-        self._modules: dict[str, MindSporeModule] = {}
+    module = MindSporeModule
+    parameter = MindSporeParameter
+    tables = ("_buffers",)
+    modes = ("training", "_phase")
+    cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
+    computing_in = staticmethod(state.computing_in)
 
-    def modules(self) -> Mapping[str, MindSporeModule]:
-        """Return every cell once, by its first path, parents first; wrappers stay the same over calls."""
-        known, self._modules = self._modules, {}
-        for path, cell in self._cells():
-            old = known.get(path)
-            keep = old is not None and old.native is cell
-            self._modules[path] = old if keep and old else MindSporeModule(path, cell, self.adapter.rule(cell))
-        return self._modules
+    def children(self, native: Any) -> Iterable[tuple[str, Any]]:
+        """Return the cells that a cell holds; not what ``cell.recompute()`` puts beside them."""
+        return ((name, cell) for name, cell in native._cells.items() if name != "_recompute_cell")
 
-    def _cells(self) -> Iterator[tuple[str, Any]]:
-        """Yield every cell once, by its first path; an empty SequentialCell too, which MindSpore leaves out."""
+    def _cells(self) -> list[Any]:
+        return [cell for _, cell in self.natives()]
+
+    def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
+        """Return the parameters and buffers that a cell holds, statistics among the buffers."""
+        for name, one in native._params.items():
+            if one is not None:
+                one = one if one.inited_param is None else one.inited_param
+                yield name, one, not one.requires_grad and bool(_STATISTIC.search(name))
+        yield from ((name, one, True) for name, one in native._buffers.items() if one is not None)
+
+    def held(self) -> Iterator[tuple[str, Any, bool]]:
+        """Yield every tensor by every path.
+
+        A ParameterTuple hangs parameters of cells below at the cell that holds it, under their full names: these paths
+        count where there is no other one.
+        """
+        everything = [(path, *one) for path, cell in self.walk() for one in self.tensors(cell)]
         seen: set[int] = set()
-        for path, cell in _walk(self.native):
-            if id(cell) not in seen:
-                seen.add(id(cell))
-                yield path, cell
-
-    def parameters(self) -> Mapping[str, MindSporeParameter]:
-        """Return every parameter and buffer once, statistics among the buffers, by its first path."""
-        found: dict[int, tuple[Any, bool, dict[str, None]]] = {}
-        for path, name, native, buffer in self._held():
-            # A ParameterTuple hangs parameters of cells below at the cell that holds it, under their full names.
-            if "." in name and id(native) in found:
-                continue
-            paths = found.setdefault(id(native), (native, buffer, {}))[2]
-            paths[f"{path}.{name}" if path else name] = None
-        result = {}
-        for native, buffer, paths in found.values():
-            first, *_ = names = tuple(paths)
-            result[first] = MindSporeParameter(first, native, buffer=buffer, paths=names)
-        return result
-
-    def _held(self) -> Iterator[tuple[str, str, Any, bool]]:
-        cells = list(_walk(self.native))
         for dotted in (False, True):
-            for path, cell in cells:
-                for name, native in cell._params.items():
-                    if native is not None and ("." in name) is dotted:
-                        native = native if native.inited_param is None else native.inited_param
-                        yield path, name, native, not native.requires_grad and bool(_STATISTIC.search(name))
-                if not dotted:
-                    yield from (
-                        (path, name, native, True) for name, native in cell._buffers.items() if native is not None
-                    )
+            for path, name, native, buffer in everything:
+                if ("." in name) is dotted and not (dotted and id(native) in seen):
+                    seen.add(id(native))
+                    yield f"{path}.{name}" if path else name, native, buffer
 
     @property
     def device(self) -> str:
@@ -158,21 +125,35 @@ class MindSporeModel(Model):
         return device_name()
 
     def attach(self, listener: Listener) -> Hook:
-        """Report every cell's calls, but for those that recomputation repeats in the backward pass.
-
-        The hooks stand behind the user's own: they hear what ``construct`` gets and what the caller gets.
-        """
-        _require_watchable(self.native)
-        hook = Hook(state.tidying(cell for _, cell in self._cells()))
+        """Report every cell's calls; the hooks see what ``construct`` gets and what the caller gets."""
+        hook = Hook(state.tidying(self._cells()))
         try:
-            for module in self.modules().values():
-                before, after = partial(_enter, listener, module), partial(_leave, listener, module)
-                hook.add(module.native.register_forward_pre_hook(before, with_kwargs=True).remove)
-                hook.add(module.native.register_forward_hook(after, with_kwargs=True).remove)
+            hook.add(super().attach(listener).close)
         except BaseException:
             hook.close()
             raise
         return hook
+
+    def register(self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[Remove]:
+        """Register hooks behind the user's own."""
+        yield native.register_forward_pre_hook(enter, with_kwargs=True).remove
+        yield native.register_forward_hook(leave, with_kwargs=True).remove
+
+    def repeated(self) -> bool:
+        """Return whether a call happens in the backward pass, where only recomputation calls cells."""
+        return autograd.recomputing()
+
+    def enter(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any) -> Any:
+        """Report that a call begins, and note what size it is made on."""
+        if not self.repeated():
+            note_size(module.native, args)
+        return super().enter(listener, module, native, args, kwargs)
+
+    def leave(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        """Report that a call ended; what went wrong in this cell is raised here, not in a later one."""
+        if not self.repeated():
+            autograd.finish()
+        return super().leave(listener, module, native, args, kwargs, output)
 
     def hear_operations(self, hear: Hear) -> Hook:
         """Let ``hear`` be called in place of MindSpore's functions until the hook is closed."""
@@ -185,11 +166,11 @@ class MindSporeModel(Model):
         differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
     ) -> Any:
         """Call the model, and run backward from what ``differentiate(output)`` returns; return the output."""
-        _require_watchable(self.native)
+        self.require_watchable()
         parameters = [parameter.native for parameter in self.parameters().values()]
         for native in parameters:
             native._grad = None
-        cells = [cell for _, cell in self._cells()]
+        cells = self._cells()
         with autograd.in_turn():
             with state.reseeded(cells), state.tidied(cells), autograd.recording() as nodes:
                 output = self.native(*args, **kwargs)
@@ -211,30 +192,57 @@ class MindSporeModel(Model):
 
     def _hidden(self) -> list[Any]:
         """Return trainable parameters that MindSpore does not see: without them their cells' gradients would end."""
-        hidden = (native for _, cell in self._cells() for native in state.hidden_parameters(cell))
+        hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
         return [native for native in hidden if autograd.differentiable(native)]
 
-    def preserved(self) -> AbstractContextManager[None]:
+    def machinery(self) -> frozenset[str]:
+        """Return the attributes that MindSpore itself keeps on every cell."""
+        return state.machinery()
+
+    def changing(self) -> Iterator[TensorParameter]:
+        """Return the buffers; a forward of the user's own may keep state in a parameter of any name too."""
+        cells = (cell for cell in self._cells() if self.adapter.rule(cell) is None)
+        own = {id(native) for cell in cells for native in cell._params.values()}
+        for parameter in self.parameters().values():
+            if parameter.buffer or (id(parameter.native) in own and not parameter.trainable):
+                yield parameter
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
         """Put back gradients, requires_grad, modes, plain attributes, and buffers bit for bit on leaving."""
-        cells = [cell for _, cell in self._cells()]
-        parameters = self.parameters().values()
-        # A forward of the user's own may keep state in a parameter of any name.
-        own = {id(native) for cell in cells if self.adapter.rule(cell) is None for native in cell._params.values()}
-        changing = [p.native for p in parameters if p.buffer or (id(p.native) in own and not p.trainable)]
-        return state.preserved(cells, [p.native for p in parameters], changing)
+        with super().preserved(), state.computing_in(""):
+            yield
 
-    def evaluate(self) -> None:
-        """Put every cell into evaluation mode; ``set_train`` would leave more behind than the mode."""
-        for _, cell in self._cells():
-            cell.training = False
+    def liftable(self) -> Iterable[TensorParameter]:
+        """Return every parameter, those that MindSpore does not see among them."""
+        hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
+        return [*self.parameters().values(), *(self.wrap_parameter(one, False, (one.name,)) for one in hidden)]
 
-    def lifted(self, dtype: str) -> AbstractContextManager[None]:
-        """Hold floating parameters, buffers and tensor attributes in ``dtype``; MindSpore has no default dtype."""
-        parameters = [item.native for item in self.parameters().values()]
-        return state.lifted([cell for _, cell in self._cells()], parameters, dtype)
-
-
-# Running ----------------------------------------------------------------------------------------------------
+    def trouble(self, native: Any) -> tuple[str, str] | None:
+        """Return what keeps a cell's hooks from running."""
+        interpreted = os.environ.get("MS_JIT") == "0"
+        if native is self.native:
+            if isinstance(native, mindspore.train.Model):
+                return "is a trainer around a network", "pass the network itself"
+            if not isinstance(native, nn.Cell):
+                return "is no mindspore.nn.Cell: it has no calls to watch", "pass the Cell itself"
+            if mindspore.get_context("mode") == mindspore.GRAPH_MODE and not interpreted:
+                return (
+                    "would run in GRAPH_MODE, where hooks are silently ignored",
+                    "call mindspore.set_context(mode=mindspore.PYNATIVE_MODE) before the diff",
+                )
+        if isinstance(native, nn.GraphCell):
+            return (
+                "is one loaded graph without cells to watch",
+                "build the model from its class and load its parameters with load_checkpoint",
+            )
+        compiler = _compiler(native.construct)
+        if compiler is not None and not (interpreted and compiler == "api.py"):
+            return (
+                "has a construct compiled by mindspore.jit, where hooks are silently ignored",
+                "set the environment variable MS_JIT=0, or leave out the decorator, for the diff",
+            )
+        return None
 
 
 def _starts(pairs: Iterable[tuple[Any, Any | None]]) -> Iterator[tuple[Any, Any]]:
@@ -254,57 +262,6 @@ def _sources(arguments: Any) -> Iterator[Any]:
 
 def _unique(natives: Iterable[Any]) -> list[Any]:
     return list({id(native): native for native in natives}.values())
-
-
-# Watching ---------------------------------------------------------------------------------------------------
-
-
-def _walk(cell: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every cell under every path, parents first; not what ``cell.recompute()`` puts beside the children."""
-    yield path, cell
-    for name, child in cell._cells.items():
-        if child is not None and id(child) not in above and name != "_recompute_cell":
-            yield from _walk(child, f"{path}.{name}" if path else name, (*above, id(cell)))
-
-
-def _enter(listener: Listener, module: MindSporeModule, _: Any, args: Any, kwargs: Any) -> Any:
-    if autograd.recomputing():
-        return None
-    note_size(module.native, args)
-    return listener.enter(module, args, kwargs)
-
-
-def _leave(listener: Listener, module: MindSporeModule, _: Any, args: Any, kwargs: Any, output: Any) -> Any:
-    if autograd.recomputing():
-        return None
-    autograd.finish()  # what went wrong in this cell is raised here, not in a later one
-    return listener.leave(module, args, kwargs, output)
-
-
-def _require_watchable(native: Any) -> None:
-    """Raise `UnwatchableModel` where hooks on this model would never run, and say what to do."""
-    if isinstance(native, mindspore.train.Model):
-        msg = f"{_named(native)} is a trainer around a network\nHint: pass the network itself"
-        raise UnwatchableModel(msg)
-    if not isinstance(native, nn.Cell):
-        msg = f"{_named(native)} is no mindspore.nn.Cell: it has no calls to watch\nHint: pass the Cell itself"
-        raise UnwatchableModel(msg)
-    interpreted = os.environ.get("MS_JIT") == "0"
-    if mindspore.get_context("mode") == mindspore.GRAPH_MODE and not interpreted:
-        msg = f"{_named(native)} would run in GRAPH_MODE, where hooks are silently ignored\n"
-        msg += "Hint: call mindspore.set_context(mode=mindspore.PYNATIVE_MODE) before the diff"
-        raise UnwatchableModel(msg)
-    for path, cell in _walk(native):
-        where = f"the cell {path!r} ({_named(cell)})" if path else f"the model ({_named(cell)})"
-        if isinstance(cell, nn.GraphCell):
-            msg = f"{where} is one loaded graph without cells to watch\n"
-            msg += "Hint: build the model from its class and load its parameters with load_checkpoint"
-            raise UnwatchableModel(msg)
-        compiler = _compiler(cell.construct)
-        if compiler is not None and not (interpreted and compiler == "api.py"):
-            msg = f"{where} has a construct compiled by mindspore.jit, where hooks are silently ignored\n"
-            msg += "Hint: set the environment variable MS_JIT=0, or leave out the decorator, for the diff"
-            raise UnwatchableModel(msg)
 
 
 _GRAPH = os.path.join(os.path.dirname(mindspore.__file__), "graph", "")

@@ -14,8 +14,7 @@ from typing import Any
 import mindspore
 from mindspore.ops import Primitive
 
-from padiff.adapter import Hear, Hook
-from padiff.adapter.interception import Detour
+from padiff.adapter import Detour, Hear, Hook
 
 __all__ = ["Calling", "hear_functions"]
 
@@ -35,9 +34,9 @@ class Calling(mindspore.nn.Cell):
         return self.function(*args, **kwargs)
 
 
-def hear_functions(cell: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of MindSpore's functions, in what a cell's code uses, until the hook closes."""
-    return _detour().open(hear, (one for _, one in cell.cells_and_names()))
+def hear_functions(model: Any, hear: Hear) -> Hook:
+    """Let ``hear`` be called in place of MindSpore's functions, in what a model's code uses, until the hook closes."""
+    return _detour().open(hear, (one for _, one in model.cells_and_names()))
 
 
 @functools.cache

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-import mindspore
 from mindspore import nn, ops
 from mindspore.experimental import optim as experimental
 
+from padiff.adapter import optimizers
 from padiff_mindspore.autograd import finish
 
 __all__ = ["is_optimizer", "settings_of", "step"]
 
 # Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "beta1", "beta2": "beta2", "eps": "eps"}
-_FAMILIES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+_FAMILIES: tuple[optimizers.Family, ...] = (
     ("AdamWeightDecay", "adamw", _ADAM),
     ("Adam", "adam", {**_ADAM, "amsgrad": "use_amsgrad"}),
     ("LazyAdam", "adam", _ADAM),
@@ -29,6 +29,7 @@ _FAMILIES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("ASGD", "asgd", {}),
     ("Rprop", "rprop", {}),
 )
+# How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "lr_float", "grad_centralization", "initial_lr"}
 
 
@@ -43,8 +44,7 @@ def step(optimizer: Any) -> None:
     A parameter without a gradient gets zeros, which is what MindSpore's own ``value_and_grad`` gives it.
     """
     if not is_optimizer(optimizer):
-        call: Callable[[], Any] = optimizer
-        call()
+        optimizer()
         return
     parameters = list(optimizer.parameters)
     optimizer(tuple(ops.zeros_like(one) if one._grad is None else one._grad for one in parameters))
@@ -56,16 +56,11 @@ def step(optimizer: Any) -> None:
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
     if isinstance(optimizer, experimental.Optimizer):
-        return dict(_of_groups(optimizer))
+        name = type(optimizer).__name__.lower()
+        return {"class": name, **dict(optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION))}
     if not isinstance(optimizer, nn.Optimizer):
         return {}
-    names = [cls.__name__ for cls in type(optimizer).__mro__]
-    found = (entry for entry in _FAMILIES if entry[0] in names)
-    _, family, attributes = next(found, (None, names[0].lower(), {}))
-    settings: dict[str, Any] = {"class": family}
-    settings.update(_rates(optimizer))
-    settings.update({name: _plain(getattr(optimizer, attribute)) for name, attribute in attributes.items()})
-    return settings
+    return {**optimizers.of_family(optimizer, _FAMILIES), **dict(_rates(optimizer))}
 
 
 def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:
@@ -82,23 +77,5 @@ def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:
 
 def _several(value: Any) -> list[Any]:
     """Return one value for each group; MindSpore gives one for each parameter."""
-    return list(dict.fromkeys(map(_plain, value))) if isinstance(value, tuple | list) else [_plain(value)]
-
-
-def _of_groups(optimizer: Any) -> Iterator[tuple[str, Any]]:
-    yield "class", type(optimizer).__name__.lower()
-    for index, group in enumerate(optimizer.param_groups):
-        prefix = f"group{index}." if index else ""
-        for name, value in group.items():
-            if name == "betas":
-                yield from zip((f"{prefix}beta1", f"{prefix}beta2"), map(_plain, value), strict=True)
-            elif name not in _IMPLEMENTATION:
-                yield f"{prefix}{name}", _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    """Return a Python number for a tensor of one element, without the dust of float32."""
-    if not isinstance(value, mindspore.Tensor):
-        return value
-    number = value.asnumpy().reshape(-1)[0].item()
-    return float(f"{number:.7g}") if isinstance(number, float) else number
+    several = value if isinstance(value, tuple | list) else [value]
+    return list(dict.fromkeys(map(optimizers.plain, several)))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import padiff
-from padiff.adapter import AdapterInfo
+from padiff.adapter import AdapterInfo, hookimpl
 
 __all__ = ["padiff_adapters"]
 
 _ROOTS = ("mindspore", "mindcv", "mindformers", "mindnlp", "mindocr", "mindone", "mindyolo")
 
 
-@padiff.hookimpl
+@hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return what is known of the MindSpore adapter before MindSpore is imported.
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import mindspore
 
-from padiff.adapter import Tape
-from padiff.errors import InputError
+from padiff.adapter import InputError, Tape
 from padiff_mindspore import autograd
 
 __all__ = ["MindSporeTape"]

@@ -9,69 +9,47 @@ from typing import Any
 
 import attrs
 import mindspore
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Hook, Tensor
-from padiff.errors import InputError
+from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes
 from padiff_mindspore import autograd
 
 __all__ = [
     "MindSporeTensor",
     "array_of",
     "device_name",
-    "dtype_of",
+    "dtype_name",
     "from_array",
     "give",
     "is_inexact",
     "native_dtype",
-    "numpy_dtype",
     "overwrite",
 ]
 
 Array = NDArray[Any]
 
-_PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _SMALL = ("float8_e4m3fn", "float8_e5m2")
-_DTYPES: dict[Any, np.dtype[Any]] = {
-    **{getattr(mindspore, name): np.dtype(name) for name in _PLAIN.split()},
-    **{getattr(mindspore, name): np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *_SMALL)},
-}
-_BY_NAME = {array.name: native for native, array in _DTYPES.items()}
+_DTYPES = Dtypes("mindspore", mindspore, (*dtypes.PLAIN, "bfloat16", *_SMALL))
 _DEVICES = {"CPU": "cpu", "GPU": "cuda", "Ascend": "npu"}
 
 
-def numpy_dtype(native: Any) -> np.dtype[Any]:
-    """Return the dtype of numpy or ml_dtypes that a tensor's values have."""
-    try:
-        return _DTYPES[native.dtype]
-    except KeyError:
-        msg = f"{native.dtype} has no counterpart in numpy or ml_dtypes\nHint: use tensors of another dtype"
-        raise InputError(msg) from None
-
-
-def dtype_of(native: Any) -> str:
-    """Return a tensor's dtype by its numpy or ml_dtypes name."""
-    return numpy_dtype(native).name
+def dtype_name(native: Any) -> str:
+    """Return the numpy or ml_dtypes name of a tensor's dtype."""
+    return _DTYPES.name(native.dtype)
 
 
 def native_dtype(name: str) -> Any:
     """Return the MindSpore dtype of that name; raises `InputError` where MindSpore has none."""
-    try:
-        return _BY_NAME[name]
-    except KeyError:
-        known = ", ".join(sorted(_BY_NAME))
-        msg = f"mindspore has no dtype for numpy's {name}\nHint: convert it to one of {known}"
-        raise InputError(msg) from None
+    return _DTYPES.native(name)
 
 
 def is_inexact(native: Any) -> bool:
     """Return whether the dtype is floating or complex, so that gradients exist."""
-    return numpy_dtype(native).kind in "fcV"
+    return dtypes.is_inexact(dtype_name(native))
 
 
-def device_name() -> str:
+def device_name(native: Any = None) -> str:
     """Return where MindSpore computes: ``cpu``, ``cuda:0``, ``npu:1``; tensors go there by themselves."""
     name = _DEVICES.get(mindspore.get_context("device_target"), "cpu")
     return name if name == "cpu" else f"{name}:{mindspore.get_context('device_id')}"
@@ -80,12 +58,12 @@ def device_name() -> str:
 def array_of(native: Any) -> Array:
     """Return the values as an array, without a copy where they lie contiguous in the CPU's memory."""
     array: Array = native.asnumpy()
-    dtype = numpy_dtype(native)
+    dtype = dtypes.numpy_dtype(dtype_name(native))
     return array if array.dtype == dtype else array.view(dtype)
 
 
-def from_array(array: Array) -> Any:
-    """Return a fresh tensor with a copy of the array's bits."""
+def from_array(array: Array, device: str = "cpu") -> Any:
+    """Return a fresh tensor with a copy of the array's bits; MindSpore itself moves it to where it computes."""
     dtype = native_dtype(array.dtype.name)
     if array.dtype.name not in _SMALL:
         return mindspore.Tensor(np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C"))
@@ -117,7 +95,7 @@ def _memory_of(native: Any) -> Array:
     """Return an array over the memory of a contiguous tensor on the CPU, which lives as long as the array."""
     memory = (ctypes.c_byte * native.nbytes).from_address(native.data_ptr())
     memory.owner = native
-    return np.frombuffer(memory, dtype=np.uint8).view(numpy_dtype(native)).reshape(native.shape)
+    return np.frombuffer(memory, dtype=np.uint8).view(dtypes.numpy_dtype(dtype_name(native))).reshape(native.shape)
 
 
 @attrs.frozen
@@ -160,25 +138,11 @@ class _Changes:
 _changes = _Changes()
 
 
-class MindSporeTensor(Tensor):
+class MindSporeTensor(NativeTensor):
     """Wrap one ``mindspore.Tensor``."""
 
     __slots__ = ()
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name."""
-        return dtype_of(self.native)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(self.native.shape)
-
-    @property
-    def device(self) -> str:
-        """Return where it is computed with."""
-        return device_name()
+    dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)
 
     @property
     def version(self) -> int:
@@ -189,14 +153,6 @@ class MindSporeTensor(Tensor):
     def differentiable(self) -> bool:
         """Return whether a gradient can reach it."""
         return autograd.differentiable(self.native) and is_inexact(self.native)
-
-    def numpy(self) -> Array:
-        """Return a snapshot in C order: one copy."""
-        return np.array(array_of(self.native), order="C")
-
-    def view(self) -> Array:
-        """Return the values, without a copy where they lie contiguous on the CPU."""
-        return array_of(self.native)
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory; None off the CPU and where the elements do not lie in order.
@@ -222,10 +178,7 @@ class MindSporeTensor(Tensor):
 
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits through which gradients pass unchanged: one copy."""
-        if array.shape != self.shape:
-            msg = f"an array of shape {array.shape} cannot stand for a tensor of shape {self.shape}"
-            raise ValueError(msg)
-        values = array.astype(numpy_dtype(self.native), copy=False)
+        values = self.fitting(array)
         if not self.differentiable or not autograd.records():
             return from_array(values)
         return autograd.passing(self.native, lambda: from_array(values))

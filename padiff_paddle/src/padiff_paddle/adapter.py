@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle.base import core
 
-from padiff.adapter import CAPABILITIES, Adapter
+from padiff.adapter import CAPABILITIES, FrameworkAdapter
 from padiff_paddle import optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
@@ -49,37 +49,26 @@ def _library() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") if os.path.isdir(path) else path for path in paths)
 
 
-class PaddleAdapter(Adapter):
+class PaddleAdapter(FrameworkAdapter):
     """Know PaddlePaddle in its dynamic (eager) mode."""
 
     name: ClassVar[str] = "paddle"
+    model_class = PaddleModel
+    tensor_class = PaddleTensor
+    native_tensor = paddle.Tensor
+    calling = Calling
+    optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
     library = _library()
 
-    def wrap(self, model: Any) -> PaddleModel:
-        """Wrap a ``paddle.nn.Layer``; raise `UnwatchableModel` where hooks on it would be ignored."""
-        return PaddleModel(model, self)
-
-    def is_tensor(self, value: Any) -> bool:
-        """Return whether the value is an eager tensor; symbolic Values of a traced program are not."""
-        return isinstance(value, paddle.Tensor)
-
-    def tensor(self, native: Any) -> PaddleTensor:
-        """Wrap an eager tensor."""
-        return PaddleTensor(native)
-
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a leaf tensor with a copy of the array; integers never collect gradients."""
         native = from_array(array, device)
         native.stop_gradient = not (differentiable and is_inexact(native))
         return native
-
-    def as_module(self, function: Callable[..., Any]) -> Any:
-        """Return a layer that calls a function."""
-        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return an input's leaf as a tensor where it is array-like: a Paddle tensor as a detached copy."""
@@ -117,18 +106,6 @@ class PaddleAdapter(Adapter):
             "cuda": str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else "none",
             "threads": str(os.environ.get("OMP_NUM_THREADS", threads)),
         }
-
-    def is_optimizer(self, value: Any) -> bool:
-        """Return whether the value is a ``paddle.optimizer.Optimizer``, or one inside of fleet's wrappers."""
-        return optim.is_optimizer(value)
-
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step and clear its gradients."""
-        optim.step(optimizer)
-
-    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
-        """Return an optimizer's hyper-parameters under common names."""
-        return optim.settings_of(optimizer)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

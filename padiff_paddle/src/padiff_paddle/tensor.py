@@ -12,7 +12,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Dtypes, Hook, Tensor, dtypes
+from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes
 
 __all__ = [
     "PaddleTensor",
@@ -157,25 +157,11 @@ class _Swap(PyLayer):
         return gradient
 
 
-class PaddleTensor(Tensor):
+class PaddleTensor(NativeTensor):
     """Wrap one eager ``paddle.Tensor``."""
 
     __slots__ = ()
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name."""
-        return dtype_name(self.native)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(self.native.shape)
-
-    @property
-    def device(self) -> str:
-        """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
-        return device_name(self.native)
+    dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)
 
     @property
     def version(self) -> int:
@@ -189,13 +175,7 @@ class PaddleTensor(Tensor):
 
     def numpy(self) -> Array:
         """Return a snapshot: one copy, in the tensor's own dtype."""
-        if device_name(self.native) == "cpu":
-            return np.array(array_of(self.native), order="C")
-        return array_of(self.native)
-
-    def view(self) -> Array:
-        """Return the values, read-only, without a copy on the CPU."""
-        return array_of(self.native)
+        return super().numpy() if device_name(self.native) == "cpu" else array_of(self.native)
 
     def writable(self) -> Array | None:
         """Return a writable array over the CPU tensor's memory, None where there is no such memory."""

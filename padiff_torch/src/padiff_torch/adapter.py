@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, Adapter, Model, Rule, Tensor
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule
 from padiff_torch import optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
@@ -37,36 +37,25 @@ _MACHINERY = (
 )
 
 
-class TorchAdapter(Adapter):
+class TorchAdapter(FrameworkAdapter):
     """Know PyTorch."""
 
     name: ClassVar[str] = "torch"
+    model_class = TorchModel
+    tensor_class = TorchTensor
+    native_tensor = torch.Tensor
+    calling = Calling
+    optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
     library = (_HERE + os.sep,)
 
-    def wrap(self, model: Any) -> Model:
-        """Wrap a `torch.nn.Module`; raises `UnwatchableModel` where it is compiled or scripted."""
-        return TorchModel(model, self)
-
-    def is_tensor(self, value: Any) -> bool:
-        """Return whether the value is a `torch.Tensor`, a parameter among them."""
-        return isinstance(value, torch.Tensor)
-
-    def tensor(self, native: Any) -> Tensor:
-        """Wrap a `torch.Tensor`."""
-        return TorchTensor(native)
-
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a tensor with a copy of the array; integers are never differentiable."""
         with torch.inference_mode(False):
             return _leaf(from_array(np.asarray(array)).to(device), differentiable)
-
-    def as_module(self, function: Callable[..., Any]) -> Any:
-        """Return a module that calls a function."""
-        return Calling(function)
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
@@ -109,18 +98,6 @@ class TorchAdapter(Adapter):
             found["cudnn benchmark"] = str(torch.backends.cudnn.benchmark)
             found["cudnn tf32"] = str(torch.backends.cudnn.allow_tf32)
         return found
-
-    def is_optimizer(self, value: Any) -> bool:
-        """Return whether the value is a `torch.optim.Optimizer`."""
-        return optim.is_optimizer(value)
-
-    def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step and clear its gradients."""
-        optim.step(optimizer)
-
-    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
-        """Return the hyper-parameters of a `torch.optim` optimizer; of further groups as ``group1.lr``."""
-        return optim.settings_of(optimizer)
 
 
 def _leaf(native: Any, differentiable: bool) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Dtypes, Hook, InputError, Tensor, dtypes
+from padiff.adapter import Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes
 
 __all__ = ["TorchTensor", "array_of", "device_name", "dtype_name", "filled", "from_array", "native_dtype"]
 
@@ -113,25 +113,16 @@ class _Swap(torch.autograd.Function):
         return gradient, None
 
 
-class TorchTensor(Tensor):
+class TorchTensor(NativeTensor):
     """Wrap a `torch.Tensor`."""
 
     __slots__ = ()
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name."""
-        return dtype_name(self.native)
+    dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape; of a nested tensor, that of the padded one."""
         return tuple(_dense(self.native).shape if self.native.is_nested else self.native.shape)
-
-    @property
-    def device(self) -> str:
-        """Return where it lies."""
-        return device_name(self.native)
 
     @property
     def version(self) -> int:
@@ -149,10 +140,6 @@ class TorchTensor(Tensor):
         if host.data_ptr() != _address(self.native):
             return _exposed(host)
         return _exposed(host).copy(order="C")
-
-    def view(self) -> Array:
-        """Return the values, without a copy for ordinary tensors on the CPU."""
-        return array_of(self.native)
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""

@@ -16,6 +16,7 @@ from padiff.adapter._module import Module, Parameter
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
+from padiff.adapter.frameworks import FrameworkAdapter, NativeTensor
 from padiff.adapter.interception import Detour
 from padiff.adapter.restoring import Attributes
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
@@ -36,6 +37,7 @@ __all__ = [
     "Detour",
     "Dtypes",
     "Extent",
+    "FrameworkAdapter",
     "Habit",
     "Hear",
     "Hook",
@@ -45,6 +47,7 @@ __all__ = [
     "Metric",
     "Model",
     "Module",
+    "NativeTensor",
     "NotOffered",
     "Parameter",
     "Part",

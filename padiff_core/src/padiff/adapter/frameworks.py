@@ -1,0 +1,108 @@
+"""What adapters have in common whose framework has a tensor class, a module class and an optimizer class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter._adapter import Adapter
+from padiff.adapter._model import Model
+from padiff.adapter._tensor import Tensor
+
+__all__ = ["FrameworkAdapter", "NativeTensor", "Optimizers"]
+
+Array = NDArray[Any]
+
+
+class NativeTensor(Tensor):
+    """A tensor of which three functions tell what there is to know: subclasses name them, as static methods."""
+
+    __slots__ = ()
+
+    dtype_name: ClassVar[Any]
+    """Takes a native tensor, and returns the name of its dtype, as `Tensor.dtype` does."""
+    device_name: ClassVar[Any]
+    """Returns where it lies, as `Tensor.device` does."""
+    array_of: ClassVar[Any]
+    """Returns its values, without a copy where possible."""
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype's numpy or ml_dtypes name."""
+        name: str = self.dtype_name(self.native)
+        return name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return tuple(self.native.shape)
+
+    @property
+    def device(self) -> str:
+        """Return where it lies."""
+        place: str = self.device_name(self.native)
+        return place
+
+    def numpy(self) -> Array:
+        """Return a snapshot in C order."""
+        return np.array(self.view(), order="C")
+
+    def view(self) -> Array:
+        """Return the values, without a copy where possible."""
+        values: Array = self.array_of(self.native)
+        return values
+
+
+class Optimizers(Protocol):
+    """A module of functions that know a framework's optimizers."""
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is an optimizer."""
+
+    def step(self, optimizer: Any) -> None:
+        """Take one step and clear the gradients; simply call what is no optimizer."""
+
+    def settings_of(self, optimizer: Any) -> dict[str, Any]:
+        """Return the hyper-parameters under common names; empty for a plain callable."""
+
+
+class FrameworkAdapter(Adapter):
+    """An adapter that says which classes are the framework's, and which wrap them."""
+
+    model_class: ClassVar[type[Model]]
+    tensor_class: ClassVar[type[Tensor]]
+    native_tensor: ClassVar[type]
+    calling: ClassVar[type]
+    """The class of a native module that calls a function."""
+    optimizers: Optimizers
+
+    def wrap(self, model: Any) -> Model:
+        """Wrap a native model; raises `UnwatchableModel` where hooks on it would be ignored."""
+        return self.model_class(model, self)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether the value is a native tensor, a parameter among them."""
+        return isinstance(value, self.native_tensor)
+
+    def tensor(self, native: Any) -> Tensor:
+        """Wrap a native tensor."""
+        return self.tensor_class(native)
+
+    def as_module(self, function: Callable[..., Any]) -> Any:
+        """Return a native module that calls a function."""
+        return self.calling(function)
+
+    def is_optimizer(self, value: Any) -> bool:
+        """Return whether the value is one of the framework's optimizers."""
+        return self.optimizers.is_optimizer(value)
+
+    def step(self, optimizer: Any) -> None:
+        """Let an optimizer take one step and clear its gradients."""
+        self.optimizers.step(optimizer)
+
+    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
+        """Return an optimizer's hyper-parameters under common names."""
+        return self.optimizers.settings_of(optimizer)
