@@ -459,3 +459,18 @@ def test_places_tell_a_model_from_the_library() -> None:
     assert machinery.__file__.startswith(ADAPTER.machinery)
     assert nn.functional.linear.__code__.co_filename.startswith(ADAPTER.library)
     assert not model.__file__.startswith((*ADAPTER.library, *ADAPTER.machinery))
+
+
+def test_a_hook_that_cannot_be_registered_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = paddle.nn.Sequential(paddle.nn.Linear(2, 2), paddle.nn.Linear(2, 2))
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        msg = "no more hooks"
+        raise RuntimeError(msg)
+
+    monkeypatch.setattr(model[1], "register_forward_post_hook", refuse)
+    with pytest.raises(RuntimeError, match="no more hooks"):
+        ADAPTER.wrap(model).attach(Log())
+    for layer in model.sublayers(include_self=True):
+        assert not layer._forward_pre_hooks
+        assert not layer._forward_post_hooks

@@ -87,6 +87,7 @@ class MindSporeModel(TreeModel):
     parameter = MindSporeParameter
     tables = ("_buffers",)
     modes = ("training", "_phase")
+    called = "cell"
     cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
     computing_in = staticmethod(state.computing_in)
 

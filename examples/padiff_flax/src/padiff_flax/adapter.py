@@ -14,11 +14,9 @@ import jax
 import jax.numpy as jnp
 import jaxlib
 import numpy as np
-from flax import nnx
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Tensor
-from padiff.kinds import Rule
+from padiff.adapter import FrameworkAdapter, Rule
 from padiff_flax import optim
 from padiff_flax.kinds import TABLE, rule_of
 from padiff_flax.model import FlaxModel
@@ -33,10 +31,13 @@ Array = NDArray[Any]
 _FLAX, _JAX = (os.path.dirname(one.__file__) + os.sep for one in (flax, jax))
 
 
-class FlaxAdapter(Adapter):
+class FlaxAdapter(FrameworkAdapter):
     """Know Flax NNX."""
 
     name: ClassVar[str] = "flax"
+    model_class = FlaxModel
+    tensor_class = FlaxTensor
+    optimizers = optim
     capabilities = frozenset(
         {"gradients", "float64", "buffers", "modes", "randomness", "optimizers", "compilation", "devices"}
     )
@@ -48,10 +49,6 @@ class FlaxAdapter(Adapter):
         self.seeding: Seeding | None = None
         """What the generators of models draw from in runs; None outside `seeded`."""
 
-    def wrap(self, model: Any) -> Model:
-        """Wrap an `nnx.Module`; raises `UnwatchableModel` where it is compiled."""
-        return FlaxModel(model, self)
-
     def rule(self, module: Any) -> Rule | None:
         """Return the rule of a class; of a class that means what it holds, the rule of that."""
         return rule_of(module) or super().rule(module)
@@ -59,10 +56,6 @@ class FlaxAdapter(Adapter):
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is a JAX array of numbers."""
         return is_array(value)
-
-    def tensor(self, native: Any) -> Tensor:
-        """Wrap a JAX array."""
-        return FlaxTensor(native)
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a JAX array in the array's own dtype, 64 bits too; on the tape where gradients are asked for."""
@@ -101,14 +94,6 @@ class FlaxAdapter(Adapter):
             "x64": str(jax.config.jax_enable_x64),
             "matmul precision": str(jax.config.jax_default_matmul_precision or "default"),
         }
-
-    def is_optimizer(self, value: Any) -> bool:
-        """Return whether the value is an `nnx.Optimizer`."""
-        return isinstance(value, nnx.Optimizer)
-
-    def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
-        """Return what `optax.inject_hyperparams` lets be read."""
-        return optim.settings(optimizer)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

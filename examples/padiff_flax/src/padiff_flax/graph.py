@@ -7,13 +7,15 @@ from typing import Any
 
 from flax import nnx
 
+from padiff.adapter import walk
+
 __all__ = ["modules", "nodes", "variables"]
 
 
 def nodes(root: Any) -> Iterator[tuple[str, Any]]:
     """Yield (path, node) for every NNX object below ``root`` and itself, once, parents first."""
     seen: set[int] = set()
-    for path, value in _walk("", root):
+    for path, value in walk(root, _items):
         if isinstance(value, nnx.Pytree) and id(value) not in seen:
             seen.add(id(value))
             yield path, value
@@ -26,16 +28,7 @@ def modules(root: Any) -> Iterator[tuple[str, nnx.Module]]:
 
 def variables(root: Any) -> Iterator[tuple[str, nnx.Variable[Any]]]:
     """Yield (path, variable) for every variable, under each of its paths."""
-    return ((path, value) for path, value in _walk("", root) if isinstance(value, nnx.Variable))
-
-
-def _walk(path: str, value: Any, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every object, variable and plain leaf under each of its paths; a cycle is gone round once."""
-    if id(value) in above:
-        return
-    yield path, value
-    for name, item in _items(value):
-        yield from _walk(f"{path}.{name}" if path else name, item, (*above, id(value)))
+    return ((path, value) for path, value in walk(root, _items) if isinstance(value, nnx.Variable))
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:

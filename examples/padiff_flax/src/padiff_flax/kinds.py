@@ -9,40 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from padiff.kinds import Part, Rule, Setting, Unit
+from padiff.adapter import Part, Rule, Setting, Unit, conversions, spelling
 
 __all__ = ["TABLE", "rule_of"]
 
 # Settings ---------------------------------------------------------------------------------------------------
 
 
-def _constant(value: Any) -> Setting:
-    return Setting(lambda module: value)
-
-
-def _own(**spelled: str) -> dict[str, Setting]:
-    """Return settings by the catalogue's names, as attributes of the module."""
-    return {name: Setting(native, spelled=native) for name, native in spelled.items()}
-
-
-def _complement(value: Any) -> float:
-    """Return torch's momentum for Flax's, without the dust of the subtraction."""
-    return round(1.0 - float(value), 12)
-
-
-_EPS = _own(eps="epsilon")
+_EPS = spelling.own(eps="epsilon")
 _TRAINING = {"training": Setting("deterministic", lambda value: value is False, "deterministic")}
 _BATCH = {
     **_EPS,
-    "momentum": Setting("momentum", _complement, "momentum"),
+    "momentum": Setting("momentum", conversions.complement, "momentum"),
     "training": Setting("use_running_average", lambda value: value is False, "use_running_average"),
-    "track": _constant(True),
-    "fused": _constant(None),
+    "track": spelling.constant(True),
+    "fused": spelling.constant(None),
 }
 _DROPOUT = {
-    **_own(p="rate"),
+    **spelling.own(p="rate"),
     **_TRAINING,
-    "mode": _constant("upscale_in_train"),
+    "mode": spelling.constant("upscale_in_train"),
     "axis": Setting(
         "broadcast_dims", lambda dims: f"broadcast over {tuple(dims)}" if dims else "element", "broadcast_dims"
     ),
@@ -56,7 +42,7 @@ _STATISTICS = {"running_mean": Part("mean"), "running_var": Part("var")}
 
 
 def _simple(kind: str, roles: Mapping[str, Part], **settings: Setting) -> Rule:
-    return Rule(kind, {"": Unit(kind, roles)}, settings)
+    return spelling.simple(kind, settings=settings, **roles)
 
 
 def _general(prefix: str, inward: int, outward: int) -> Unit:
@@ -100,13 +86,11 @@ def _cell(name: str) -> Rule:
 
 
 def _each(value: Any, axes: int) -> tuple[int, ...]:
-    if value is None or isinstance(value, int):
-        return (1 if value is None else value,) * axes
-    return tuple(value)
+    return conversions.spread(1 if value is None else value, axes)
 
 
-def _shaped(axes: int, **spelled: str) -> dict[str, Setting]:
-    return {name: Setting(native, lambda value: _each(value, axes), native) for name, native in spelled.items()}
+def _shaped(axes: int, **attributes: str) -> dict[str, Setting]:
+    return {name: Setting(native, lambda value: _each(value, axes), native) for name, native in attributes.items()}
 
 
 def _reach(module: Any) -> list[int]:
@@ -173,10 +157,10 @@ def _conv(module: Any) -> Rule:
         f"conv{axes}d",
         {"weight": weight, "bias": Part("bias")},
         **_shaped(axes, stride="strides", dilation="kernel_dilation"),
-        **_own(groups="feature_group_count"),
+        **spelling.own(groups="feature_group_count"),
         padding=Setting(_padding, spelled="padding"),
         padding_mode=Setting(_padding_mode, spelled="padding"),
-        data_format=_constant("NHWC"),
+        data_format=spelling.constant("NHWC"),
     )
 
 
@@ -190,9 +174,9 @@ def _conv_transpose(module: Any) -> Rule:
         f"conv_transpose{axes}d",
         {"weight": weight, "bias": Part("bias")},
         **_shaped(axes, stride="strides", dilation="kernel_dilation"),
-        groups=_constant(1),
+        groups=spelling.constant(1),
         padding=Setting(_transposed_padding, spelled="padding"),
-        data_format=_constant("NHWC"),
+        data_format=spelling.constant("NHWC"),
     )
 
 
@@ -203,10 +187,10 @@ def _recurrent(first: Any, *, both: bool) -> Rule | None:
         return None
     settings = {
         "hidden_size": Setting(lambda module: first.cell.hidden_features, spelled="hidden_features"),
-        "num_layers": _constant(1),
-        "bidirectional": _constant(both),
+        "num_layers": spelling.constant(1),
+        "bidirectional": spelling.constant(both),
         "batch_first": Setting("time_major", lambda value: not value, "time_major"),
-        "dropout": _constant(0.0),
+        "dropout": spelling.constant(0.0),
     }
     return Rule(kind, settings=settings)
 
@@ -221,7 +205,7 @@ def _bidirectional(module: Any) -> Rule | None:
 
 def _attention(module: Any) -> Rule:
     """Return the rule of attention, which is in a mode only where it drops something."""
-    settings = {**_own(num_heads="num_heads", dropout="dropout_rate"), "batch_first": _constant(True)}
+    settings = {**spelling.own(num_heads="num_heads", dropout="dropout_rate"), "batch_first": spelling.constant(True)}
     return Rule("attention", _ATTENTION, {**settings, **_TRAINING} if module.dropout_rate else settings)
 
 
@@ -248,7 +232,7 @@ def rule_of(module: Any) -> Rule | None:
 _NNX = {
     "linear.Linear": _simple("linear", {"weight": Part("kernel", transpose=_SWAP), "bias": Part("bias")}),
     "linear.LinearGeneral": Rule("linear", _linear_general),
-    "linear.Embed": _simple("embedding", {"weight": Part("embedding")}, padding_idx=_constant(None)),
+    "linear.Embed": _simple("embedding", {"weight": Part("embedding")}, padding_idx=spelling.constant(None)),
     "normalization.BatchNorm": _simple("batch_norm", {**_AFFINE, **_STATISTICS}, **_BATCH),
     "normalization.LayerNorm": _simple(
         "layer_norm",
@@ -257,7 +241,7 @@ _NNX = {
         normalized_shape=Setting("num_features", lambda size: (size,), "num_features"),
     ),
     "normalization.RMSNorm": _simple("rms_norm", {"weight": Part("scale")}, **_EPS),
-    "normalization.GroupNorm": _simple("group_norm", _AFFINE, **_EPS, **_own(groups="num_groups")),
+    "normalization.GroupNorm": _simple("group_norm", _AFFINE, **_EPS, **spelling.own(groups="num_groups")),
     "normalization.InstanceNorm": _simple("instance_norm", _AFFINE, **_EPS),
     "activations.PReLU": _simple("prelu", {"weight": Part("negative_slope", merge=(0,))}),
     "stochastic.Dropout": Rule("dropout", settings=_DROPOUT),

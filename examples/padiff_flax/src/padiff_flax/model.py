@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from padiff.adapter import Hook, Listener, Model, Module, Parameter
+from padiff.adapter import Hook, Listener, Module, TensorParameter, TreeModel
 from padiff_flax import graph, optim, state, watch
-from padiff_flax.tape import Taped, backward, leaf, taping, value_of
-from padiff_flax.tensor import device_name, from_array, is_array, placed
+from padiff_flax.tape import Taped, backward, leaf, taping
+from padiff_flax.tensor import FlaxTensor, device_name, from_array, is_array, is_inexact
 
 if TYPE_CHECKING:
     from padiff_flax.adapter import FlaxAdapter
@@ -53,31 +53,28 @@ class FlaxModule(Module):
         raise TypeError(msg)
 
 
-class FlaxParameter(Parameter):
-    """Wrap an `nnx.Variable`; its gradient is kept with the model, as JAX has no place for it."""
+class FlaxParameter(TensorParameter):
+    """An `nnx.Variable`; its gradient is kept with the model, as JAX has no place for it."""
+
+    tensor = FlaxTensor
 
     def __init__(self, path: str, native: Any, gradients: dict[int, Any], paths: tuple[str, ...]) -> None:
         super().__init__(path, native, buffer=not isinstance(native, nnx.Param), paths=paths)
         self._gradients = gradients
 
+    def ready(self) -> Any:
+        """Return the array that the variable holds."""
+        return self.native.get_raw_value()
+
     @property
     def dtype(self) -> str:
         """Return the dtype's numpy or ml_dtypes name."""
-        return np.dtype(self.native.get_raw_value().dtype).name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(self.native.get_raw_value().shape)
+        return self.tensor(self.ready()).dtype
 
     @property
     def trainable(self) -> bool:
         """Return whether it gets a gradient."""
-        return not self.buffer and jnp.issubdtype(self.native.get_raw_value().dtype, jnp.inexact)
-
-    def view(self) -> Array:
-        """Return the values, without a copy on the CPU."""
-        return np.asarray(value_of(self.native.get_raw_value()))
+        return not self.buffer and is_inexact(self.ready())
 
     def assign(self, array: Array) -> None:
         """Let the variable hold these values; raises ``ValueError`` where the shapes differ."""
@@ -96,55 +93,55 @@ class FlaxParameter(Parameter):
             self._gradients[id(self.native)] = self._like(array)
 
     def _like(self, array: Array) -> Any:
-        if self.shape != array.shape:
-            msg = f"an array of shape {array.shape} does not fit {self.path!r} of shape {self.shape}"
-            raise ValueError(msg)
-        old = self.native.get_raw_value()
-        return placed(from_array(array, old.dtype), device_name(old))
+        return from_array(self.fitting(array), device_name(self.ready()))
+
+    def remembered(self) -> Callable[[], None]:
+        """Return what puts the gradient back."""
+        before = self._gradients.get(id(self.native))
+        if before is None:
+            return partial(self._gradients.pop, id(self.native), None)
+        return partial(self._gradients.__setitem__, id(self.native), before)
 
 
-class FlaxModel(Model):
-    """Wrap a model; raises `UnwatchableModel` where its calls could not be heard."""
+class FlaxModel(TreeModel):
+    """An `nnx.Module` as a model; raises `UnwatchableModel` where its calls could not be heard."""
 
     adapter: FlaxAdapter
+    module = FlaxModule
+    parameter = FlaxParameter
 
     def __init__(self, native: Any, adapter: FlaxAdapter) -> None:
-        watch.require_watchable(native)
-        super().__init__(native, adapter)
         self.gradients: dict[int, Any] = {}
         """Id of a variable -> the gradient of the last run."""
-        self._known: dict[int, FlaxModule] = {}
+        super().__init__(native, adapter)
 
-    def modules(self) -> Mapping[str, Module]:
-        """Return every module once, in the order of assignment; the wrappers stay the same from call to call."""
-        return {path: self._wrapped(path, module) for path, module in graph.modules(self.native)}
+    def require_watchable(self) -> None:
+        """Raise `UnwatchableModel` where calls could not be heard or values not be seen."""
+        watch.require_watchable(self.native)
 
-    def _wrapped(self, path: str, module: Any) -> FlaxModule:
-        known = self._known.get(id(module))
-        if known is None or known.native is not module or known.path != path:
-            known = self._known[id(module)] = FlaxModule(path, module, self.adapter.rule(module))
-        return known
+    def walk(self) -> Iterator[tuple[str, Any]]:
+        """Yield every module, in the order of assignment."""
+        return graph.modules(self.native)
 
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Return every variable that holds an array, once; those that generators keep are none of the model's."""
-        found: dict[int, tuple[Any, list[str]]] = {}
+    def held(self) -> Iterator[tuple[str, Any, bool]]:
+        """Yield every variable that holds an array; those that generators keep are none of the model's."""
         for path, variable in graph.variables(self.native):
             if is_array(variable.get_raw_value()) and not isinstance(variable, nnx.RngState):
-                found.setdefault(id(variable), (variable, []))[1].append(path)
-        return {
-            paths[0]: FlaxParameter(paths[0], variable, self.gradients, tuple(paths))
-            for variable, paths in found.values()
-        }
+                yield path, variable, not isinstance(variable, nnx.Param)
+
+    def wrap_parameter(self, native: Any, buffer: bool, paths: tuple[str, ...]) -> FlaxParameter:
+        """Return the wrapper of a variable, which finds its gradient here."""
+        return FlaxParameter(paths[0], native, self.gradients, paths)
 
     @property
     def device(self) -> str:
         """Return where the variables lie."""
-        places = {device_name(parameter.native.get_raw_value()) for parameter in self.parameters().values()}
+        places = {device_name(parameter.ready()) for parameter in self.parameters().values()}
         return ",".join(sorted(places)) or "cpu"
 
     def attach(self, listener: Listener) -> Hook:
         """Report every module's calls; those under a transformation of JAX are part of the call around it."""
-        watch.require_watchable(self.native)
+        self.require_watchable()
         return watch.attach(self.modules(), listener)
 
     def run(
@@ -213,5 +210,5 @@ class FlaxModel(Model):
 
     def step(self, optimizer: Any) -> None:
         """Let an `nnx.Optimizer` take one step with the gradients that are kept here, and drop them."""
-        optim.step(optimizer, self.native, self.gradients)
+        optim.step_of(self.native, optimizer, self.gradients)
         self.gradients.clear()

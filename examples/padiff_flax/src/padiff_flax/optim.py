@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from padiff.adapter import optimizers
 from padiff_flax import graph
 from padiff_flax.state import variables_kept
 
-__all__ = ["settings", "step"]
+__all__ = ["is_optimizer", "settings_of", "step", "step_of"]
 
 # optax's names -> the common ones.
 _NAMES = {
@@ -27,13 +28,23 @@ _NAMES = {
 }
 
 
-def step(optimizer: Any, model: Any, gradients: Mapping[int, Any]) -> None:
+def is_optimizer(value: Any) -> bool:
+    """Return whether the value is an `nnx.Optimizer`."""
+    return isinstance(value, nnx.Optimizer)
+
+
+def step(optimizer: Any) -> None:
+    """Call what is no optimizer; one of NNX's is told the model, by `step_of`."""
+    optimizer()
+
+
+def step_of(model: Any, optimizer: Any, gradients: Mapping[int, Any]) -> None:
     """Take one step with gradients that are kept by the ids of variables; a plain callable is simply called.
 
     What got no gradient is given zeros, as ``jax.grad`` gives.
     """
-    if not isinstance(optimizer, nnx.Optimizer):
-        optimizer()
+    if not is_optimizer(optimizer):
+        step(optimizer)
         return
     with variables_kept(model):
         for _, variable in graph.variables(model):
@@ -47,23 +58,17 @@ def step(optimizer: Any, model: Any, gradients: Mapping[int, Any]) -> None:
         optimizer.update(model, grads)
 
 
-def settings(optimizer: Any) -> dict[str, Any]:
+def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return the hyper-parameters that can be read: those of an optimizer under ``optax.inject_hyperparams``.
 
     Others are held in nested closures, under names of their implementation.
     """
-    if not isinstance(optimizer, nnx.Optimizer):
+    if not is_optimizer(optimizer):
         return {}
     closure = inspect.getclosurevars(optimizer.tx.update).nonlocals
     if "inner_factory" not in closure:
         return {}
-    held = jax.tree.map(_plain, nnx.as_pure(optimizer.opt_state).hyperparams)
+    held = jax.tree.map(optimizers.plain, nnx.as_pure(optimizer.opt_state).hyperparams)
     given = {**closure.get("other_hps", {}), **held}
     named = {_NAMES[name]: value for name, value in given.items() if name in _NAMES and value is not None}
     return {"class": closure["inner_factory"].__name__, **named}
-
-
-def _plain(value: Any) -> Any:
-    """Return a hyper-parameter as the Python number that it was given as, before it became float32."""
-    number = jnp.asarray(value).item()
-    return float(f"{number:.7g}") if isinstance(number, float) else number

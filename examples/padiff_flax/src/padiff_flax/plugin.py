@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import padiff
-from padiff.adapter import AdapterInfo
+from padiff.adapter import AdapterInfo, SpecialTransfer, hookimpl
 from padiff_flax.transfers import TRANSFERS
 
 __all__ = ["padiff_adapters", "padiff_transfers"]
 
 
-@padiff.hookimpl
+@hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return the one adapter of this distribution: it knows NNX's modules, and JAX's arrays."""
     return [AdapterInfo("flax", roots={"flax", "jax", "jaxlib"}, factory="padiff_flax.adapter:FlaxAdapter")]
 
 
-@padiff.hookimpl
-def padiff_transfers() -> list[padiff.SpecialTransfer]:
+@hookimpl
+def padiff_transfers() -> list[SpecialTransfer]:
     """Return how recurrent layers become Flax's cells, and back."""
     return list(TRANSFERS)

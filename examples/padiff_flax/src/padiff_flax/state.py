@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from padiff.errors import LiftError
-from padiff.pytree import map_leaves
+from padiff.adapter import LiftError, map_leaves
 from padiff_flax import graph
 from padiff_flax.tape import Taped, value_of
 from padiff_flax.tensor import wide_enough

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Hook, Tensor
-from padiff.errors import InputError
+from padiff.adapter import Hook, InputError, NativeTensor, Tensor, dtypes
 from padiff_flax.tape import Taped, leaf, passed_through, value_of
 
-__all__ = ["FlaxTensor", "device_name", "from_array", "is_array", "new_leaf", "placed", "wide_enough"]
+__all__ = ["FlaxTensor", "array_of", "device_name", "dtype_name", "from_array", "is_array", "is_inexact"]
+__all__ += ["native_dtype", "new_leaf", "placed", "wide_enough"]
 
 Array = NDArray[Any]
 
@@ -23,6 +23,26 @@ Array = NDArray[Any]
 def is_array(value: Any) -> bool:
     """Return whether a value is a JAX array of numbers: keys of random generators are not."""
     return isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+def dtype_name(native: Any) -> str:
+    """Return the numpy or ml_dtypes name of an array's dtype."""
+    return np.dtype(native.dtype).name
+
+
+def array_of(native: Any) -> Array:
+    """Return the values, without a copy on the CPU; numpy will not write to them."""
+    return np.asarray(value_of(native))
+
+
+def native_dtype(name: str) -> Any:
+    """Return the dtype of that name, which is numpy's in JAX too."""
+    return dtypes.numpy_dtype(name)
+
+
+def is_inexact(native: Any) -> bool:
+    """Return whether the dtype is floating or complex, so that gradients exist."""
+    return bool(jnp.issubdtype(native.dtype, jnp.inexact))
 
 
 def device_name(native: Any) -> str:
@@ -53,51 +73,27 @@ def wide_enough(dtype: Any) -> AbstractContextManager[Any]:
     return jax.enable_x64(True) if np.dtype(dtype).itemsize * 8 >= 64 else nullcontext()
 
 
-def from_array(array: Array, dtype: Any = None) -> Any:
-    """Return a JAX array with a copy of a numpy array, converted to a dtype if one is given."""
-    target = np.dtype(array.dtype if dtype is None else dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        array = np.asarray(array).astype(target.newbyteorder("="), copy=False)
+def from_array(array: Array, device: str = "cpu") -> Any:
+    """Return a JAX array on a device with a copy of a numpy array, 64 bits too."""
+    array = np.asarray(array, array.dtype.newbyteorder("="))
     try:
-        with wide_enough(target):
-            return jnp.array(array, copy=True)
+        with wide_enough(array.dtype):
+            return placed(jnp.array(array, copy=True), device)
     except (TypeError, jax.errors.JaxRuntimeError) as error:
-        msg = f"JAX holds no {target.name}: {error}\nHint: convert it to a dtype that JAX has."
+        msg = f"JAX holds no {array.dtype.name}: {error}\nHint: convert it to a dtype that JAX has."
         raise InputError(msg) from error
 
 
-class FlaxTensor(Tensor):
+class FlaxTensor(NativeTensor):
     """Wrap a JAX array, plain or on the tape. Arrays never change: their version is always 0."""
 
     __slots__ = ()
-
-    @property
-    def dtype(self) -> str:
-        """Return the dtype's numpy or ml_dtypes name."""
-        return np.dtype(self.native.dtype).name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(self.native.shape)
-
-    @property
-    def device(self) -> str:
-        """Return where it lies."""
-        return device_name(self.native)
+    dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)
 
     @property
     def differentiable(self) -> bool:
         """Return whether it is on the tape."""
         return isinstance(self.native, Taped)
-
-    def numpy(self) -> Array:
-        """Return a copy of the values."""
-        return np.array(value_of(self.native), order="C")
-
-    def view(self) -> Array:
-        """Return the values, without a copy on the CPU; numpy will not write to them."""
-        return np.asarray(value_of(self.native))
 
     def extent(self) -> tuple[int, int] | None:
         """Return the place of the value on the tape, which is this tensor's alone; None where `overwrite` cannot."""
@@ -108,7 +104,7 @@ class FlaxTensor(Tensor):
         """Let the tape hold these values from now on, wherever the tensor is used; leaves and constants stay."""
         if self.extent() is None:
             return False
-        self.native.value = placed(from_array(array, self.native.dtype), self.device)
+        self.native.value = from_array(array.astype(dtypes.numpy_dtype(self.dtype), copy=False), self.device)
         return True
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
@@ -123,14 +119,11 @@ class FlaxTensor(Tensor):
 
     def swapped(self, array: Array) -> Any:
         """Return an array with the given bits; on the tape, gradients pass through it to this one."""
-        if self.shape != array.shape:
-            msg = f"an array of shape {array.shape} cannot stand in for one of shape {self.shape}"
-            raise ValueError(msg)
-        value = placed(from_array(array, self.native.dtype), self.device)
+        value = from_array(self.fitting(array), self.device)
         return passed_through(value, self.native) if self.differentiable else value
 
 
 def new_leaf(array: Array, device: str, *, differentiable: bool) -> Any:
     """Return a JAX array on a device, on the tape where gradients are asked for and possible."""
-    value = placed(from_array(array), device)
-    return leaf(value) if differentiable and jnp.issubdtype(value.dtype, jnp.inexact) else value
+    value = from_array(array, device)
+    return leaf(value) if differentiable and is_inexact(value) else value

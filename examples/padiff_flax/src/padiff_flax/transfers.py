@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from padiff import SpecialTransfer
+from padiff.adapter import SpecialTransfer
 
 __all__ = ["TRANSFERS"]
 

@@ -15,8 +15,7 @@ from typing import Any
 import attrs
 from flax import nnx
 
-from padiff.adapter import Hook, Listener, Module
-from padiff.errors import UnwatchableModel
+from padiff.adapter import Hook, Listener, Module, UnwatchableModel, qualified_name
 from padiff_flax import graph
 from padiff_flax.tape import at_eager_level
 
@@ -95,7 +94,7 @@ def _replace(cls: Any) -> None:
 
 def require_watchable(native: Any) -> None:
     """Raise `UnwatchableModel` where calls could not be heard or values not be seen, and say what to pass instead."""
-    name = _name(native)
+    name = qualified_name(native)
     if _is_compiled(native):
         raise UnwatchableModel(_compiled(f"the model ({name})"))
     if not isinstance(native, nnx.Module):
@@ -109,7 +108,7 @@ def require_watchable(native: Any) -> None:
     for path, module in graph.modules(native):
         if hasattr(inspect.getattr_static(type(module), "__call__", None), "lower"):
             where = f"the submodule {path!r}" if path else "the model"
-            raise UnwatchableModel(_compiled(f"the __call__ of {where} ({_name(module)})"))
+            raise UnwatchableModel(_compiled(f"the __call__ of {where} ({qualified_name(module)})"))
         for attribute, value in vars(module).items():
             if _is_compiled(value):
                 raise UnwatchableModel(_compiled(f"the submodule {f'{path}.{attribute}'.lstrip('.')!r}"))
@@ -128,7 +127,3 @@ def _is_compiled(value: Any) -> bool:
 def _compiled(what: str) -> str:
     msg = f"{what} is compiled: its modules would be called once, and without values."
     return f"{msg}\nHint: pass the model without nnx.jit or jax.jit; compile where it is used."
-
-
-def _name(native: Any) -> str:
-    return f"{type(native).__module__}.{type(native).__qualname__}"

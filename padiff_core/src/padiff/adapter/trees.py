@@ -92,14 +92,18 @@ class TensorParameter(Parameter):
 class TreeModel(Model):
     """A model that is a tree of modules, of which each holds tensors and runs hooks around its calls.
 
-    Subclasses say how to look into a native module and how to register hooks; ``module`` and ``parameter`` are the
-    classes that wrap what is found. `Attributes` says what ``tables`` and ``modes`` are.
+    Subclasses say how to look into a native module (`children`, `tensors`), how to register hooks (`register`), and how
+    to exchange a tensor's values (`cast`, `storage`, `hold`), or override what asks for these (`walk`, `held`,
+    `attach`, `lifted`). ``module`` and ``parameter`` are the classes that wrap what is found. `Attributes` says what
+    ``tables`` and ``modes`` are.
     """
 
     module: ClassVar[type[Module]]
     parameter: ClassVar[type[TensorParameter]]
     tables: ClassVar[tuple[str, ...]] = ()
     modes: ClassVar[tuple[str, ...]] = ("training",)
+    called: ClassVar[str] = "submodule"
+    """What the framework calls a module below the root."""
 
     def __init__(self, native: Any, adapter: Adapter) -> None:
         super().__init__(native, adapter)
@@ -108,13 +112,13 @@ class TreeModel(Model):
 
     # What is in the tree ------------------------------------------------------------------------------------
 
-    @abstractmethod
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
-        """Return the modules that a native module holds, by name; what is None is left out."""
+        """Return the modules that a native module holds, by name; what is None is left out. `walk` asks for it."""
+        raise NotImplementedError
 
-    @abstractmethod
     def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
-        """Return the tensors that a native module holds, by name, and whether they are buffers."""
+        """Return the tensors that a native module holds, by name, and whether they are buffers; for `held`."""
+        raise NotImplementedError
 
     def walk(self) -> Iterator[tuple[str, Any]]:
         """Yield every native module with every path under which it hangs, parents first."""
@@ -174,11 +178,10 @@ class TreeModel(Model):
             trouble = self.trouble(native)
             if trouble:
                 name = qualified_name(native)
-                where = f"the submodule {path!r} ({name})" if path else f"the model ({name})"
+                where = f"the {self.called} {path!r} ({name})" if path else f"the model ({name})"
                 msg = f"{where} {trouble[0]}\nHint: {trouble[1]}"
                 raise UnwatchableModel(msg)
 
-    @abstractmethod
     def register(
         self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]
     ) -> Iterable[Callable[[], Any]]:
@@ -187,6 +190,7 @@ class TreeModel(Model):
         ``enter(native, args, kwargs)`` returns None or ``(args, kwargs)``, ``leave(native, args, kwargs, output)`` None
         or an output.
         """
+        raise NotImplementedError
 
     def attach(self, listener: Listener) -> Hook:
         """Report every module's calls, but for those that recomputation repeats in the backward pass."""
