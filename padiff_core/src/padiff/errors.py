@@ -41,63 +41,63 @@ __all__ = [
 
 
 class PadiffError(Exception):
-    """Be the base of every error that padiff raises on purpose."""
+    """The base of every error that padiff raises on purpose."""
 
 
 class AdapterError(PadiffError):
-    """Say that a framework's plugin is missing, broken or in conflict with another."""
+    """A framework's plugin that is missing, broken or in conflict with another."""
 
 
 class UnknownModel(AdapterError):
-    """Say that no adapter claims the model's class."""
+    """A model whose class no adapter claims."""
 
 
 class MissingFramework(AdapterError):
-    """Say that an adapter is installed and its framework is not."""
+    """An adapter that is installed, while its framework is not."""
 
 
 class UnwatchableModel(AdapterError):
-    """Say that hooks on this model would be silently ignored (compiled or traced)."""
+    """A model on which hooks would be silently ignored (compiled or traced)."""
 
 
 class NotOffered(AdapterError):
-    """Say that an adapter was asked for a capability that it does not offer."""
+    """A capability that was asked for, and that the adapter does not offer."""
 
 
 class PluginError(PadiffError):
-    """Say that a plugin's metric, special transfer or renderer cannot do what was asked of it."""
+    """A plugin's metric, special transfer or renderer that cannot do what was asked of it."""
 
 
 class InputError(PadiffError):
-    """Say that the inputs do not fit the model, or hold nothing to compare."""
+    """Inputs that do not fit the model, or hold nothing to compare."""
 
 
 class ForwardError(PadiffError):
-    """Say that a model raised while it ran; the model's own error is the cause."""
+    """A model that raised while it ran; the model's own error is the cause."""
 
 
 class BackwardError(ForwardError):
-    """Say that a model ran forward and raised in the backward pass."""
+    """A model that ran forward and raised in the backward pass."""
 
 
 class UnusableReference(PadiffError):
-    """Say that the reference cannot serve: NaN or Inf, or no tensor in its output."""
+    """A reference that nothing can be compared with: NaN or Inf, or no tensor in its output."""
 
 
 class MappingError(PadiffError):
-    """Say that a LayerMap names something that is in neither model."""
+    """A LayerMap that names something that is in neither model."""
 
 
 class LiftError(PadiffError):
-    """Say that a module cannot be moved to, or run in, a wider type."""
+    """A module that cannot be moved to, or run in, a wider type."""
 
 
 class WorkerError(PadiffError):
-    """Say that the process of a remote model did not start, died, or does not answer."""
+    """A remote model whose process did not start, died, or does not answer."""
 
 
 class RemoteError(Exception):
-    """Stand for what a remote model's code raised in its process: the same class name, the same text.
+    """What a remote model's code raised in its process: the same class name, the same text.
 
     ``line`` is ``file:line`` of the user's innermost frame there; its traceback is in the notes.
     """
@@ -106,4 +106,4 @@ class RemoteError(Exception):
 
 
 class PluginWarning(UserWarning):
-    """Say that a plugin was left out, or that two stand in each other's way; the others work."""
+    """A plugin that was left out, or two in conflict; the others work."""

@@ -22,7 +22,7 @@ __all__ = ["SpecError", "called", "guarded", "load", "loss_of", "optimizer_of", 
 
 
 class SpecError(PadiffError):
-    """Say that a SPEC names nothing that can be used."""
+    """A SPEC that names nothing that can be used."""
 
 
 def load(spec: str) -> Any:

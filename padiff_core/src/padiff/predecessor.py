@@ -22,7 +22,7 @@ def found() -> str | None:
 
 
 def message() -> str | None:
-    """Return what is wrong and how to mend it, or None where PaDiff is not installed."""
+    """Return what is wrong and how to fix it, or None where PaDiff is not installed."""
     version = found()
     if version is None:
         return None

@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 class Command(NamedTuple):
-    """Hold what a command brings: its arguments, what it does, and why one would use it."""
+    """A command: its arguments, what it does, and why one would use it."""
 
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], tuple[int, str]]

@@ -19,7 +19,7 @@ _STDOUT = "-"
 
 
 class Output(NamedTuple):
-    """Say in which format a report is written, and to which file; None for standard output."""
+    """The format that a report is written in, and the file; None for standard output."""
 
     renderer: Row
     path: Path | None

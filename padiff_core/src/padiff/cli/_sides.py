@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Sides:
-    """Hold the two models, native or remote; ``stack`` ends the processes of the remote ones."""
+    """The two models, native or remote; ``stack`` ends the processes of the remote ones."""
 
     def __init__(self, arguments: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._specs = arguments.reference, arguments.candidate
