@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
+import padiff
 from padiff.testing import AdapterTests
 from padiff.testing.toy import columns, functional, rows
 
@@ -78,3 +81,34 @@ with announced():
 
         def sgd(self, model: Any, lr: float) -> Any:
             return columns.Descent(model.parameters(), lr)
+
+    import padiff_toy_arrays
+
+    class TestArrays(AdapterTests):
+        """Run the suite on a framework whose tensors are numpy arrays."""
+
+        name = "arrays"
+
+        def linear(self, n_in: int, n_out: int) -> Any:
+            return padiff_toy_arrays.Affine(n_in, n_out)
+
+        def module(self, forward: Callable[..., Any], **children: Any) -> Any:
+            made = type("Made", (padiff_toy_arrays.Layer,), {"compute": forward})()
+            vars(made).update(children)
+            return made
+
+
+def test_arrays_are_compared_with_another_framework() -> None:
+    """A model whose tensors are arrays stands against one of the toy framework: aligned, or a fault named."""
+
+    def affine(small: float = 1e-5) -> Any:
+        layers = {"one": padiff_toy_arrays.Affine(4, 8), "norm": padiff_toy_arrays.Scale(8, small)}
+        made = type("Made", (padiff_toy_arrays.Layer,), {"compute": lambda self, x: self.norm(self.one(x))})()
+        vars(made).update(layers)
+        return made
+
+    ours = rows.Sequential(rows.Linear(4, 8), rows.LayerNorm(8))
+    x = (np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32),)
+    assert padiff.diff(ours, affine(), x).aligned
+    (source,) = padiff.diff(ours, affine(1e-2), x).sources
+    assert (source.candidate.path, "eps" in str(source.cause)) == ("norm", True)

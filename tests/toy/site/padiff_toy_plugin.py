@@ -13,4 +13,5 @@ def padiff_adapters() -> list[AdapterInfo]:
     return [
         AdapterInfo("toy", roots={f"{home}.rows"}, factory=f"{home}.adapter:RowsAdapter"),
         AdapterInfo("toy_t", roots={f"{home}.columns"}, factory=f"{home}.adapter:ColumnsAdapter"),
+        AdapterInfo("arrays", roots={"padiff_toy_arrays"}, factory="padiff_toy_arrays:ArraysAdapter"),
     ]

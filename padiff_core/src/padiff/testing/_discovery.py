@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from padiff.adapter import API_VERSION, CAPABILITIES
@@ -55,13 +56,17 @@ class DiscoveryTests(Harness):
             )
 
     def test_a_tensor_is_found_and_an_array_is_not(self) -> None:
-        """Tensors given as inputs are recognised by their class; numpy arrays are nobody's."""
+        """Tensors given as inputs are recognised by their class; numpy arrays are nobody's, also where tensors are."""
         native = self.native(randoms(2))
         assert self.adapter.is_tensor(native)
-        found = adapter_of_tensor(native)
-        assert found is not None, f"{type(native).__mro__} names no package of AdapterInfo.roots"
-        assert found.name == self.name
-        for other in (randoms(2), 1.0, None, "text", self.linear(2, 2)):
+        found, others = adapter_of_tensor(native), [1.0, None, "text", self.linear(2, 2)]
+        if isinstance(native, np.ndarray):
+            assert found is None, f"{found.name!r} claims numpy arrays, which are inputs of every framework"
+        else:
+            assert found is not None, f"{type(native).__mro__} names no package of AdapterInfo.roots"
+            assert found.name == self.name
+            others.append(randoms(2))
+        for other in others:
             assert not self.adapter.is_tensor(other), f"is_tensor says yes to {type(other).__qualname__}"
 
     def test_what_is_no_model_is_refused(self) -> None:

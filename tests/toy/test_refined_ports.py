@@ -1,0 +1,190 @@
+"""Let each refinement do its work on the smallest models that need it: layouts, exchanges, axis order, mismatches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+
+def randoms(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def model(base: type, forward: Any, **children: Any) -> Any:
+    """Return a model with these children, registered in this order."""
+    made = type("Made", (base,), {"forward": forward})()
+    vars(made).update(children)
+    return made
+
+
+# Layouts ----------------------------------------------------------------------------------------------------
+
+
+class RowsTable(rows.Module):
+    """A class that no table knows, with a square weight."""
+
+    def __init__(self) -> None:
+        self.table = rows.parameter(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.table
+
+
+class ColumnsTable(columns.Layer):
+    """The same with its weight the other way round."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.table, self.factor = columns.weight(4, 4), factor
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.table.transpose(1, 0) * self.factor
+
+
+def test_a_square_weight_of_an_unknown_class_is_laid_as_its_model_reads_it() -> None:
+    ours, theirs = RowsTable(), ColumnsTable()
+    report = padiff.diff(ours, theirs, (randoms(3, 4),))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.settled == {"table": "transposed"}
+    np.testing.assert_array_equal(theirs.table.data, ours.table.data.T)
+
+
+def test_a_fault_beside_an_open_layout_is_named() -> None:
+    report = padiff.diff(RowsTable(), ColumnsTable(1.01), (randoms(3, 4),))
+    assert [source.candidate.path for source in report.sources] == [""]
+
+
+class RowsPacked(rows.Module):
+    """Three projections in one layer, in some order."""
+
+    def __init__(self, order: str) -> None:
+        self.qkv, self.last, self.order = rows.Linear(4, 12), rows.Linear(4, 2), order
+
+    def forward(self, x: Any) -> Any:
+        packed = self.qkv(x)
+        part = {name: packed[..., 4 * i : 4 * i + 4] for i, name in enumerate(self.order)}
+        return self.last(F.attention(part["q"], part["k"], part["v"], 2))
+
+
+class ColumnsApart(columns.Layer):
+    """The same in three layers."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        self.query, self.key, self.value = (columns.Dense(4, 4) for _ in range(3))
+        self.last, self.scale = columns.Dense(4, 2), scale
+
+    def forward(self, x: Any) -> Any:
+        return self.last(F.attention(self.query(x), self.key(x), self.value(x), 2, self.scale))
+
+
+@pytest.mark.parametrize("order", ["qkv", "kqv", "vkq"])
+def test_a_packed_layer_is_split_as_its_model_reads_it(order: str) -> None:
+    report = padiff.diff(RowsPacked(order), ColumnsApart(), (randoms(2, 5, 4),))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    names = {"q": "query", "k": "key", "v": "value"}
+    assert report.transfer.settled["qkv"].startswith(f"packs {', '.join(names[one] for one in order)}")
+
+
+def test_a_fault_behind_a_packed_layer_is_named() -> None:
+    report = padiff.diff(RowsPacked("qkv"), ColumnsApart(0.7), (randoms(2, 5, 4),))
+    assert [(source.candidate.path, source.between and source.between[1]) for source in report.sources] == [
+        ("", "last")
+    ]
+
+
+# Exchanges --------------------------------------------------------------------------------------------------
+
+
+def gate(base: type, layer: Any, one: str, other: str) -> Any:
+    """Return a model whose first layer goes through a tanh, and is multiplied with the second."""
+
+    def forward(self: Any, x: Any) -> Any:
+        return self.last(F.tanh(getattr(self, one)(x)) * getattr(self, other)(x))
+
+    return model(base, forward, **{one: layer(4, 6), other: layer(4, 6), "last": layer(6, 2)})
+
+
+MISLEADING = pytest.param(("up", "gate"), marks=pytest.mark.xfail(strict=True, reason="names outrank the evidence"))
+
+
+@pytest.mark.parametrize("names", [MISLEADING, ("gate", "up"), ("w3", "w1"), ("b", "a")])
+def test_partners_that_names_cross_are_exchanged(names: tuple[str, str]) -> None:
+    ours, theirs = gate(rows.Module, rows.Linear, "gate", "up"), gate(columns.Layer, columns.Dense, *names)
+    report = padiff.diff(ours, theirs, (randoms(3, 4),))
+    assert report.aligned, str(report)
+    np.testing.assert_array_equal(getattr(theirs, names[0]).kernel.data, ours.gate.weight.data.T)
+
+
+# Axis order -------------------------------------------------------------------------------------------------
+
+
+def images(base: type, conv: Any, norm: Any, axis: int, scale: float = 1.0, **settings: Any) -> Any:
+    def forward(self: Any, x: Any) -> Any:
+        return self.second(F.relu(self.norm(self.first(x))) * scale)
+
+    return model(base, forward, second=conv(8, 8, 3, padding=1), norm=norm(8, **settings), first=conv(8, 8, 3))
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 5, 5), (2, 8, 8, 8)], ids=["unlike", "all alike"])
+def test_channels_last_are_read_in_the_references_order(shape: tuple[int, ...]) -> None:
+    x = randoms(*shape)
+    sides = (
+        images(rows.Module, rows.Conv2d, rows.BatchNorm, 1),
+        images(columns.Layer, columns.Conv, columns.BatchNormalization, -1),
+    )
+    report = padiff.diff(*sides, (x,), candidate_inputs=(x.transpose(0, 2, 3, 1),))
+    assert report.aligned, str(report)
+    assert report.output is not None
+    assert report.output.rel_l2 < 1e-5
+
+
+@pytest.mark.parametrize(("wrong", "path"), [({"scale": 1.01}, ""), ({"epsilon": 1e-2}, "norm")])
+def test_a_fault_among_channels_last_is_named(wrong: dict[str, Any], path: str) -> None:
+    x = randoms(2, 8, 5, 5)
+    ours = images(rows.Module, rows.Conv2d, rows.BatchNorm, 1)
+    theirs = images(columns.Layer, columns.Conv, columns.BatchNormalization, -1, **wrong)
+    report = padiff.diff(ours, theirs, (x,), candidate_inputs=(x.transpose(0, 2, 3, 1),))
+    assert [source.candidate.path for source in report.sources] == [path], str(report)
+
+
+# Operations -------------------------------------------------------------------------------------------------
+
+
+def scaled(base: type, layer: Any, factor: float) -> Any:
+    return model(base, lambda self, x: F.relu(self.one(x) * factor + x), one=layer(4, 4))
+
+
+def test_operations_of_a_models_own_code_are_compared_one_by_one() -> None:
+    x = (randoms(3, 4),)
+    clean = padiff.diff(
+        scaled(rows.Module, rows.Linear, 2.0), scaled(columns.Layer, columns.Dense, 2.0), x, operations=True
+    )
+    assert clean.aligned, str(clean)
+    wrong = scaled(columns.Layer, columns.Dense, 2.01)
+    report = padiff.diff(scaled(rows.Module, rows.Linear, 2.0), wrong, x, operations=True)
+    assert [source.candidate.path for source in report.sources] == ["mul"]
+    assert "2.01" in str(report.sources[0].cause)
+
+
+# Composites -------------------------------------------------------------------------------------------------
+
+
+def test_a_wrapper_that_one_side_has_folds_away() -> None:
+    def chain(base: type, sequence: Any, layer: Any, wrapped: bool) -> Any:
+        inner = sequence(layer(4, 4), layer(4, 3))
+        inner = model(base, lambda self, x: self.inner(x), inner=inner) if wrapped else inner
+        return model(base, lambda self, x: self.body(x), body=inner)
+
+    ours = chain(rows.Module, rows.Sequential, rows.Linear, wrapped=False)
+    theirs = chain(columns.Layer, columns.Stack, columns.Dense, wrapped=True)
+    report = padiff.diff(ours, theirs, (randoms(3, 4),))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == 4
