@@ -664,7 +664,7 @@ def test_a_model_on_the_meta_device_names_a_parameter(side: int) -> None:
     with torch.device("meta"):
         pair[side] = mlp(kit("torch"))
     said = _said(padiff.InputError, *pair, X)
-    assert said.startswith(f"the {_side(side)}'s 'fc1.weight': ")
+    assert said.startswith(f"in the {_side(side)}, 'fc1.weight' ")
     assert "meta device and has no values" in said
     assert "to_empty" in said
 

@@ -135,7 +135,8 @@ def check_inputs(name: str, side: Side, task: Task) -> None:
         if array.dtype.name in _EVERYWHERE:
             continue
         with of_side(f"{name}'s input {path} is {array.dtype.name}{list(array.shape)}"):
-            side.check_dtype(array.dtype.name)
+            # numpy does not read its own names of texts and dates
+            side.check_dtype(array.dtype.str if array.dtype.kind in "USmM" else array.dtype.name)
 
 
 _EVERYWHERE = {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
