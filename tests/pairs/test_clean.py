@@ -15,7 +15,7 @@ from .judging import describe
 from .zoo import styles
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((pair, {"seed": seed}) for pair in zoo.PAIRS for seed in (0, 1, 2)),
+    *((pair, {"seed": seed}) for pair in zoo.PAIRS for seed in (0, 1)),
     *((pair, {"depth": depth}) for pair in zoo.PAIRS[:4] for depth in (1, 4)),
     *((pair, {"dtype": "float64"}) for pair in zoo.PAIRS),
     *((pair, {"train": False}) for pair in zoo.PAIRS),
