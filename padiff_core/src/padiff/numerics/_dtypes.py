@@ -29,13 +29,18 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def work_dtype(ref: Array, cand: Array) -> np.dtype[Any]:
     """Return the narrowest floating type that holds the values of both arrays; for int64 see `is_exact`."""
+    return _work_dtype(ref.dtype, cand.dtype)
+
+
+@functools.cache
+def _work_dtype(ref: np.dtype[Any], cand: np.dtype[Any]) -> np.dtype[Any]:
     dtypes = []
-    for side, array in (("reference", ref), ("candidate", cand)):
-        dtype = array.dtype
+    for side, given in (("reference", ref), ("candidate", cand)):
+        dtype = given
         # Integers are summed in float64: their figures are exact as long as float64 is.
         dtype = np.dtype("f8") if dtype.kind in "biu" else np.dtype("f4") if is_narrow(dtype) else dtype
         if dtype.kind not in "fc":
-            msg = f"{side} has dtype {array.dtype}, expected numbers. Hint: convert it before comparing"
+            msg = f"{side} has dtype {given}, expected numbers. Hint: convert it before comparing"
             raise TypeError(msg)
         dtypes.append(dtype)
     return next(work for work in _WORK if all(np.can_cast(dtype, work) for dtype in dtypes))

@@ -13,18 +13,38 @@ from padiff.numerics._squares import Squares
 
 __all__ = ["light"]
 
+_SMALL = 1 << 12
+"""Elements up to which arrays are taken whole, in float64: of many small tensors the calls are the cost."""
+_LOST = 2e4
+"""A square below the smallest normal number may be lost: a sum is trusted that so many of them would not move."""
+_LEAST = _LOST * float(np.finfo(np.float64).tiny)
 _LIGHT = 1 << 19  # bytes of one operand: large enough to hide the calls' overhead
 
 
 def light(ref: Array, cand: Array, work: np.dtype[Any]) -> tuple[float, float, float] | None:
     """Return (max |e|, ||e||, ||reference||) in one fast pass; None where these sums cannot be trusted."""
+    if ref.size <= _SMALL and work.kind == "f":
+        return _small(ref, cand)
     real = np.dtype(work.char.lower())
     errors, sizes = Squares(real), Squares(real)
     with np.errstate(all="ignore"):
         peak = (_complex if work.kind == "c" else _real)(ref, cand, work, errors, sizes)
     error, size = errors.total(), sizes.total()
-    # A square below the smallest normal number may be lost: trust a sum that many of them would not move.
-    floor = 2e4 * ref.size * float(np.finfo(real).tiny)
+    floor = _LOST * ref.size * float(np.finfo(real).tiny)
+    if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
+        return None
+    return peak, math.sqrt(error), math.sqrt(size)
+
+
+def _small(ref: Array, cand: Array) -> tuple[float, float, float] | None:
+    """Return the same sums of two small arrays of real numbers."""
+    with np.errstate(all="ignore"):
+        p = np.asarray(ref, np.float64)
+        e = np.subtract(cand, p, dtype=np.float64).ravel()
+        peak = float(np.maximum.reduce(np.abs(e)))
+        p = p.ravel()
+        error, size = float(e.dot(e)), float(p.dot(p))
+    floor = ref.size * _LEAST
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
         return None
     return peak, math.sqrt(error), math.sqrt(size)
