@@ -43,8 +43,10 @@ def test_a_factor_behind_a_dropout_is_named_between_it_and_what_follows() -> Non
 class Seldom(torch.nn.Dropout):
     """Zero the whole first sample: what `p` allows, and any two runs of the other side hardly ever do."""
 
+    always = False
+
     def forward(self, x: Any) -> Any:
-        return x * (torch.arange(len(x)) > 0)[:, None]
+        return x * (torch.arange(len(x)) > 0)[:, None] if self.training or self.always else x
 
 
 def test_what_draws_seldom_is_left_to_chance_too() -> None:
@@ -53,6 +55,10 @@ def test_what_draws_seldom_is_left_to_chance_too() -> None:
     report = padiff.diff(reference, candidate, (X,))
     assert report.aligned, report
     assert report.counts["stochastic"] == 1, report
+    candidate.drop.always = True  # then it is no dropout: in evaluation mode the whole models tell
+    report = padiff.diff(reference, candidate, (X,))
+    assert report.free_runs.by == "evaluation", report
+    assert [found.candidate.path for found in report.sources] == ["drop"], report
     reference.eval()
     candidate.eval()
     report = padiff.diff(reference, candidate, (X,))

@@ -129,7 +129,10 @@ class _Run:
         self._note_axes(known)
         self.correspondence = known
         judge = evidence.judged(known)
-        self.outcome.gather(step, known, trace, evidence.free(known.axes), judge)
+        free = evidence.free(known.axes)
+        self.outcome.gather(step, known, trace, free, judge)
+        sides = self.reference, evidence.side(known.axes)
+        self.outcome.prove(step, sides, self.tasks, (trace, free), known, judge)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
 
@@ -223,6 +226,8 @@ class _Run:
             tolerance=shown_rule(options.tolerance),
             calls=tuple(outcome.calls),
             mapping=outcome.mapping,
+            coverage=outcome.coverage,
+            free_runs=outcome.free_runs,
         )
 
 

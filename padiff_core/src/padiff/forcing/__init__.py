@@ -4,7 +4,7 @@ from padiff.forcing._bench import Bench, Reader
 from padiff.forcing._checks import Answer, Ask, Check, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
-from padiff.forcing._run import Forced, StateCheck, force
+from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "Spot",
     "StateCheck",
     "Values",
+    "compared_gradients",
     "force",
 ]

@@ -19,7 +19,7 @@ from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import Key, ParameterRecord, Trace
 
-__all__ = ["Forced", "StateCheck", "force"]
+__all__ = ["Forced", "StateCheck", "compared_gradients", "force"]
 
 Array = NDArray[Any]
 
@@ -109,6 +109,18 @@ def force(
             list(_inputs(alignment.pairs[0], trace, fed)),
             fed.reached,
         )
+
+
+def compared_gradients(
+    reference: Side, matches: Sequence[UnitMatch], ours: Trace, theirs: Trace
+) -> Iterator[StateCheck]:
+    """Yield the gradients of parameters that differ between two free runs, the reference's and the candidate's."""
+
+    def read(parameter: ParameterRecord) -> Array | None:
+        key = theirs.parameter_gradients.get(parameter.path)
+        return None if key is None else theirs.array(key)
+
+    return _compare(matches, ours.parameter_gradients, ours, reference, read, None)
 
 
 def _compare(

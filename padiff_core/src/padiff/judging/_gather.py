@@ -8,22 +8,26 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair, Resolved
-from padiff.forcing import Forced, Given
+from padiff.forcing import Forced, Given, Side
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
+from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import half_tied
+from padiff.judging._soundness import prove, unexplained_finding
 from padiff.judging._state import of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
+from padiff.judging._wholes import Ends, Gradients, Runs
 from padiff.numerics import difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
-from padiff.report import ComparedCall, Figures, Finding, Matching, Note, Phase, Transfer, Verdict
-from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise
+from padiff.recording import Task
+from padiff.report import ComparedCall, Coverage, Figures, Finding, FreeRuns, Matching, Note, Phase, Transfer, Verdict
+from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise, temporary_store
 
 __all__ = ["Outcome"]
 
@@ -46,6 +50,8 @@ class Outcome:
     output: Figures | None = None
     output_within: bool | None = None
     loss: tuple[float, float] | None = None
+    coverage: Coverage | None = None
+    free_runs: FreeRuns | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -96,6 +102,42 @@ class Outcome:
         self._excuse_idle(trace, judge.forced)
         pending, self.findings = self.findings, []
         self.add(pending, judge.alignment)
+
+    def prove(
+        self,
+        step: int,
+        sides: tuple[Side, Side],
+        tasks: tuple[Task, Task],
+        traces: tuple[Trace, Trace],
+        known: Correspondence,
+        judge: Judge,
+    ) -> None:
+        """Hold a pass against the free runs: what is left between them has to be rounding.
+
+        What a source explains, a user's own tolerance allows or an ignored module hides is no matter of proof.
+        """
+        if step == 0:
+            self.coverage = coverage_of(traces[0], judge.alignment)
+        left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
+        verdicts = {call.verdict for call in self.calls}
+        if left_to_user or any(map(_counts, self.findings)) or Verdict.IGNORED in verdicts:
+            return
+        chance = Verdict.STOCHASTIC in verdicts
+        proof = prove(sides, tasks, Runs(*traces), Ends(judge.alignment), random=chance)
+        if step == 0 or proof.gap is not None:
+            self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
+        if proof.gap is None and self.options.backward and self._is_unproven(judge):
+            # The free run was forward only: nearly always the forced one proves the backward pass.
+            with temporary_store() as store:
+                free = sides[1].record(tasks[1], store, values=True)
+                wholes = Gradients(sides[0], judge.alignment, known.matches)
+                proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
+        if proof.gap is not None:
+            self.findings.append(unexplained_finding(proof, step))
+
+    def _is_unproven(self, judge: Judge) -> bool:
+        """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
+        return bool(judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing))
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""
@@ -209,3 +251,8 @@ def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool
         below = f"{call.path}." if call.path else ""
         return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
     return call.path in changed and call.leaf
+
+
+def _counts(finding: Finding) -> bool:
+    """Return whether a finding alone keeps the models from being aligned."""
+    return finding.source or finding.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)

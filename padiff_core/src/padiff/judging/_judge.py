@@ -62,6 +62,8 @@ class Judge:
         """Whether the user gave a loss; the default one is the same on both sides."""
         self.measures = Measures() if measures is None else measures
         self.notes: list[Note] = []
+        self.unproven = False
+        """Whether a gradient was left to the free runs: each call is right by itself, and the model is not."""
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
 
@@ -237,6 +239,7 @@ class Judge:
             what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if apart.rel_l2 <= KINK(eps) and check.close is None:
+            self.unproven = True
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("whole_model_only"),))
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]

@@ -16,6 +16,7 @@ from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference, Metrics
 from padiff.numerics._rounding import (
     ACCUMULATED,
+    ACCUMULATION,
     CONSTANT,
     EXACT,
     FLOORS,
@@ -33,6 +34,7 @@ from padiff.numerics._rounding import (
     THRESHOLDS,
     TOGETHER,
     UNSETTLED,
+    VANISHES,
     Threshold,
     epsilon,
     epsilon_of,
@@ -44,6 +46,7 @@ from padiff.numerics._strips import is_crosswise, laid_out
 
 __all__ = [
     "ACCUMULATED",
+    "ACCUMULATION",
     "CONSTANT",
     "EXACT",
     "FLOORS",
@@ -61,6 +64,7 @@ __all__ = [
     "THRESHOLDS",
     "TOGETHER",
     "UNSETTLED",
+    "VANISHES",
     "Difference",
     "Metrics",
     "Threshold",

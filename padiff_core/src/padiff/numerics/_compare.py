@@ -38,7 +38,7 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     work = work_dtype(ref, cand)
     figures: dict[str, Any] = {
         "shape_equal": ref.shape == cand.shape,
-        "dtype_equal": ref.dtype.newbyteorder("=") == cand.dtype.newbyteorder("="),
+        "dtype_equal": ref.dtype == cand.dtype or ref.dtype.newbyteorder("=") == cand.dtype.newbyteorder("="),
         "count": ref.size,
     }
     if ref.shape != cand.shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import attrs
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
-from padiff.numerics import sample
+from padiff.numerics import epsilon_of, sample
 from padiff.pytree import leaves, map_leaves
 from padiff.recording._axes import natively
 from padiff.recording._describe import SettingsReader, parameter_record, plain, settings_at
@@ -46,6 +47,12 @@ class Task:
     loss: Callable[[Any], Any] | None = None
     backward: bool = True
     seed: int = 0
+    dtype: str | None = None
+    """What the whole model and its inputs are held in; None for their own types."""
+    evaluating: bool = False
+    """Whether it runs in evaluation mode, whatever mode it is in."""
+    disturbed: bool = False
+    """Whether what each call gives is disturbed, element by element, by up to one machine epsilon, relatively."""
 
 
 class Recorder(Watcher):
@@ -96,6 +103,21 @@ class Recorder(Watcher):
             self.hooks.add(tensor.on_gradient(keep).close)
 
 
+class _Disturber(Recorder):
+    """A recorder that disturbs what each call gives by up to one machine epsilon: what rounding may do to it."""
+
+    def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Return the outputs, disturbed."""
+        found = {}
+        for index, tensor in enumerate(tensors):
+            eps = epsilon_of(tensor.dtype)
+            if eps and tensor.dtype[0] != "c":
+                noise = np.random.default_rng((call.index, index)).uniform(-eps, eps, tensor.shape)
+                values = tensor.view()
+                found[index] = tensor.swapped((values.astype(np.float64) * (1 + noise)).astype(values.dtype))
+        return found
+
+
 def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, live: Live | None = None) -> Trace:
     """Run a model on a task and return its trace.
 
@@ -107,14 +129,19 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
     trace = Trace(store)
     if live is not None:
         live.begin()
-    recorder = Recorder(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
+    kind = _Disturber if task.disturbed else Recorder
+    recorder = kind(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
     backward = task.backward and values
 
     def note_loss(loss: float) -> None:
         trace.loss = loss
 
     trace.input_gradients = recorder.input_gradients
-    with model.adapter.seeded(task.seed), model.preserved():
+    with model.adapter.seeded(task.seed), model.preserved(), ExitStack() as stack:
+        if task.evaluating:
+            model.evaluate()
+        if task.dtype is not None:
+            stack.enter_context(model.lifted(task.dtype))
         output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
@@ -186,6 +213,8 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
     def convert(value: Any) -> Any:
         index = next(count)
         floating = _is_floating(value)
+        if floating and task.dtype is not None:
+            value = np.asarray(value).astype(task.dtype)
         native = adapter.convert(value, device=device, differentiable=task.backward and floating)
         if task.backward and floating:
             leaf = adapter.tensor(native)

@@ -16,15 +16,18 @@ from padiff.report._finding import (
 from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._text import to_text
+from padiff.report._whole import Coverage, FreeRuns
 from padiff.report._words import headline, summary
 
 __all__ = [
     "SCHEMA",
     "Cause",
     "ComparedCall",
+    "Coverage",
     "Evidence",
     "Figures",
     "Finding",
+    "FreeRuns",
     "MatchedModules",
     "MatchedParameters",
     "Matching",

@@ -205,10 +205,14 @@ def _outcome(report: Report) -> Iterator[Line]:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
         within = {None: "", True: "; within tolerance", False: "; outside tolerance"}[report.output_within]
         yield _line("output", f"{far} relative L2, at most {most} in one element, each model run freely{within}")
+        if report.free_runs is not None and report.free_runs.by != "sight":
+            yield _line("", words.free_runs(report.free_runs))
         if report.output.metrics:
             yield _line("", ", ".join(map(words.measured, report.output.metrics)))
     if report.loss is not None:
         yield _line("loss", "{:.7g} in the reference, {:.7g} in the candidate".format(*report.loss))
+    if report.coverage is not None and report.coverage.missing:
+        yield _line("coverage", words.coverage(report.coverage))
 
 
 def _victims(report: Report) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["cause", "evidence", "is_note", "note", "settings", "value"]
+__all__ = ["EXPLAINED", "cause", "evidence", "is_note", "note", "settings", "value"]
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -124,7 +124,25 @@ def _namesake(data: Data) -> str:
     return f"{data['path']} there holds {shapes} (in padiff's layout), which does not fit {list(data['shape'])}"
 
 
+def _unexplained(data: Data) -> str:
+    where = {"loss": "the loss", "backward": "a gradient"}.get(data["phase"], "their outputs")
+    return (
+        f"each call by itself is right, yet the models, each run freely, differ by {data['native']:.1e} in {where}, "
+        f"and rounding does not explain it: {EXPLAINED[data['by']].format(**data)}"
+    )
+
+
+EXPLAINED = {
+    "sight": "no further apart than one rounding",
+    "float64": "{figure:.1e} in float64, where rounding explains {bound:.1e}",
+    "disturbed": "disturbed by one epsilon at every call, the reference moves by enough for {bound:.1e}",
+    "evaluation": "{figure:.1e} in evaluation mode, where rounding explains {bound:.1e}",
+    "random": "the reference disagrees with itself under another seed, in evaluation mode too",
+}
+"""What the free runs rest on, by `FreeRuns.by`."""
+
 _EVIDENCE: dict[str, Phrase] = {
+    "unexplained": _unexplained,
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",
     "whole_numbers": "whole numbers differ",

@@ -10,6 +10,7 @@ import attrs
 
 from padiff.report._compared import ComparedCall, Matching
 from padiff.report._finding import Figures, Finding, Note, Verdict
+from padiff.report._whole import Coverage, FreeRuns
 
 __all__ = ["Report", "Transfer"]
 
@@ -64,6 +65,10 @@ class Report:
     """The whole compared tree, in the candidate's order of execution; what the reference alone calls comes last."""
     mapping: Matching = attrs.field(factory=Matching)
     """Which modules and parameters were matched, and why."""
+    coverage: Coverage | None = None
+    """How many of the values between the inputs and the outputs were compared, in the first step."""
+    free_runs: FreeRuns | None = None
+    """What the free runs prove; None where a source explains them already, or the user's own tolerance decides."""
 
     @property
     def aligned(self) -> bool:

@@ -7,15 +7,21 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
+from padiff.report._phrases import EXPLAINED
 from padiff.report._report import Report, Transfer
+from padiff.report._whole import Coverage, FreeRuns
 
 __all__ = [
     "between",
     "copied",
+    "coverage",
     "difference",
     "few",
     "figure",
+    "free_runs",
     "headline",
     "located",
     "measured",
@@ -38,6 +44,8 @@ _VERBS = {
     Verdict.UNMATCHED: "has no counterpart",
     Verdict.IGNORED: "is ignored",
 }
+_MISSING = 3
+"""How many places of values that were not compared are named."""
 _UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
 
 
@@ -89,6 +97,19 @@ def tolerance(rule: Mapping[str, Any]) -> str:
     if rule["compare_mode"] == "strict":
         return f"every |candidate - reference| <= {bound} * |reference| (strict)"
     return f"mean |candidate - reference| <= {bound} * mean |reference| (mean)"
+
+
+def free_runs(found: FreeRuns) -> str:
+    """Return what the free runs prove."""
+    why = EXPLAINED[found.by].format(**attrs.asdict(found))
+    return f"explained by rounding: {why}" if found.explained else f"not explained by rounding: {why}"
+
+
+def coverage(found: Coverage) -> str:
+    """Return how much was compared, and where the rest lies."""
+    left = found.total - found.compared
+    at = few([short(place.location or place.path or "the model itself") for place in found.missing], _MISSING)
+    return f"{plural(left, 'value')} of {found.total} between inputs and outputs not compared, made at {at}"
 
 
 def copied(transfer: Transfer) -> list[str]:

@@ -1,0 +1,60 @@
+"""Measure how much of the way from the inputs to the outputs was compared.
+
+The reference's recorded dataflow, walked back from its outputs: a call without calls inside makes its outputs of its
+inputs; what the own code of a call makes may be made of all that it was given and all that the calls inside gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from padiff.alignment import Alignment
+from padiff.judging._findings import place_of
+from padiff.report import Coverage
+from padiff.trace import Call, Leaf, Trace
+
+__all__ = ["coverage_of"]
+
+
+def coverage_of(trace: Trace, alignment: Alignment) -> Coverage:
+    """Return which of the reference's values that lead to its outputs were compared with the candidate's."""
+    compared = set(_compared(alignment))
+    makers: dict[int, Call] = {}
+    for call in reversed(trace.calls):
+        # Inner calls begin later: what a call only hands on is the inner one's.
+        for leaf in call.outputs:
+            makers.setdefault(leaf.token, call)
+    owners = {leaf.token: call.parent for call in reversed(trace.calls) for leaf in call.inputs if call.parent}
+    given = {leaf.token for leaf in trace.root.inputs}
+    seen: set[int] = set()
+    opened: set[int] = set()
+    missing: dict[int, Call] = {}
+    todo = [leaf.token for leaf in trace.root.outputs]
+    while todo:
+        token = todo.pop()
+        if token in seen:
+            continue
+        seen.add(token)
+        maker = makers.get(token) or owners.get(token)
+        if token not in compared:
+            missing[token] = maker or trace.root
+        if token in given or maker is None or maker.index in opened:
+            continue
+        opened.add(maker.index)
+        todo += [leaf.token for leaf in _sources(maker)]
+    places = dict.fromkeys(place_of(call) for call in sorted(missing.values(), key=lambda call: call.index))
+    return Coverage(len(seen) - len(missing), len(seen), tuple(places))
+
+
+def _compared(alignment: Alignment) -> Iterator[int]:
+    for pair in alignment.pairs:
+        yield from (pair.reference.inputs[ours].token for ours, _ in pair.inputs)
+        yield from (pair.reference.outputs[ours].token for ours, _ in pair.outputs)
+
+
+def _sources(call: Call) -> Iterator[Leaf]:
+    """Yield what a call's own code may have made a tensor of."""
+    yield from call.inputs
+    for child in call.children:
+        yield from child.outputs
+        yield from child.inputs

@@ -1,0 +1,160 @@
+"""Ask whether a pass stands against the free runs: what is left between them has to be rounding.
+
+A forced run proves each call by itself, as far as its values were compared. What was compared nowhere it cannot prove:
+so where the outputs or the loss of the two models, each run freely, are further apart than one rounding, whole runs
+tell what the rest is. In order: both models in float64, where rounding all but vanishes and a fault stays what it is;
+the reference disturbed by one machine epsilon at every call, whose outputs then move as far as accumulated rounding
+does; another seed, under which a random model disagrees with itself, and then evaluation mode. Gradients are asked for
+in the same way, where some were compared nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.forcing import Side
+from padiff.judging._findings import place_of
+from padiff.judging._wholes import Gap, Runs, Wholes, worst
+from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, VANISHES, difference, epsilon, is_coarse
+from padiff.recording import Task
+from padiff.report import Evidence, Figures, Finding, Verdict
+from padiff.trace import Trace, ValueStore, temporary_store
+
+__all__ = ["Proof", "Whole", "prove", "unexplained_finding"]
+
+Sides = tuple[Side, Side]
+Tasks = tuple[Task, Task]
+
+
+class Whole(StrEnum):
+    """What shows that the free runs are as far apart as rounding explains, or that they are not."""
+
+    SIGHT = "sight"
+    """No further apart than one rounding."""
+    FLOAT64 = "float64"
+    DISTURBED = "disturbed"
+    """The reference's response to disturbances of an epsilon at every call."""
+    EVALUATION = "evaluation"
+    """The same in evaluation mode, since the reference disagrees with itself under another seed."""
+    RANDOM = "random"
+    """Nothing: the reference disagrees with itself in every mode."""
+
+
+@attrs.frozen
+class Proof:
+    """What the free runs prove."""
+
+    by: Whole
+    native: float
+    """The largest relative L2 in the models' own types."""
+    bound: float
+    """What rounding explains there, relative L2."""
+    figure: float
+    """What was measured where it was decided, relative L2: in float64, say."""
+    gap: Gap | None = None
+    """The largest difference, where neither rounding nor a source explains it."""
+    pair: Pair | None = None
+    """The smallest region that holds that: the innermost matched call whose inputs agree, and whose outputs do not."""
+
+
+def prove(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False) -> Proof:
+    """Return what the free runs prove of some wholes; ``native`` are the runs in the models' own types.
+
+    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may.
+    """
+    gaps = wholes.gaps(native)
+    if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
+        return Proof(
+            Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
+        )
+    tasks = tuple(attrs.evolve(task, backward=wholes.backward) for task in tasks)  # type: ignore[assignment]
+    proof = _explained(sides, tasks, native, wholes)
+    if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
+        return proof
+    still: Any = tuple(attrs.evolve(task, evaluating=True) for task in tasks)
+    with temporary_store() as store:
+        evaluated = _both(sides, still, store, wholes)
+        runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
+        if evaluated is None or any(map(_is_random, sides, still, runs)):
+            return Proof(Whole.RANDOM, proof.native, proof.native, proof.native)
+        return attrs.evolve(_explained(sides, still, evaluated, wholes), by=Whole.EVALUATION)
+
+
+def unexplained_finding(proof: Proof, step: int) -> Finding:
+    """Write what no rounding and no source explains as a finding: its place is the smallest region that holds it."""
+    assert proof.gap is not None
+    assert proof.pair is not None
+    gap = proof.gap
+    figures = {"by": proof.by.value, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=gap.phase,
+        reference=place_of(proof.pair.reference),
+        candidate=place_of(proof.pair.candidate),
+        what=gap.what,
+        figures=Figures(gap.rel_l2, gap.max_abs, rel_l2_float64=proof.figure if proof.by is Whole.FLOAT64 else None),
+        evidence=(Evidence("unexplained", {**figures, "phase": gap.phase.value}),),
+        source=True,
+        step=step,
+    )
+
+
+def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Proof:
+    """Decide in float64 where that tells; else by the reference's response to rounding.
+
+    Where casts are written into the code, a run in float64 rounds as these types do. Then the difference grows from
+    call to call, where at a fault it leaps.
+    """
+    gaps = wholes.gaps(native)
+    apart = worst(gaps)
+    with temporary_store() as store:
+        wide = _both(sides, tasks, store, wholes, dtype="float64")
+        if wide is not None:
+            widened = wholes.gaps(wide)
+            bound, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
+            if figure <= bound:
+                return Proof(Whole.FLOAT64, apart, bound, figure)
+            largest = max(widened, key=lambda gap: gap.rel_l2)
+            leap = wholes.leap(wide, largest)
+            if leap is not None:
+                return Proof(Whole.FLOAT64, apart, bound, figure, largest, leap)
+        disturbed = _tried(
+            partial(sides[0].record, attrs.evolve(tasks[0], disturbed=True), store, values=wholes.backward)
+        )
+        bound = 0.0
+        if disturbed is not None:
+            bound = ACCUMULATION * worst(wholes.response(Runs(native.reference, disturbed)))
+    if apart <= bound:
+        return Proof(Whole.DISTURBED, apart, bound, apart)
+    largest = max(gaps, key=lambda gap: gap.rel_l2)
+    return Proof(Whole.DISTURBED, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:
+    """Run both models freely under a condition; None where one of them does not run so."""
+    found = [
+        _tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
+        for side, task in zip(sides, tasks, strict=True)
+    ]
+    return None if found[0] is None or found[1] is None else Runs(found[0], found[1])
+
+
+def _tried(run: Callable[[], Trace]) -> Trace | None:
+    try:
+        return run()
+    except Exception:  # a kernel without float64, a model without evaluation mode: another way is taken
+        return None
+
+
+def _is_random(side: Side, task: Task, trace: Trace) -> bool:
+    """Return whether a model's outputs are others under another seed."""
+    with temporary_store() as store:
+        other = _tried(partial(side.record, attrs.evolve(task, seed=task.seed + 1), store, values=False))
+        pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
+        return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
