@@ -286,7 +286,7 @@ def test_time_without_a_request_is_no_silence(candidate: padiff.Remote) -> None:
     assert padiff.diff(here(), candidate, X).aligned
     candidate.timeout = 0.2
     time.sleep(0.5)
-    assert candidate.rest()["lent"] == 0
+    assert candidate.rest()["segments"] == 0
 
 
 def test_what_the_model_prints_goes_to_stderr(candidate: padiff.Remote, capsys: pytest.CaptureFixture[str]) -> None:

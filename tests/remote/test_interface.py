@@ -1,46 +1,28 @@
-"""What the interface of adapters says for models of this process, and remote ones answer from theirs."""
+"""What the interface of adapters says for models of this process, and sides say of remote ones."""
 
 from __future__ import annotations
 
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 import torch
 
+import padiff
 from padiff.adapter import extent_of, shares_elements
 from padiff.forcing import Memory
 from padiff.import_string import SpecError, loss_of, optimizer_of
+from padiff.isolation import side_of
 from padiff.numerics import sample
 from padiff.plugins import adapter_for
-from padiff.pytree import Nested, leaves, map_leaves
-from padiff.recording import settings_at
+from padiff.recording import Task
+from padiff.trace import temporary_store
 
 from .conftest import Sides
-
-
-class Far(Nested):
-    """Be a container of which only the leaves are here."""
-
-    def __init__(self, **items: Any) -> None:
-        self.held = items
-
-    def items(self) -> Any:
-        return ((f".{name}", value) for name, value in self.held.items())
-
-    def rebuilt(self, items: list[Any]) -> Far:
-        return Far(**dict(zip(self.held, items, strict=True)))
-
-
-def test_a_container_of_another_process_is_walked_as_any_other() -> None:
-    value = {"out": (Far(a=1, b="text"), 2)}
-    found = list(leaves(value, lambda leaf: isinstance(leaf, int)))
-    assert found == [("['out'][0].a", 1), ("['out'][1]", 2)]
-    changed = map_leaves(value, lambda leaf: isinstance(leaf, int), lambda path, leaf: leaf + 1)
-    assert changed["out"][0].held == {"a": 2, "b": "text"}
-    assert map_leaves(value, lambda leaf: False, lambda path, leaf: leaf) is value
 
 
 def test_the_extent_of_an_array() -> None:
@@ -80,62 +62,37 @@ def test_what_is_protected_or_given_is_not_overwritten() -> None:
     assert whole.sum() == 8
 
 
-def test_a_remote_tensor_answers_from_its_process(sides: Sides) -> None:
-    adapter = sides.there("torch").start()
-    values = np.arange(60_000, dtype=np.float32).reshape(2, -1)
-    tensor = adapter.tensor(adapter.from_numpy(values, differentiable=True))
-    assert (tensor.dtype, tensor.shape, tensor.device) == ("float32", (2, 30_000), "cpu")
-    assert tensor.differentiable
-    assert tensor.identity is adapter.tensor(tensor.native).identity
-    assert tensor.identity is not adapter.tensor(tensor.swapped(values)).identity
-    assert (tensor.numpy() == values).all()
-    assert (tensor.read(sample) == sample(values)).all()
-    start, end = tensor.extent() or (0, 0)
-    assert end - start == values.nbytes
-    plain = adapter.tensor(adapter.from_numpy(values))
-    assert plain.overwrite(values + 1)
-    assert (plain.view() == values + 1).all()
-    assert (adapter.tensor(plain.swapped(values)).view() == values).all()
-    assert not adapter.is_tensor(values)
-    assert not adapter.is_tensor(torch.ones(1))
+def test_a_remote_side_describes_its_model_as_one_of_this_process_does(sides: Sides) -> None:
+    here, there = side_of(sides.here("torch")), side_of(sides.there("torch"))
+    assert list(there.about.modules) == list(here.about.modules)
+    environment = {**there.about.environment, "process": there.about.environment["process"]}
+    assert environment == {**here.about.environment, "process": sys.executable}
+    assert attrs.evolve(there.about, environment={}) == attrs.evolve(here.about, environment={})
+    assert there.native("") is None
+    assert there.find(sides.port("torch")) is None
+    assert there.shared(here) == []
 
 
-def test_a_remote_tree_reads_as_the_model_does(sides: Sides) -> None:
-    here = sides.here("torch")
-    local = adapter_for(here).wrap(here)
-    distant = sides.there("torch").model()
-    assert list(distant.modules()) == list(local.modules())
-    for path, module in local.modules().items():
-        other = distant.modules()[path]
-        assert (other.kind, other.class_name, other.training) == (module.kind, module.class_name, module.training)
-        assert other.definition == module.definition
-        assert settings_at(other) == settings_at(module)
-    assert {p: (q.shape, q.dtype, q.buffer, q.paths, q.trainable) for p, q in distant.parameters().items()} == {
-        p: (q.shape, q.dtype, q.buffer, q.paths, q.trainable) for p, q in local.parameters().items()
-    }
-    assert distant.modules()["blocks.0"].native is distant.modules()["blocks"].native.__getattr__("0")
-    with pytest.raises(AttributeError, match="no_such_child"):
-        _ = distant.modules()[""].native.no_such_child
-    assert distant.device == local.device
-
-
-def test_a_remote_model_is_put_into_evaluation_mode_and_back(sides: Sides) -> None:
-    model = sides.there("torch").model()
-    assert all(module.training for module in model.modules().values())
-    with model.preserved():
-        model.evaluate()
-        assert not any(module.training for module in model.modules().values())
-    assert all(module.training for module in model.modules().values())
+def test_a_remote_side_gives_and_takes_values_and_leaves_what_it_entered(sides: Sides) -> None:
+    there = side_of(sides.there("torch"))
+    path = "head.weight"
+    values = np.array(there.value(path))
+    with there.preserved():
+        there.assign({path: values + 1})
+    assert (there.value(path) == values + 1).all(), "an assigned value stays"
+    with pytest.raises(padiff.InputError, match="float8"):
+        there.check_dtype("float8_e3m4")
+    with pytest.raises(KeyError):
+        there.value("no.such.parameter")
 
 
 def test_a_module_is_of_a_class_or_of_a_class_of_that_name(sides: Sides) -> None:
     here = sides.here("torch")
-    for model in (adapter_for(here).wrap(here), sides.there("torch").model()):
-        head = model.modules()["head"]
-        for cls in (torch.nn.Linear, torch.nn.Module, "Linear", "torch.nn.modules.linear.Linear"):
-            assert head.is_a(cls), cls
-        for cls in (torch.nn.LayerNorm, "LayerNorm", "nn.Linear"):
-            assert not head.is_a(cls), cls
+    head = adapter_for(here).wrap(here).modules()["head"]
+    for cls in (torch.nn.Linear, torch.nn.Module, "Linear", "torch.nn.modules.linear.Linear"):
+        assert head.is_a(cls), cls
+    for cls in (torch.nn.LayerNorm, "LayerNorm", "nn.Linear"):
+        assert not head.is_a(cls), cls
 
 
 def test_names_of_losses_and_optimizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,21 +120,26 @@ def test_names_of_losses_and_optimizers(tmp_path: Path, monkeypatch: pytest.Monk
     assert model.optimizer(function, 0) is function
 
 
-def test_frames_are_those_of_the_process_in_which_the_model_runs(sides: Sides, inputs: dict[str, Any]) -> None:
-    from padiff.recording import Task, record
-    from padiff.trace import temporary_store
-
-    here = sides.here("torch")
+def test_a_remote_side_records_what_one_of_this_process_does(sides: Sides, inputs: dict[str, Any]) -> None:
+    here, there = side_of(sides.here("torch")), side_of(sides.there("torch"))
+    there.assign({path: here.value(path) for path in here.about.parameters})
     with temporary_store() as store:
-        task = Task((), inputs, backward=False)
-        local = record(adapter_for(here).wrap(here), task, store)
-        distant = record(sides.there("torch").model(), task, store)
-        assert [call.frames for call in distant.calls] == [call.frames for call in local.calls]
-        assert [[leaf.path for leaf in call.inputs] for call in distant.calls] == [
-            [leaf.path for leaf in call.inputs] for call in local.calls
+        local, distant = (side.record(Task((), inputs), store) for side in (here, there))
+        for field in ("index", "key", "module", "training", "frames", "args", "kwargs", "settings"):
+            assert [getattr(c, field) for c in distant.calls] == [getattr(c, field) for c in local.calls], field
+        leaves = [
+            [
+                (x.path, x.dtype, x.shape, x.token, x.differentiable)
+                for c in trace.calls
+                for x in (*c.inputs, *c.outputs)
+            ]
+            for trace in (local, distant)
         ]
-        tokens = [
-            [leaf.token for call in trace.calls for leaf in (*call.inputs, *call.outputs)] for trace in (local, distant)
-        ]
-        assert tokens[0] == tokens[1], "the same tensor is known again"
-        del distant, local
+        assert leaves[0] == leaves[1], "the same tensor is known again"
+        assert [c.parent and c.parent.key for c in distant.calls] == [c.parent and c.parent.key for c in local.calls]
+        for token, key in local.values.items():
+            assert np.array_equal(local.array(key), distant.array(distant.values[token])), token
+        for token, key in local.gradients.items():
+            assert np.allclose(local.array(key), distant.array(distant.gradients[token]), atol=1e-6), token
+        assert distant.parameters == local.parameters
+        assert not distant.array(next(iter(distant.values.values()))).flags.writeable

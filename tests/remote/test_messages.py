@@ -1,12 +1,12 @@
-"""Shared memory and messages, without another process: two ends in one; and what a hostile worker sends is refused."""
+"""Messages and the shared memory that belongs to them; and what a hostile worker sends ends it, with a clear error."""
 
 from __future__ import annotations
 
-import array
 import gc
 import json
 import os
 import pickle
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -21,9 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from padiff.codec import Codec, Custom, Known, Malformed, Unsendable
-from padiff.isolation._connection import ANSWER, Connection, Gone, Silent
-from padiff.isolation._memory import Segment, SharedStore, home_of
+import padiff
+from padiff.codec import Codec, Custom, Known, Unsendable, home_of
+from padiff.isolation._connection import ANSWER, PROTOCOL, Connection, Gone, Silent
+from padiff.isolation._errors import Told, raised_again
+from padiff.isolation._store import SharedStore
 from padiff.numerics import Difference
 from padiff.trace import ValueStore
 
@@ -254,14 +256,17 @@ def frame(text: Any, *, kind: int = ANSWER, length: int | None = None, segments:
     return struct.pack("!BQI", kind, len(data) if length is None else length, segments) + data
 
 
-def _point(*fields: Any, name: str = "Point") -> list[Any]:
-    return ["r", name, None, *fields]
+def _frame(*fields: Any) -> list[Any]:
+    return ["r", "Frame", None, *fields]
+
+
+LEAF = ["r", "Leaf", 1, "x", "float32", ["t", 2], 3, False]
 
 
 HOSTILE = {
     "a-builtin": (frame(["r", "eval", None, "1 + 1"]), "unknown type 'eval'"),
     "a-name-to-import": (frame(["r", "os.system", None, "true"]), "unknown type 'os.system'"),
-    "a-type-that-is-no-name": (frame(["r", ["Point"], None, 1.0]), "unknown type"),
+    "a-type-that-is-no-name": (frame(["r", ["Frame"], None, 1.0]), "unknown type"),
     "a-pickle": (frame(pickle.dumps(print)), "JSONDecodeError|UnicodeDecodeError"),
     "a-pickle-without-a-frame": (pickle.dumps({"a": list(range(100))}), "a frame of kind 128"),
     "no-json": (frame(b"{'a': 1}"), "JSONDecodeError"),
@@ -270,17 +275,22 @@ HOSTILE = {
     "a-tag-that-is-none": (frame([["a"], 1]), "neither plain nor tagged"),
     "nested-deeply": (frame(b"[" * 20_000), "nested too deeply"),
     "records-nested-deeply": (frame(b'["l",' * 9_000 + b"1" + b"]" * 9_000), "nested too deeply"),
-    "a-wrong-type": (frame(_point("not a number", None, ["t"])), "field x of a Point came as a str, 'not a number'"),
-    "a-wrong-item": (frame(_point(1.0, None, ["t", "a", 3])), "field tags of a Point came as a tuple"),
-    "a-wrong-key": (frame(["r", "Node", 1, "", None, ["l"], ["d", ["no", _point(1.0, None, ["t"])]], None]), "points"),
-    "a-truth-for-a-number": (frame(_point(True, None, ["t"])), "field x of a Point came as a bool"),
-    "too-few-fields": (frame(_point(1.0)), "a Point came with 1 fields"),
-    "too-many-fields": (frame(_point(1.0, None, ["t"], 1)), "a Point came with 4 fields"),
-    "a-number-that-is-none": (frame(["r", "Node", "1", "", None, ["l"], ["d"], None]), "came with 5 fields and the"),
+    "a-wrong-type": (frame(_frame("f", "one", "g", 1, False)), "field line of a Frame came as a str, 'one'"),
+    "a-wrong-item": (frame([*LEAF[:5], ["t", 2, "3"], 3, False]), "field shape of a Leaf came as a tuple"),
+    "a-wrong-key": (
+        frame(["r", "Given", None, False, None, ["d", [1, 2]], True]),
+        "field optimizer of a Given came as a dict",
+    ),
+    "a-truth-for-a-number": (frame(_frame("f", True, "g", 1, False)), "field line of a Frame came as a bool"),
+    "a-function-for-a-record": (frame(["r", "Task", None, ["t"], ["d"], "eval", True, 0]), "field loss of a Task"),
+    "too-few-fields": (frame(_frame("f")), "a Frame came with 1 fields"),
+    "too-many-fields": (frame(_frame("f", 1, "g", 1, False, 1)), "a Frame came with 6 fields"),
+    "a-number-that-is-none": (frame([*LEAF[:2], "1", *LEAF[3:]]), "a Leaf came with 5 fields and the number '1'"),
+    "an-identity-for-what-has-none": (frame(["r", "Frame", 1, "f", 1, "g", 1, False]), "and the number 1"),
     "a-record-never-sent": (frame(["@", 4711]), "a record 4711 was named that was never sent"),
     "a-record-named-by-a-list": (frame(["@", [1]]), "was named that was never sent"),
     "a-record-before-it-came": (frame(["&", 0]), "was named before it came"),
-    "a-record-twice": (frame(["l", *2 * [["r", "Node", 1, "", None, ["l"], ["d"], None]]]), "record 1 came twice"),
+    "a-record-twice": (frame(["l", LEAF, LEAF]), "record 1 came twice"),
     "an-array-of-objects": (frame(["a", "object", [1], [-1, 0]]), "dtype 'object'"),
     "a-dtype-by-a-name": (frame(["a", "O,O", [1], [-1, 0]]), "dtype 'O,O'"),
     "a-dtype-that-is-none": (frame(["a", ["float32"], [1], [-1, 0]]), "TypeError"),
@@ -300,24 +310,57 @@ HOSTILE = {
 }
 
 
+WORKER = """
+import array, fcntl, os, socket, sys, tempfile
+connection = socket.socket(fileno=int(sys.argv[1]))
+connection.sendall(b'{"python": "3", "padiff": "0", "protocol": PROTOCOL, "frameworks": []}\\n')
+connection.recv(1 << 20)
+descriptors = []
+for kind in "KINDS".split():
+    if kind == "pipe":
+        descriptors.append(os.pipe()[0])
+    elif kind == "named":
+        descriptors.append(os.open(__file__, os.O_RDONLY))
+    else:
+        descriptors.append(os.memfd_create("padiff", os.MFD_ALLOW_SEALING))
+        os.ftruncate(descriptors[-1], 4096)
+        if kind == "sealed":
+            fcntl.fcntl(descriptors[-1], fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+connection.sendmsg([SENT], rights if descriptors else [])
+connection.WAYrecv(1)
+"""
+
+
+def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes, kinds: str = "", way: str = "") -> str:
+    """Return what is said where a worker answers its first request with some bytes, and descriptors of some kinds."""
+    script = tmp_path / "worker.py"
+    text = WORKER.replace("PROTOCOL", str(PROTOCOL)).replace("KINDS", kinds).replace("SENT", repr(sent))
+    script.write_text(text.replace("WAY", way))
+    monkeypatch.setattr("padiff.isolation._process._BOOT", str(script))
+    with padiff.remote("any:model") as model:
+        with pytest.raises(padiff.WorkerError) as caught:
+            model.start()
+        assert model.pid is None
+    said = str(caught.value)
+    assert "the worker of any:model (" in said
+    assert "while it built the model" in said
+    assert "\nHint: " in said
+    return said
+
+
 @pytest.mark.parametrize(("sent", "said"), HOSTILE.values(), ids=HOSTILE)
-def test_what_is_no_message_is_refused(ends: Ends, sent: bytes, said: str) -> None:
-    ends.worker.socket.sendall(sent)
-    with pytest.raises(Malformed, match=said):
-        ends.parent.receive()
+def test_what_is_no_message_ends_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes, said: str
+) -> None:
+    found = answered(tmp_path, monkeypatch, sent)
+    assert "sent what padiff cannot read while it built the model: " in found
+    assert re.search(said, found), found
 
 
 @pytest.mark.parametrize("sent", [b"", frame(1)[:5], frame("x" * 100)[:-1]], ids=["nothing", "header", "body"])
-def test_a_frame_that_is_cut_short_is_an_end(ends: Ends, sent: bytes) -> None:
-    ends.worker.socket.sendall(sent)
-    ends.worker.socket.close()
-    with pytest.raises(Gone):
-        ends.parent.receive()
-
-
-def _give(ends: Ends, text: Any, *descriptors: int) -> None:
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-    ends.worker.socket.sendmsg([frame(text, segments=len(descriptors))], rights)
+def test_a_frame_that_is_cut_short_is_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    assert "exited with status" in answered(tmp_path, monkeypatch, sent or b"\0", way="close() or connection.")
 
 
 @pytest.mark.parametrize(
@@ -325,39 +368,48 @@ def _give(ends: Ends, text: Any, *descriptors: int) -> None:
     [
         ([1 << 60], "was announced in 4096 bytes"),
         ([1 << 40, 1 << 40], "was announced in 4096 bytes"),
-        ([1] * 65, "shape"),
-        ([-1, -1], "shape"),
-        ([2.0], "shape"),
-        ([True], "shape"),
+        ([1] * 65, "with the shape"),
+        ([-1, -1], "with the shape"),
+        ([2.0], "with the shape"),
+        ([True], "with the shape"),
     ],
     ids=str,
 )
-def test_arrays_must_lie_in_their_memory(ends: Ends, shape: list[Any], said: str) -> None:
-    segment = Segment.create(100)
-    _give(ends, ["a", "float32", shape, [-1, 0]], segment.descriptor)
-    with pytest.raises(Malformed, match=said):
-        ends.parent.receive()
+def test_arrays_must_lie_in_their_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: list[Any], said: str
+) -> None:
+    sent = frame(["a", "float32", shape, [-1, 0]], segments=1)
+    assert said in answered(tmp_path, monkeypatch, sent, "sealed")
 
 
-def test_memory_that_its_sender_could_take_away_is_refused(ends: Ends, tmp_path: Path) -> None:
-    loose = os.memfd_create("padiff", os.MFD_ALLOW_SEALING)
-    os.ftruncate(loose, 4096)
-    named = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
-    os.ftruncate(named, 4096)
-    for descriptor in (loose, named):
-        _give(ends, ["a", "uint8", [4096], [-1, 0]], descriptor)
-        with pytest.raises(Malformed, match="that its sender could take away"):
-            ends.parent.receive()
-        os.close(descriptor)
-
-
-def test_descriptors_that_are_no_memory_are_refused_and_closed(ends: Ends) -> None:
-    reading, writing = os.pipe()
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ("loose", "take away"),
+        ("named", "take away"),
+        ("pipe", "is none|take away"),
+        ("sealed pipe", "is none|take away"),
+    ],
+)
+def test_memory_that_is_none_or_could_be_taken_away_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: str, said: str
+) -> None:
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    _give(ends, 1, reading, writing)
-    with pytest.raises(Malformed, match="shared memory"):
-        ends.parent.receive()
+    sent = frame(["a", "uint8", [4096], [-1, 0]], segments=len(kinds.split()))
+    assert re.search(said, answered(tmp_path, monkeypatch, sent, kinds))
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
-    os.close(reading)
-    os.close(writing)
+
+
+def test_an_answer_of_another_kind_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "a str came where None was expected" in answered(tmp_path, monkeypatch, frame("eval"))
+
+
+@pytest.mark.parametrize("name", ["eval", "SystemExit", "KeyboardInterrupt", "os.system", "__class__", ""])
+def test_an_error_of_any_name_is_an_error_and_nothing_else(name: str) -> None:
+    for found in (Told("said", "trace", name), Told("said", "trace", None, name, name, name)):
+        error = raised_again(found, "the worker")
+        assert isinstance(error, Exception)
+        assert not isinstance(error, SystemExit)
+        assert str(error) == "said"

@@ -143,6 +143,7 @@ def test_a_fork_of_the_parent_does_not_end_it(worker: padiff.Remote) -> None:
 
 
 def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
+    gc.collect()
     before, files, segments = named(), psutil.Process().num_fds(), mapped()
     with padiff.remote("torch_port:build") as reference, padiff.remote("torch_port:build") as candidate:
         assert padiff.diff(reference, candidate, LARGE).aligned
@@ -150,28 +151,27 @@ def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
         assert mapped() == segments
         for one in (reference, candidate):
             held = one.rest()
-            assert (held["lent"], held["bytes"], held["segments"]) == (0, 0, 0)
+            assert (held["bytes"], held["segments"]) == (0, 0)
             assert mapped(psutil.Process(one.pid)) == 0
     gc.collect()
     assert psutil.Process().num_fds() == files
 
 
 def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    from padiff.isolation import _segment, _wire
+    from padiff.codec import Outgoing, home_of
 
-    copied, sent = [], []
-    hold, lend = _segment.Space.hold, _wire.Wire.lend
-    monkeypatch.setattr(_segment.Space, "hold", lambda space, array: (copied.append(array.nbytes), hold(space, array)))
+    sent: dict[bool, int] = {True: 0, False: 0}
+    put = Outgoing.put
 
-    def noted(wire: Any, array: Any, segments: Any) -> Any:
-        sent.append(array.nbytes if array.nbytes > _wire.INLINE else 0)
-        return lend(wire, array, segments)
+    def noted(message: Outgoing, array: Any) -> Any:
+        sent[home_of(array) is not None] += array.nbytes
+        return put(message, array)
 
-    monkeypatch.setattr(_wire.Wire, "lend", noted)
+    monkeypatch.setattr(Outgoing, "put", noted)
     with padiff.remote("torch_port:build") as reference, padiff.remote("paddle_port:build") as candidate:
         padiff.diff(reference, candidate, {"ids": LARGE["ids"].repeat(4, 0), "x": LARGE["x"].repeat(4, 0)})
-    assert sum(sent) > 2e6
-    assert sum(copied) < 0.5 * sum(sent), "this process copies what it made itself: the inputs, again for each run"
+    assert sent[True] > 2e6
+    assert sent[False] < 0.5 * sent[True], "this process copies what it made itself: the inputs, again for each run"
 
 
 def test_a_worker_that_is_killed_leaves_nothing(worker: padiff.Remote) -> None:
@@ -207,7 +207,7 @@ def test_ten_diffs_hold_no_more_than_two(sides: Sides) -> None:
     for _ in range(10):
         padiff.diff(a, b, LARGE)
         gc.collect()
-        here = [len(one._running.session._identities) for one in (a, b) if one._running and one._running.session]
+        here = [len(one.start()._connection.codec.known) for one in (a, b)]
         there = [(one.rest(), psutil.Process(one.pid).num_fds()) for one in (a, b)]
         held.append((here, there, mapped(), psutil.Process().num_fds()))
     assert held[1:] == [held[1]] * 9, held

@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 import types
 from collections.abc import Callable
@@ -16,9 +17,20 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from padiff.errors import PadiffError
+from padiff.errors import InputError, PadiffError
 
-__all__ = ["SpecError", "called", "guarded", "load", "loss_of", "optimizer_of", "parameters"]
+__all__ = [
+    "SpecError",
+    "builder_name",
+    "called",
+    "guarded",
+    "importable",
+    "load",
+    "loss_of",
+    "optimizer_of",
+    "parameters",
+    "referred",
+]
 
 
 class SpecError(PadiffError):
@@ -170,3 +182,68 @@ def _executed(path: Path) -> types.ModuleType:
 def _importable(folder: str) -> None:
     if folder not in sys.path:
         sys.path.insert(0, folder)
+
+
+def builder_name(target: Any) -> str:
+    """Return the name of a model's builder; raise `InputError` where it is no name."""
+    if isinstance(target, str) and all(target.rpartition(":")[::2]):
+        return target
+    hint = "Hint: padiff.remote('package.module:build') or padiff.remote('path/file.py:build')."
+    if isinstance(target, str):
+        msg = f"padiff.remote() got {target!r}, which names no function: there is no colon.\n"
+        msg += hint
+        raise InputError(msg)
+    name = getattr(target, "__qualname__", None)
+    if name is not None and callable(target):
+        hint = f"Hint: name it, so that the other process imports it: padiff.remote('{target.__module__}:{name}')."
+        msg = f"padiff.remote() got {name} itself, which lives in this process.\n"
+        msg += hint
+        raise InputError(msg)
+    msg = f"padiff.remote() got a {type(target).__module__}.{type(target).__qualname__}; expected a name.\n"
+    msg += hint
+    raise InputError(msg)
+
+
+def referred(given: Any, what: str) -> str:
+    """Return ``module:function`` for a function that a module holds; a string is such a name already.
+
+    Raises `InputError` for whatever lives in this process only: a lambda, a method, an optimizer.
+    """
+    if isinstance(given, str):
+        return given
+    module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", None)
+    hint = f"define a function in a module and name it: {what}='package.module:function'."
+    if not isinstance(module, str) or not isinstance(name, str):
+        cls = type(given)
+        msg = (
+            f"the {what} is a {cls.__module__}.{cls.__qualname__}, which lives in this process; the model is remote.\n"
+        )
+        msg += f"Hint: {hint}"
+        raise InputError(msg)
+    if module == "__main__":
+        msg = f"the {what} {name} is defined in the running script, which a remote model's process cannot import.\n"
+        msg += f"Hint: {hint}"
+        raise InputError(msg)
+    if _found(module, name) is not given:
+        msg = f"the {what} {module}.{name} is no function that another process could import by its name.\n"
+        msg += f"Hint: {hint}"
+        raise InputError(msg)
+    return f"{module}:{name}"
+
+
+def _found(module: str, name: str) -> Any:
+    try:
+        return functools.reduce(getattr, name.split("."), sys.modules[module])
+    except (AttributeError, KeyError):
+        return None
+
+
+def importable(cwd: str | None) -> list[str]:
+    """Return where this process looks for modules before Python's own places: what a user has put there."""
+    own = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    found = [cwd or os.getcwd()]
+    for entry in sys.path:
+        if entry in own or entry.endswith(".zip"):
+            break
+        found.append(os.path.abspath(entry))
+    return list(dict.fromkeys(found))

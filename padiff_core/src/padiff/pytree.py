@@ -9,29 +9,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-__all__ = ["Nested", "leaves", "map_leaves"]
-
-
-class Nested(ABC):
-    """Be a container that lies in another process: known here are its leaves, and where in it they are."""
-
-    @abstractmethod
-    def items(self) -> Iterator[tuple[str, Any]]:
-        """Yield ``(steps, leaf)`` for each leaf, in the container's own order."""
-
-    @abstractmethod
-    def rebuilt(self, items: list[Any]) -> Any:
-        """Return the container with other leaves, in the same order."""
+__all__ = ["leaves", "map_leaves"]
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]] | None:
     """Return the (step, item) pairs of a container, or None for a leaf."""
-    if isinstance(value, Nested):
-        return value.items()
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return ((f".{name}", getattr(value, name)) for name in value._fields)
     if isinstance(value, tuple | list):
@@ -70,8 +55,6 @@ def map_leaves(value: Any, wanted: Callable[[Any], bool], change: Callable[[str,
 
 
 def _rebuild(value: Any, items: list[Any]) -> Any:
-    if isinstance(value, Nested):
-        return value.rebuilt(items)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*items)
     if isinstance(value, tuple | list):

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from padiff.adapter._module import Module
 
@@ -41,11 +39,6 @@ class Hook:
 
 class Listener(ABC):
     """Hear about every call of every module, in execution order."""
-
-    wants: Callable[..., Any] | None = np.asarray
-    """What will be read of most tensors, as by `Tensor.read`: of another process it then comes along with each call."""
-    frames: tuple[Any, ...] | None = None
-    """The calling frames of the call that begins, where the model runs in another process; set before `enter`."""
 
     @abstractmethod
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:

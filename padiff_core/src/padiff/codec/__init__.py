@@ -6,5 +6,19 @@ Only the types that a table names come back; every field is checked against its 
 from padiff.codec._codec import Codec, Custom, Sink, Source
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._known import Known
+from padiff.codec._segments import Incoming, Outgoing, Segment, aligned, home_of
 
-__all__ = ["Codec", "Custom", "Known", "Malformed", "Sink", "Source", "Unsendable"]
+__all__ = [
+    "Codec",
+    "Custom",
+    "Incoming",
+    "Known",
+    "Malformed",
+    "Outgoing",
+    "Segment",
+    "Sink",
+    "Source",
+    "Unsendable",
+    "aligned",
+    "home_of",
+]

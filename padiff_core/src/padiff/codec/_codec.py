@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.codec._errors import Malformed, Unsendable
-from padiff.codec._hints import Checker, checker_of
+from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
 
 __all__ = ["Codec", "Custom", "Sink", "Source"]
@@ -79,6 +79,7 @@ class Codec:
     """What writes and reads the records of a table of types.
 
     Records with an identity (attrs' ``eq=False``) are written once, and named by their numbers in ``known`` afterwards.
+    A field for a function is written and read as None.
     """
 
     def __init__(self, records: Iterable[type], known: Known, customs: Mapping[str, Custom] | None = None) -> None:
@@ -191,11 +192,12 @@ class _Encoder:
             if seen is not None:
                 return ["&", seen[0]]
             self._once[id(value)] = len(self._once), value
-        return ["r", name, number, *(self.encoded(getattr(value, field)) for field, _ in shape.fields)]
+        fields = (None if fits is no_function else getattr(value, field) for field, fits in shape.fields)
+        return ["r", name, number, *map(self.encoded, fields)]
 
     def _array(self, array: Array) -> list[Any]:
-        name = _NAMES.get(array.dtype)
-        if name is None:
+        name = _NAMES.get(array.dtype, array.dtype.name)  # a framework may have registered a bfloat16 of its own
+        if name not in _DTYPES:
             msg = f"an array of {array.dtype} is no array of numbers"
             raise Unsendable(msg)
         return ["a", name, list(array.shape), self._arrays.put(array)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Checker", "Misfit", "checker_of"]
+__all__ = ["Checker", "Misfit", "checker_of", "no_function"]
 
 Checker = Callable[[Any], bool]
 """Tells whether a value is what a field takes."""
@@ -46,7 +46,7 @@ def checker_of(hint: Any, records: Mapping[str, type]) -> Checker:
     if origin is np.ndarray:
         return _of((np.ndarray,))
     if origin is collections.abc.Callable or hint is collections.abc.Callable:
-        return lambda value: False
+        return no_function
     if origin is tuple and arguments[-1:] != (Ellipsis,):
         return _fixed([checker_of(one, records) for one in arguments])
     if isinstance(origin, type) and issubclass(origin, collections.abc.Mapping):
@@ -57,6 +57,11 @@ def checker_of(hint: Any, records: Mapping[str, type]) -> Checker:
     if isinstance(hint, type):
         return _of((hint,))
     raise Misfit(repr(hint))
+
+
+def no_function(value: Any) -> bool:
+    """Return whether there is nothing where a function could be: functions are no data."""
+    return value is None
 
 
 def _of(kinds: tuple[type, ...]) -> Checker:

@@ -9,9 +9,8 @@ import attrs
 
 from padiff.compat._forms import OPTIONS, Form, told_apart
 from padiff.compat._proxy import ProxyModel, mapping_of, unwrapped
-from padiff.compat._struct import class_of
 from padiff.errors import InputError
-from padiff.isolation import wrapped
+from padiff.isolation import side_of
 
 __all__ = ["Wanted", "is_swapped", "wanted_of"]
 
@@ -51,7 +50,7 @@ class Wanted:
 
 def is_swapped(first: Any, second: Any) -> bool:
     """Return whether the first model is torch's and the second Paddle's, as document 002 never has it."""
-    return (wrapped(unwrapped(first)).adapter.name, wrapped(unwrapped(second)).adapter.name) == ("torch", "paddle")
+    return [side_of(unwrapped(model)).about.framework for model in (first, second)] == ["torch", "paddle"]
 
 
 def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
@@ -157,6 +156,6 @@ def _names(names: Any, models: tuple[Any, Any]) -> tuple[str, str]:
         first, second = _pair("model_names", names, "['base', 'raw']")
         return str(first), str(second)
     first, second = (
-        model.name if isinstance(model, ProxyModel) else class_of(wrapped(model).modules()[""]) for model in models
+        model.name if isinstance(model, ProxyModel) else side_of(model).about.class_name for model in models
     )
     return first, second

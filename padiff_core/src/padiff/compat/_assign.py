@@ -9,8 +9,7 @@ from padiff.alignment import LayerMap, resolve
 from padiff.compat._asked import is_swapped
 from padiff.compat._proxy import mapping_of, unwrapped
 from padiff.compat._say import say
-from padiff.forcing import LocalSide
-from padiff.isolation import wrapped
+from padiff.isolation import side_of
 from padiff.judging import parameter_findings
 from padiff.parameters import Correspondence, Specials, match_units, named_alike, transfer, units_of, values_of
 
@@ -46,7 +45,7 @@ def assign_weight(
         raise TypeError(msg)
     if older or (layer_map is not None and not is_swapped(first, second)):
         first, second = second, first
-    reference, candidate = (LocalSide(wrapped(unwrapped(model))) for model in (first, second))
+    reference, candidate = (side_of(unwrapped(model)) for model in (first, second))
     resolved = resolve(mapping_of((first, second), layer_map), reference, candidate)
     specials = Specials(reference.about, candidate.about)
 

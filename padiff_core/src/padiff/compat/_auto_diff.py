@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from padiff.adapter import Model
 from padiff.compat._asked import Wanted, wanted_of
 from padiff.compat._lines import closing, first_difference, is_of_weights, opening, outcome, title
 from padiff.compat._log import FOLDERS, write
@@ -15,8 +14,9 @@ from padiff.compat._say import say
 from padiff.compat._struct import struct
 from padiff.compat._switch import api_check
 from padiff.engine import diff
-from padiff.isolation import wrapped
+from padiff.isolation import side_of
 from padiff.report import Finding, Phase, Report, Verdict, to_text
+from padiff.trace import Description
 
 __all__ = ["auto_diff"]
 
@@ -64,7 +64,7 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
     if passed:
         say("SUCCESS !!!", "")
     else:
-        sides = wrapped(wanted.models[0]), wrapped(wanted.models[1])
+        sides = side_of(wanted.models[0]).about, side_of(wanted.models[1]).about
         say(*closing(report, wanted, sides, _written(report, wanted, sides)), "")
     print(report)
     for index, model in enumerate(wanted.proxies):
@@ -83,7 +83,7 @@ def _passed(report: Report, wanted: Wanted) -> bool:
     return report.output_within is not False or excused
 
 
-def _written(report: Report, wanted: Wanted, sides: tuple[Model, Model]) -> Path | None:
+def _written(report: Report, wanted: Wanted, sides: tuple[Description, Description]) -> Path | None:
     """Write the reports to the documented folder; say so and return None where it cannot be written to."""
     folder = Path.cwd() / FOLDERS[wanted.form]
     try:
@@ -94,7 +94,7 @@ def _written(report: Report, wanted: Wanted, sides: tuple[Model, Model]) -> Path
     return folder
 
 
-def _files(report: Report, wanted: Wanted, sides: tuple[Model, Model]) -> Iterator[tuple[str, str]]:
+def _files(report: Report, wanted: Wanted, sides: tuple[Description, Description]) -> Iterator[tuple[str, str]]:
     """Yield each report's name and text."""
     yield "report.txt", to_text(report, color=False, width=0) + "\n"
     yield "report.json", report.to_json() + "\n"

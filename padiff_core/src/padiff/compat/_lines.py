@@ -6,10 +6,10 @@ import linecache
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from padiff.adapter import Model
 from padiff.compat._asked import Wanted
 from padiff.compat._struct import net_id, struct
 from padiff.report import Finding, Phase, Place, Report, Verdict
+from padiff.trace import Description
 
 __all__ = ["closing", "first_difference", "is_of_weights", "opening", "outcome", "title"]
 
@@ -78,7 +78,9 @@ def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
         yield f"backward steps are not compared: {report.forward_only}"
 
 
-def closing(report: Report, wanted: Wanted, sides: tuple[Model, Model], folder: Path | None) -> Iterator[str]:
+def closing(
+    report: Report, wanted: Wanted, sides: tuple[Description, Description], folder: Path | None
+) -> Iterator[str]:
     """Yield where the models part first: stage, types, route, call stacks, trees. ``sides`` as the arguments."""
     if folder is not None:
         yield f"Check reports at `{folder}`"
@@ -117,9 +119,9 @@ def _value(finding: Finding) -> str:
     return f"{finding.what}{between}" + (f"; {finding.cause}" if finding.cause else "")
 
 
-def _stack(model: Model, place: Place) -> Iterator[str]:
+def _stack(model: Description, place: Place) -> Iterator[str]:
     """Yield the calling frames, the outermost first, each with its line of code."""
-    name = _FRAMEWORKS.get(model.adapter.name, model.adapter.name)
+    name = _FRAMEWORKS.get(model.framework, model.framework)
     yield f"{name:<6} Stacks:"
     yield "=" * 25
     yield f"{_MARGIN}..."

@@ -18,9 +18,8 @@ from padiff.compat._run import Keeper, RunReport
 from padiff.compat._say import say
 from padiff.compat._switch import api_check
 from padiff.errors import InputError
-from padiff.isolation import operating
 from padiff.plugins import adapter_for, transfers
-from padiff.recording import Live, Task, arguments, record
+from padiff.recording import Live, Task, arguments, operating, record
 from padiff.trace import temporary_store
 
 __all__ = ["ProxyModel", "create_model", "mapping_of", "unwrapped"]

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from padiff.adapter import Model, Module
+from padiff.trace import Description, ModuleDescription
 
-__all__ = ["class_of", "net_id", "struct"]
+__all__ = ["net_id", "struct"]
 
 HERE = "    <---  *** HERE ***"
 MOST = 60
 """Up to so many modules are drawn; of a larger tree, when it is printed, only what is around the mark."""
 
 Tree = Mapping[str, list[str]]
+Modules = Mapping[str, ModuleDescription]
 
 
-def class_of(module: Module) -> str:
-    """Return the name of a module's class without what it is defined in."""
-    return module.class_name.rpartition(".")[2]
-
-
-def net_id(model: Model, path: str | None) -> str:
+def net_id(model: Description, path: str | None) -> str:
     """Return the number of a module in the model's tree, the root's 0, in the order of definition."""
-    paths = list(model.modules())
+    paths = list(model.modules)
     return str(paths.index(path)) if path in paths else "-"
 
 
-def struct(model: Model, title: str, here: str | None, *, whole: bool) -> Iterator[str]:
+def struct(model: Description, title: str, here: str | None, *, whole: bool) -> Iterator[str]:
     """Yield the lines of a model's tree, the module ``here`` marked; without ``whole`` a large one is cut short."""
-    modules = model.modules()
+    modules = model.modules
     children: dict[str, list[str]] = {}
     for path in modules:
         if path:
@@ -41,7 +37,12 @@ def struct(model: Model, title: str, here: str | None, *, whole: bool) -> Iterat
 
 
 def _below(
-    modules: Mapping[str, Module], children: Tree, top: str, indent: str, here: str | None, shown: set[str] | None
+    modules: Modules,
+    children: Tree,
+    top: str,
+    indent: str,
+    here: str | None,
+    shown: set[str] | None,
 ) -> Iterator[str]:
     paths = children.get(top, [])
     seen = [path for path in paths if shown is None or path in shown]
@@ -53,13 +54,13 @@ def _below(
         yield f"{indent}+--- ... ({len(paths) - len(seen)} more)"
 
 
-def _label(modules: Mapping[str, Module], path: str, here: str | None) -> str:
-    name = class_of(modules[path])
+def _label(modules: Modules, path: str, here: str | None) -> str:
+    name = modules[path].module.class_name.rpartition(".")[2]
     own = f" ({path.rpartition('.')[2]})" if path else ""
     return f"{name}{own}{HERE if path == here else ''}"
 
 
-def _parent(path: str, modules: Mapping[str, Module]) -> str:
+def _parent(path: str, modules: Modules) -> str:
     """Return the nearest path above that is a module."""
     above = path.rpartition(".")[0]
     while above not in modules:
@@ -67,7 +68,7 @@ def _parent(path: str, modules: Mapping[str, Module]) -> str:
     return above
 
 
-def _around(here: str, modules: Mapping[str, Module], children: Tree) -> set[str]:
+def _around(here: str, modules: Modules, children: Tree) -> set[str]:
     """Return the modules from the root to a place, what is beside it, and what is right below it."""
     found = {here, *children.get(here, ())}
     if here:

@@ -18,8 +18,8 @@ from padiff.engine._checks import (
     type_named,
 )
 from padiff.errors import InputError
-from padiff.forcing import Given, LocalSide, Side
-from padiff.isolation import operating, wrapped
+from padiff.forcing import Given, Side
+from padiff.isolation import side_of
 from padiff.options import PAIR, DiffOptions
 from padiff.recording import Task, arguments, narrowed
 from padiff.report import Note
@@ -64,13 +64,10 @@ def adapted(reference: Any, candidate: Any, request: Request, options: DiffOptio
     found = []
     for name, model in zip(_SIDES, (reference, candidate), strict=True):
         with of_side(name):
-            found.append(wrapped(model))
-    plain = LocalSide(found[0]), LocalSide(found[1])
-    for name, side in zip(_SIDES, plain, strict=True):
+            found.append(side_of(model, operations=options.operations))
+    sides = found[0], found[1]
+    for name, side in zip(_SIDES, sides, strict=True):
         check_side(name, side)
-    if options.operations:
-        found = [operating(model) for model in found]
-    sides = (LocalSide(found[0]), LocalSide(found[1])) if options.operations else plain
     given = _given(sides, request)
     options, notes = _within_reach(options, sides)
     resolved = resolve(request.mapping, *sides)

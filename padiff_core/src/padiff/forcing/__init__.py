@@ -1,7 +1,7 @@
 """Feed a run of the candidate from the reference's trace, replay one call by itself: the sides that can run."""
 
-from padiff.forcing._bench import Bench, Reader
-from padiff.forcing._checks import Answer, Ask, Check, Spot, Values
+from padiff.forcing._bench import Bench, Disturbed, Reader
+from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
@@ -12,12 +12,14 @@ __all__ = [
     "Ask",
     "Bench",
     "Check",
+    "Disturbed",
     "Fed",
     "ForceRequest",
     "Forced",
     "Given",
     "LocalSide",
     "Memory",
+    "Observed",
     "Reader",
     "ReplayRequest",
     "Replayed",

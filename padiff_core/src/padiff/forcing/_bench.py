@@ -19,7 +19,7 @@ from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
 from padiff.trace import Call, Key, Leaf, Trace
 
-__all__ = ["Bench", "Reader"]
+__all__ = ["Bench", "Disturbed", "Reader"]
 
 Array = NDArray[Any]
 Reader = Callable[[Replayed, bool], Array | None]
@@ -50,7 +50,7 @@ class Bench:
     ) -> Replayed:
         """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed."""
         call = pair.reference
-        fed: Values = _Disturbed(self.trace, jitter) if jitter else self.trace
+        fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
         below = [Pair(p.reference, p.reference, p.why) for p in self._inside(pair)]
         outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
         inputs = [fed.value(leaf) for leaf in call.inputs]
@@ -117,8 +117,8 @@ class Bench:
 
 
 @attrs.frozen
-class _Disturbed:
-    """Give a trace's values, each element disturbed by up to ``jitter``, relatively: the calls below are fed too."""
+class Disturbed:
+    """A trace's values, each element disturbed by up to ``jitter``, relatively: the calls below are fed too."""
 
     trace: Trace
     jitter: float

@@ -64,7 +64,6 @@ class Forcer(Watcher):
         self._plan = plan
         self._force = force
         self._truth = truth
-        self.wants = None if observed is None else np.asarray
         self._observed = observed
         self._memory = Memory(protected)
         self._gradients = gradients

@@ -20,6 +20,7 @@ from padiff.forcing._checks import Ask
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
+from padiff.numerics import numpy_dtype
 from padiff.recording import Live, Task, Turns, describe, differentiator, guarded_run, record, turned, turned_input
 from padiff.trace import Description, Trace, ValueStore
 
@@ -121,7 +122,7 @@ class LocalSide:
 
     def check_dtype(self, dtype: str) -> None:
         """Raise `InputError` where the framework has no tensors of a dtype."""
-        self.model.adapter.from_numpy(np.zeros(1, np.dtype(dtype)))
+        self.model.adapter.from_numpy(np.zeros(1, numpy_dtype(dtype)))
 
     def find(self, native: Any) -> str | None:
         """Return the path of a live object that is one of the model's modules."""
@@ -205,9 +206,8 @@ class LocalSide:
         return self.model.preserved()
 
     def native(self, path: str) -> Any | None:
-        """Return the live module of a path; None where it is another process's."""
-        module = self.model.modules()[path]
-        return None if type(module).__module__.startswith("padiff.isolation") else module.native
+        """Return the live module of a path."""
+        return self.model.modules()[path].native
 
 
 def _defined(function: Any) -> str | None:

@@ -13,11 +13,11 @@ import traceback
 def main() -> None:
     """Say one line of JSON, then serve."""
     connection = socket.socket(fileno=int(sys.argv[1]))
-    given = [int(word) for word in sys.argv[2:4]]
+    given = [int(word) for word in sys.argv[2:5]]
     del sys.path[0]  # this folder
     found: dict = {  # type: ignore[type-arg]
         "python": sys.version.split()[0],
-        "frameworks": [name for name in sys.argv[4:] if importlib.util.find_spec(name) is not None],
+        "frameworks": [name for name in sys.argv[5:] if importlib.util.find_spec(name) is not None],
     }
     try:
         import padiff

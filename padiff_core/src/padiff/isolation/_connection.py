@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import contextlib
 import os
 import socket
 import struct
@@ -11,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from padiff.codec import Codec, Malformed
-from padiff.isolation._memory import Incoming, Outgoing, Segment
+from padiff.codec import Codec, Incoming, Malformed, Outgoing, Segment
 
 __all__ = ["ANSWER", "ASK", "FAIL", "PROTOCOL", "Connection", "Gone", "Silent"]
 
@@ -66,11 +64,8 @@ class Connection:
         Raises `Gone` where the connection ends, `Malformed` for what is no message, `Silent` where the socket has a
         timeout, nothing comes, and the other end is not ``still`` at work either.
         """
-        first, rights, flags = self._first(still)
-        descriptors = array.array("i")
-        for _, _, numbers in rights:
-            descriptors.frombytes(numbers[: len(numbers) - len(numbers) % descriptors.itemsize])
-        segments = _mapped(descriptors)
+        first, rights, flags, _ = _patient(partial(self.socket.recvmsg, _CHUNK, _RIGHTS), still)
+        segments = _mapped(rights)
         data = self._filled(bytearray(first), _HEADER.size, still)
         kind, length, count = _HEADER.unpack_from(data)
         if kind > FAIL or length > _LONGEST or count != len(segments) or flags & socket.MSG_CTRUNC:
@@ -81,12 +76,6 @@ class Connection:
             msg = f"{len(data) - _HEADER.size - length} bytes came behind a frame"
             raise Malformed(msg)
         return kind, self.codec.decode(bytes(memoryview(data)[_HEADER.size :]), Incoming(segments))
-
-    def _first(self, still: Callable[[], bool]) -> tuple[bytes, list[tuple[int, int, bytes]], int]:
-        first, rights, flags, _ = _patient(lambda: self.socket.recvmsg(_CHUNK, _RIGHTS), still)
-        if not first:
-            raise Gone
-        return first, rights, flags
 
     def _filled(self, data: bytearray, size: int, still: Callable[[], bool]) -> bytearray:
         while len(data) < size:
@@ -108,15 +97,17 @@ def _patient(read: Callable[[], Any], still: Callable[[], bool]) -> Any:
             raise Gone from None
 
 
-def _mapped(descriptors: array.array[int]) -> list[Segment]:
+def _mapped(rights: list[tuple[int, int, bytes]]) -> list[Segment]:
     """Return the segments that came with a message; raise `Malformed` where one is none."""
-    found: list[Segment] = []
-    for index, descriptor in enumerate(descriptors):
+    descriptors, found, trouble = array.array("i"), [], ""
+    for _, _, numbers in rights:
+        descriptors.frombytes(numbers[: len(numbers) - len(numbers) % descriptors.itemsize])
+    for descriptor in descriptors:
         try:
             found.append(Segment.received(descriptor))
         except (OSError, ValueError, OverflowError) as error:
-            for rest in descriptors[index:]:
-                with contextlib.suppress(OSError):
-                    os.close(rest)
-            raise Malformed(str(error)) from None
+            os.close(descriptor)
+            trouble = str(error)
+    if trouble:
+        raise Malformed(trouble)
     return found

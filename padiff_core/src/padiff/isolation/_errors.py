@@ -7,61 +7,73 @@ import functools
 import importlib
 import os
 import traceback
-from typing import Any
+
+import attrs
 
 from padiff import errors
 from padiff.errors import PadiffError, RemoteError
 
-__all__ = ["Relayed", "raised_again", "told", "traceback_of"]
+__all__ = ["Told", "raised_again", "told", "traceback_of"]
 
 _HIDDEN = (os.path.dirname(errors.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<frozen ")
 
 
-class Relayed(Exception):
-    """Stand in the worker for an error that its parent raised while it was called back."""
+@attrs.frozen
+class Told:
+    """An error as the worker tells of it."""
 
-    def __init__(self, number: int, text: str) -> None:
-        super().__init__(text)
-        self.number = number
+    text: str
+    trace: str
+    padiff: str | None
+    """The name of the class, of padiff's own errors."""
+    module: str = "builtins"
+    name: str = "Exception"
+    base: str = "Exception"
+    """The nearest of Python's own classes that it is derived from."""
+    line: str | None = None
+    """``file:line`` of the user's code that raised it."""
+    cause: Told | None = None
 
 
 def traceback_of(error: BaseException, hidden: tuple[str, ...] = ()) -> str:
     """Return an error's traceback and those of its causes, without padiff's own frames and those of ``hidden``."""
-    told = traceback.TracebackException.from_exception(error)
+    found = traceback.TracebackException.from_exception(error)
     own = (*_HIDDEN, *hidden)
-    one: traceback.TracebackException | None = told
+    one: traceback.TracebackException | None = found
     while one is not None:
         kept = [frame for frame in one.stack if not frame.filename.startswith(own)]
         one.stack = traceback.StackSummary.from_list(kept)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    return "".join(told.format()).rstrip()
+    return "".join(found.format()).rstrip()
 
 
-def told(error: BaseException, line: str | None, hidden: tuple[str, ...] = ()) -> dict[str, Any]:
+def told(error: BaseException, line: str | None, hidden: tuple[str, ...] = ()) -> Told:
     """Return what the parent needs to raise an error again."""
-    if isinstance(error, Relayed):
-        return {"yours": error.number}
-    known = {"text": str(error), "trace": traceback_of(error, hidden)}
-    mro = type(error).__mro__
+    text, trace, mro = str(error), traceback_of(error, hidden), type(error).__mro__
     if isinstance(error, PadiffError):
-        return {**known, "padiff": next(cls.__name__ for cls in mro if cls.__module__ == errors.__name__)}
+        name = next(cls.__name__ for cls in mro if cls.__module__ == errors.__name__)
+        cause = None if error.__cause__ is None else told(error.__cause__, line, hidden)
+        return Told(text, trace, name, cause=cause)
     base = next((cls.__name__ for cls in mro if cls.__module__ == "builtins"), "Exception")
-    name = type(error).__module__, type(error).__qualname__
-    return {**known, "name": name, "base": base, "line": line}
+    return Told(text, trace, None, type(error).__module__, type(error).__qualname__, base, line)
 
 
-def raised_again(found: dict[str, Any], where: str) -> Exception:
+def raised_again(found: Told, where: str) -> Exception:
     """Return the error that a worker told of; ``where`` names the worker."""
-    if "padiff" in found:
-        error: Exception = getattr(errors, found["padiff"])(found["text"])
+    error: Exception
+    if found.padiff is None:
+        error = _class_like(found.module, found.name, found.base)(found.text, found.line)
     else:
-        error = _class_like(*found["name"], found["base"])(found["text"], found["line"])
-    error.add_note(f"\nIn {where}:\n{found['trace']}")
+        own = getattr(errors, found.padiff, None)
+        error = (own if isinstance(own, type) and issubclass(own, PadiffError) else PadiffError)(found.text)
+    error.add_note(f"\nIn {where}:\n{found.trace}")
+    if found.cause is not None:
+        error.__cause__ = raised_again(found.cause, where)
     return error
 
 
 class _Distant(RemoteError):
-    """Hold one text, whatever arguments the error that it is derived from has."""
+    """An error of another process: one text, whatever arguments the error that it is derived from has."""
 
     def __init__(self, text: str, line: str | None = None) -> None:
         Exception.__init__(self)
@@ -72,7 +84,7 @@ class _Distant(RemoteError):
         return str(self.args[0])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _class_like(module: str, name: str, base: str) -> type[RemoteError]:
     """Return a class of that name, derived from the same error of Python's own, for whoever catches that."""
     own = getattr(builtins, base, None)

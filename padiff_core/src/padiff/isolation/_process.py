@@ -21,15 +21,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from padiff import errors
 from padiff.errors import WorkerError
+from padiff.isolation._beat import Beat
 from padiff.plugins import FRAMEWORKS
 
 __all__ = ["Process", "interpreter"]
 
 _BOOT = str(Path(__file__).with_name("_boot.py"))
-_NOISE = (f'File "{os.path.dirname(__file__)}', 'File "<frozen importlib', "Extension modules: ")
+_NOISE = (f'File "{os.path.dirname(errors.__file__)}{os.sep}', 'File "<frozen importlib', "Extension modules: ")
 """Beginnings of the lines of a low-level traceback that say nothing of the user's code."""
 _LAST_WORDS = 30
+_LONGEST_GREETING = 1 << 20
 _PATIENCE = 5.0
 """Seconds that a worker has for ending once nothing is asked of it, or for telling where it is."""
 
@@ -43,26 +46,22 @@ def interpreter(python: str | os.PathLike[str] | None) -> str:
         return sys.executable
     given = os.path.expanduser(os.fspath(python))
     path = Path(os.path.abspath(given))
-    if os.sep not in given and not path.exists():
-        found = shutil.which(given)
-        if found is not None:
-            return found
+    if os.sep not in given and not path.exists() and (found := shutil.which(given)) is not None:
+        return found
+    inside = path / "bin" / "python"
+    if inside.is_file():
+        return str(inside)
+    hint = "Hint: name the interpreter: padiff.remote(..., python='path/to/venv/bin/python')."
     if path.is_dir():
-        inside = path / "bin" / "python"
-        if inside.is_file():
-            return str(inside)
         msg = f"python={given!r} is a folder without bin/python, so it is no environment.\n"
-        msg += "Hint: name the interpreter: padiff.remote(..., python='path/to/venv/bin/python')."
-        raise WorkerError(msg)
-    if not path.is_file():
+    elif not path.is_file():
         msg = f"there is no interpreter {path}.\n"
-        msg += f"Hint: python= is a path, taken from {os.getcwd()}, or a name on PATH."
-        raise WorkerError(msg)
-    if not os.access(path, os.X_OK):
+        hint = f"Hint: python= is a path, taken from {os.getcwd()}, or a name on PATH."
+    elif os.access(path, os.X_OK):
+        return str(path)
+    else:
         msg = f"{path} is no program that can be run.\n"
-        msg += "Hint: name the interpreter: padiff.remote(..., python='path/to/venv/bin/python')."
-        raise WorkerError(msg)
-    return str(path)
+    raise WorkerError(msg + hint)
 
 
 _running: weakref.WeakSet[Process] = weakref.WeakSet()
@@ -80,7 +79,7 @@ def _children_let_go() -> None:
 
 
 class Process:
-    """Hold a running worker: its socket, its life line, what it printed last."""
+    """A running worker: its socket, its life line, what it printed last."""
 
     def __init__(self, python: str, *, cwd: str | None, env: Mapping[str, str] | None) -> None:
         self.python = python
@@ -94,7 +93,8 @@ class Process:
         self.connection, theirs = socket.socketpair()
         reading, self._life = os.pipe()
         self._dump = tempfile.TemporaryFile(prefix="padiff-")  # noqa: SIM115  closed in end()
-        given = (theirs.fileno(), reading, self._dump.fileno())
+        self.beat = Beat()
+        given = (theirs.fileno(), reading, self._dump.fileno(), self.beat.descriptor)
         environment = {**os.environ, **(env or {})}
         environment.pop("PYTHONHOME", None)
         try:
@@ -127,23 +127,22 @@ class Process:
         """Return what the worker says of itself first; raise `WorkerError` where it says nothing, or what is wrong."""
         line = b""
         try:
-            while not line.endswith(b"\n"):
-                more = self.connection.recv(1)
-                if not more:
-                    break
+            while not line.endswith(b"\n") and len(line) < _LONGEST_GREETING and (more := self.connection.recv(1)):
                 line += more
         except TimeoutError:
             self.end()
             msg = f"{self.python} said nothing for {self.connection.gettimeout():g} s after its start.\n"
             msg += "Hint: give timeout= more seconds: importing a framework counts."
             raise WorkerError(msg) from None
-        if not line:
-            ended = self.ended()
-            msg = f"{self.python} {ended} before it could start a worker.{self.last_words()}\n"
-            msg += "Hint: is it a Python interpreter (3.11 or newer)?"
-            raise WorkerError(msg)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                return found
+        said = f"started with what no worker says, {line[:80]!r}" if line else f"{self.ended()} before it could start"
+        self.end()
+        msg = f"{self.python} {said}{'' if line else ' a worker'}.{self.last_words()}\n"
+        msg += "Hint: is it a Python interpreter (3.11 or newer)?"
+        raise WorkerError(msg)
 
     def ended(self) -> str:
         """Wait for the end, or bring it about; return how it came, as the end of a sentence."""
@@ -161,7 +160,7 @@ class Process:
 
     def last_words(self) -> str:
         """Return what it printed last, indented, after a line that says so; empty where it printed nothing."""
-        lines = [f"  {line}" for line in self._printed if line.strip() and not line.lstrip().startswith(_NOISE)]
+        lines = [f"  {line}" for line in self._printed]
         return "".join(f"\n{line}" for line in ["It printed last:", *lines]) if lines else ""
 
     def position(self) -> str:
@@ -212,11 +211,13 @@ class Process:
             os.close(self._life)
             self._life = -1
         self._dump.close()
+        self.beat.close()
 
     def _pass_on(self) -> None:
         assert self._popen.stdout is not None
         for line in io.TextIOWrapper(self._popen.stdout, encoding="utf-8", errors="replace"):
-            self._printed.append(line.rstrip("\n"))
+            if line.strip() and not line.lstrip().startswith(_NOISE):
+                self._printed.append(line.rstrip("\n"))
             with contextlib.suppress(OSError, ValueError, AttributeError):  # whoever closed stderr wants none of it
                 sys.stderr.write(line)
                 sys.stderr.flush()

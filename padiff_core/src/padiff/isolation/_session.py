@@ -1,28 +1,25 @@
-"""Talk to one worker: make its objects known here, let it call back, and say what went wrong when it ends."""
+"""Talk to one worker, and say what went wrong when it ends, hangs, or says what no worker does."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from numpy.typing import NDArray
-
+from padiff.codec import Malformed, Unsendable
 from padiff.errors import InputError, WorkerError
-from padiff.isolation._channel import Channel, Gone, Silent, Unsendable
-from padiff.isolation._errors import raised_again
+from padiff.isolation._connection import ANSWER, ASK, FAIL, Connection, Gone, Silent
+from padiff.isolation._errors import Told, raised_again
+from padiff.isolation._greeting import check
+from padiff.isolation._messages import codec
 from padiff.isolation._process import Process
-from padiff.isolation._standin import Container, Identity, StandIn, TensorStandIn, class_named, reduced
-from padiff.isolation._wire import Wire
 
 __all__ = ["Session"]
 
 _DOING = {
     "build": "built the model",
-    "run": "ran the model",
-    "call": "ran the loss",
+    "record": "ran the model",
+    "force": "ran the model",
+    "replay": "ran a part of the model",
     "use": "ran a function of yours",
     "step": "took an optimizer's step",
 }
@@ -31,16 +28,11 @@ _HINTS = {
     "SIGSEGV": "a native library failed; the last lines that it printed show where.",
     "SIGABRT": "a native library gave up; the last lines that it printed show why.",
 }
-_READING = frozenset(
-    {"device", "described", "environment", "extent", "gradient", "is_optimizer", "modules", "numpy", "parameters"}
-    | {"read", "readings", "view"}
-)
-"""Requests that change nothing."""
 _AGAIN = "the next use of this remote model starts a new one."
 
 
 class Session:
-    """Hold the connection to one running worker."""
+    """The connection to one running worker."""
 
     def __init__(self, process: Process, name: str) -> None:
         self.process = process
@@ -49,49 +41,46 @@ class Session:
         self.failed: str | None = None
         """Why the worker can no longer be used, where that was not asked for."""
         self.closed = False
-        self.generation = 0
-        """Grows with every request that may change a parameter."""
-        self.read: NDArray[Any] | None = None
-        """The array that the worker was given last to compare with, until it goes on: it need not be sent again."""
-        self.wants: str | None = None
-        """What the listener of the run wants to read of every new tensor, by name."""
-        self.dropped: list[tuple[int, int]] = []
-        """Numbers of objects whose stand-ins are gone, with how often each was received."""
-        self.running: list[str] = []
-        """Paths of the modules that are running, the innermost last."""
-        self._doing: list[str] = []
-        self._standins: weakref.WeakValueDictionary[int, StandIn] = weakref.WeakValueDictionary()
-        self._identities: dict[int, Identity] = {}
-        self._fresh: list[TensorStandIn] = []
-        self._callbacks: dict[int, Callable[..., Any]] = {}
-        self._thrown: dict[int, BaseException] = {}
-        self._numbers = itertools.count(1)
-        wire = Wire(reduced, {}, trusted=False)
-        serve, notes = {"callback": self._called_back}, {"gone": self._gone}
-        self._channel = Channel(process.connection, wire, serve, notes, self._told, self.raised)
-        self._channel.before_sending(self._tell_dropped)
-
-    # Asking -------------------------------------------------------------------------------------------------
+        self.ready = False
+        """Whether it has said that it is a worker."""
+        self.heard = False
+        """Whether it has answered a request, be it with an error."""
+        self._doing = ""
+        self._beats = 0
+        self._connection = Connection(process.connection, codec(owns=True))
 
     @property
     def usable(self) -> bool:
         """Return whether the worker can be asked."""
-        return not self.closed and self.failed is None
+        return not self.closed and self.failed is None and self.process.alive
 
-    def request(self, name: str, *arguments: Any) -> Any:
-        """Ask the worker; raise what it raised, or `WorkerError` where it does not answer."""
+    def greet(self) -> None:
+        """Wait for what the worker says of itself first; raise `WorkerError` where it cannot serve."""
+        self.process.connection.settimeout(self.timeout)
+        check(self.process, self.process.greeting())
+        self.ready = True
+
+    def request(self, name: str, *arguments: Any, answer: Any = Any) -> Any:
+        """Ask the worker for an ``answer`` of that type; raise what it raised, or `WorkerError` where it fails to."""
         if self.failed is not None:
             raise WorkerError(self.failed)
         if self.closed:
             msg = f"the worker of {self.name} was closed, and with it what belonged to its model.\n"
             msg += f"Hint: {_AGAIN}"
             raise WorkerError(msg)
-        if self.process.connection.gettimeout() != self.timeout:
-            self.process.connection.settimeout(self.timeout)
-        self.generation += name not in _READING
-        self._doing.append(name)
+        self.process.connection.settimeout(self.timeout)
+        self._beats = self.process.beat.read()[0]
+        self._doing = str(arguments[1]) if name == "pass_on" else name
         try:
-            return self._channel.request(name, *arguments)
+            self._connection.send(ASK, (name, arguments, self._connection.codec.known.dropped()))
+            kind, body = self._connection.receive(self._is_at_work)
+            self.heard = True
+            if kind == FAIL and type(body) is Told:
+                raise raised_again(body, self._who)
+            if kind != ANSWER or not self._connection.codec.checker(answer)(body):
+                msg = f"a {type(body).__name__} came where {answer} was expected"
+                raise Malformed(msg)
+            return body
         except Unsendable as error:
             msg = f"an argument for {self.name} cannot be sent to its worker: {error}.\n"
             msg += "Hint: give arrays and plain Python values."
@@ -100,165 +89,58 @@ class Session:
             raise self._failure(self._death) from None
         except Silent:
             raise self._failure(self._silence) from None
+        except Malformed as error:
+            why = str(error)
+            raise self._failure(lambda: self._nonsense(why)) from None
         except Exception:
             raise
-        except BaseException:  # Ctrl-C: the worker waits in the midst of something
-            self.end()
+        except BaseException:  # Ctrl-C: the worker is in the midst of something
+            self.closed = True
+            self.process.end()
             raise
-        finally:
-            self._doing.pop()
-
-    def note(self, name: str, *arguments: Any) -> None:
-        """Tell the worker something with the next request; nobody, where it is gone."""
-        if self.usable:
-            self._channel.note(name, *arguments)
-
-    @contextlib.contextmanager
-    def context(self, name: str, *arguments: Any) -> Iterator[None]:
-        """Hold a context of the worker's open."""
-        number = self.request(name, *arguments)
-        try:
-            yield
-        finally:
-            if self.usable:
-                self.request("leave", number)
-
-    def rest(self) -> dict[str, int]:
-        """Let both sides give back what no array needs; return what the worker still holds."""
-        self._thrown.clear()
-        self._channel.note("retire", self._channel.wire.trim())
-        found: dict[str, int] = self.request("rest")
-        return found
-
-    def end(self) -> None:
-        """End the worker at once."""
-        self.closed = True
-        self._ended()
 
     def close(self) -> None:
         """Let the worker go."""
         if not self.closed:
             self.closed = True
-            self.process.dismiss()
-            self._ended()
+            (self.process.dismiss if self.ready else self.process.end)()
 
-    # Callbacks ----------------------------------------------------------------------------------------------
-
-    def callback(self, function: Callable[..., Any]) -> int:
-        """Return a number under which the worker can call a function here."""
-        number = next(self._numbers)
-        self._callbacks[number] = function
-        return number
-
-    def forget(self, *numbers: int) -> None:
-        """Take numbers of callbacks back."""
-        for number in numbers:
-            self._callbacks.pop(number, None)
-
-    def unless_read(self, array: NDArray[Any]) -> NDArray[Any] | None:
-        """Return an array to send, or None for the one that the worker has."""
-        return None if array is self.read else array
-
-    def _called_back(self, number: int, *arguments: Any) -> Any:
-        try:
-            return self._callbacks[number](*arguments)
-        finally:
-            self.read = None
-            while self._fresh:  # the worker goes on, and may change them
-                self._fresh.pop().told = None
-
-    # What the worker names ----------------------------------------------------------------------------------
-
-    def tensor(self, about: tuple[Any, ...]) -> TensorStandIn:
-        """Return the stand-in of a tensor."""
-        found = self._standins.get(about[0])
-        if found is None:
-            found = self._standins[about[0]] = TensorStandIn(self, about[0])
-        assert isinstance(found, TensorStandIn)
-        found._count += 1
-        found.heard(*about[1:])
-        found.identity = self._identities.setdefault(about[0], Identity())
-        if found.told is not None:
-            self._fresh.append(found)
-        return found
-
-    def object(self, named: tuple[int, str, str]) -> StandIn:
-        """Return the stand-in of any other object."""
-        found = self._standins.get(named[0])
-        if found is None:
-            found = self._standins[named[0]] = class_named(*named[1:])(self, named[0])
-        found._count += 1
-        return found
-
-    def known(self, number: int) -> StandIn:
-        """Return the stand-in of an object that is known."""
-        return self._standins[number]
-
-    def value(self, about: tuple[Any, ...]) -> Any:
-        """Return what a described value is here: stand-ins, and containers of them."""
-        kind, what = about[:2]
-        if kind == "tensor":
-            return self.tensor(what)
-        if kind == "plain":
-            return what
-        if kind == "object":
-            return self.object(what)
-        steps, tensors = zip(*about[2], strict=True)
-        return Container(self.object((what, "builtins", "object")), list(steps), [self.tensor(t) for t in tensors])
-
-    def _gone(self, numbers: list[int]) -> None:
-        for number in numbers:
-            self._identities.pop(number, None)
-
-    def _tell_dropped(self) -> None:
-        dropped = []
-        while self.dropped:
-            dropped.append(self.dropped.pop())
-        if dropped:
-            self._channel.note("drop", dropped)
-
-    # What went wrong ----------------------------------------------------------------------------------------
-
-    def _told(self, error: BaseException) -> dict[str, Any]:
-        number = next(self._numbers)
-        self._thrown[number] = error
-        return {"number": number, "text": str(error)}
-
-    def raised(self, found: dict[str, Any]) -> BaseException:
-        """Return an error that the worker told of, or the one of this process that came back."""
-        if "yours" in found:
-            return self._thrown.pop(found["yours"])
-        return raised_again(found, f"the worker of {self.name} ({self.process.python}, process {self.process.pid})")
+    def _is_at_work(self) -> bool:
+        """Return whether the worker has begun or left a module since this was last asked."""
+        before, self._beats = self._beats, self.process.beat.read()[0]
+        return before != self._beats
 
     def _failure(self, why: Callable[[], str]) -> WorkerError:
-        """End the worker; return why as an error, a fresh one each time: errors hold on to what they went through."""
-        if self.failed is None:
-            self.failed = why()
-            self._ended()
+        """End the worker; return why as an error."""
+        self.failed = why()
+        self.process.end()
         return WorkerError(self.failed)
 
-    def _ended(self) -> None:
-        """Let go of the worker, and of all that is shared with it."""
-        self.process.end()
-        self._channel.wire.forget()
-        self._callbacks.clear()
-        self._identities.clear()
+    @property
+    def _who(self) -> str:
+        return f"the worker of {self.name} ({self.process.python}, process {self.process.pid})"
 
+    @property
     def _where(self) -> str:
-        doing = next((_DOING[name] for name in reversed(self._doing) if name in _DOING), "answered a request")
-        inside = f", in module {self.running[-1]!r}" if self.running and self.running[-1] else ""
-        return f"while it {doing}{inside}"
+        doing = _DOING.get(self._doing, "answered a request")
+        module = self.process.beat.read()[1] if doing.startswith("ran") else ""
+        return f"while it {doing}{f', in module {module!r}' if module else ''}"
 
     def _death(self) -> str:
         ended = self.process.ended()
         hint = next((hint for name, hint in _HINTS.items() if name in ended), f"find out why; {_AGAIN}")
-        who = f"the worker of {self.name} ({self.process.python}, process {self.process.pid})"
-        return f"{who} {ended} {self._where()}.{self.process.last_words()}\nHint: {hint}"
+        return f"{self._who} {ended} {self._where}.{self.process.last_words()}\nHint: {hint}"
 
     def _silence(self) -> str:
+        where = self._where  # asking for the position may wake it
         position = self.process.position() or "  it did not tell"
-        who = f"the worker of {self.name} ({self.process.python}, process {self.process.pid})"
         return (
-            f"{who} gave no answer for {self.timeout:g} s {self._where()}. It was at:\n{position}\n"
+            f"{self._who} gave no answer for {self.timeout:g} s {where}. It was at:\n{position}\n"
             "Hint: what takes longer needs a larger timeout=, or None, which waits for ever."
+        )
+
+    def _nonsense(self, why: str) -> str:
+        return (
+            f"{self._who} sent what padiff cannot read {self._where}: {why}.{self.process.last_words()}\n"
+            "Hint: the process was ended; does anything else there write to its socket?"
         )

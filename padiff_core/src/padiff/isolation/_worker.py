@@ -1,38 +1,48 @@
-"""Be the process of a remote model: import what its parent names, build the model, and serve it."""
+"""Be the process of a remote model: import what its parent names, build the model, and serve it as a side."""
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter
+from padiff.codec import Segment, Unsendable
 from padiff.errors import PadiffError, WorkerError
-from padiff.import_string import SpecError, called, guarded, load, loss_of, optimizer_of
-from padiff.isolation._channel import PROTOCOL, Channel
-from padiff.isolation._errors import Relayed, told, traceback_of
-from padiff.isolation._pins import Pins
-from padiff.isolation._server import Server
-from padiff.isolation._sight import Sight
-from padiff.isolation._wire import Wire
+from padiff.forcing import Answer, Fed, ForceRequest, Given, LocalSide
+from padiff.import_string import SpecError, called, guarded, load
+from padiff.isolation._beat import Beat
+from padiff.isolation._connection import ANSWER, FAIL, PROTOCOL, Connection, Gone
+from padiff.isolation._errors import told, traceback_of
+from padiff.isolation._messages import codec
+from padiff.isolation._store import SharedStore
 from padiff.plugins import FRAMEWORKS, adapter_for
-from padiff.recording import line_of, package_of
+from padiff.pytree import map_leaves
+from padiff.recording import Task, TellingAdapter, line_of, operating, package_of
+from padiff.trace import Description, Trace
 
 __all__ = ["PROTOCOL", "main"]
 
+Array = NDArray[Any]
 
-def main(connection: socket.socket, life: int, dump: int) -> None:
+
+def main(connection: socket.socket, life: int, dump: int, page: int) -> None:
     """Serve until the parent closes the connection; end at once when it is gone."""
     _end_with(life)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, file=dump)
     sys.argv = ["padiff"]
-    Worker(connection).serve()
+    Worker(connection, Beat(page))._serve()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -60,33 +70,34 @@ def _end_with(life: int) -> None:
 
 
 class Worker:
-    """Answer the parent: first how to build the model, then what the model's `Server` can do."""
+    """What answers the parent; its public methods are the requests."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._pins = Pins()
-        self._sight: Sight | None = None
+    def __init__(self, connection: socket.socket, beat: Beat) -> None:
+        self._beat = beat
+        self._connection = Connection(connection, codec(owns=False))
         self._native: Any = None
-        self._homes: set[str] = set()
-        self._operations: dict[str, Callable[..., Any]] = {
-            "build": self._build,
-            "function": self._function,
-            "optimizer": self._optimizer,
-            "named": self._named,
-            "load": self._load,
-        }
-        revive: dict[str, Callable[..., Any]] = {"_native": self._pins.get, "_nested": self._filled}
-        self._notes: dict[str, Callable[..., Any]] = {"drop": self._pins.drop}
-        wire = Wire(_as_usual, revive, trusted=True)
-        self._channel = Channel(connection, wire, self._operations, self._notes, self._told, _raised)
-        self._channel.before_sending(self._tell_gone)
+        self._adapter: Adapter | None = None
+        self._homes: Collection[str] = ()
+        self._sides: list[LocalSide] = []
+        self._open: list[ExitStack] = []
+        self._fed: Any = None
 
-    def serve(self) -> None:
+    def _serve(self) -> None:
         """Answer until the connection is closed."""
-        self._channel.answer_until_closed()
+        with contextlib.suppress(Gone):
+            while True:
+                _, (name, arguments, dropped) = self._connection.receive()
+                self._connection.codec.known.drop(dropped)
+                try:
+                    self._connection.send(ANSWER, getattr(self, name)(*arguments))
+                except (Exception, SystemExit) as error:
+                    if isinstance(error, Gone):
+                        raise
+                    self._connection.send(FAIL, self._told(error))
+                del arguments  # what lies in it is given back
 
-    # Requests -----------------------------------------------------------------------------------------------
-
-    def _build(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: list[str]) -> dict[str, Any]:
+    def build(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: list[str]) -> None:
+        """Build the model."""
         sys.path[:0] = [folder for folder in path if folder not in sys.path]
         with _traced(target):
             native = guarded(target, load(target), *args, **kwargs) if args or kwargs else called(target)
@@ -95,62 +106,102 @@ class Worker:
         except PadiffError as error:
             there = f"Hint: {sys.executable} -m pip install"
             raise type(error)(str(error).replace("Hint: pip install", there)) from error
-        self._native = native
+        self._native, self._adapter = native, TellingAdapter(adapter, self._beat.show)
         self._homes = {package_of(module.native) for module in adapter.wrap(native).modules().values()}
-        self._sight = Sight(adapter, self._pins)
-        server = Server(self._channel, self._sight, native)
-        for name in (name for name, value in vars(Server).items() if callable(value) and not name.startswith("_")):
-            known = self._notes if name.endswith("_") else self._operations
-            known[name.removesuffix("_")] = getattr(server, name)
-        return server.root()
 
-    def _function(self, target: str, side: int) -> Any:
+    def use(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function of the user's on the model; return plain data, and tensors as arrays."""
         with _traced(target):
-            function = loss_of(target, side)
-        code = getattr(function, "__code__", None)
-        return self._seen().object(function), (code.co_filename, code.co_firstlineno) if code else None
+            function = load(target)
+        return self._neutral(function(self._native, *args, **kwargs))
 
-    def _optimizer(self, target: str, side: int) -> Any:
+    def load(self, target: str) -> Any:
+        """Return what a name means, or what it returns without arguments."""
         with _traced(target):
-            return self._seen().object(optimizer_of(target, side, self._native))
+            return self._neutral(called(target))
 
-    def _named(self, target: str) -> Any:
-        with _traced(target):
-            return self._seen().object(load(target))
+    def _neutral(self, value: Any) -> Any:
+        adapter = self._adapter
+        assert adapter is not None
+        return map_leaves(value, adapter.is_tensor, lambda _, native: adapter.tensor(native).view())
 
-    def _load(self, target: str) -> Any:
-        with _traced(target):
-            return self._operations["neutral"](called(target))
+    def begin(self, operations: bool) -> Description:
+        """Be a side anew, and describe the model as it is now; with ``operations`` these are traced too."""
+        assert self._adapter is not None
+        self.rest()
+        model = self._adapter.wrap(self._native)
+        self._sides.append(LocalSide(operating(model) if operations else model))
+        return self._sides[0].about
 
-    def _seen(self) -> Sight:
-        assert self._sight is not None, "the model is built first"
-        return self._sight
+    def pass_on(self, side: int, name: str, *arguments: Any) -> Any:
+        """Ask a side what it answers as it is."""
+        return getattr(self._sides[side], name)(*arguments)
 
-    # Notes, and what messages hold --------------------------------------------------------------------------
+    def prepare(self, side: int, loss: str | None, optimizer: str | None, index: int) -> Given:
+        """Take the loss and the optimizer that a user named."""
+        with _traced(loss or optimizer or ""):
+            return self._sides[side].prepare(loss, optimizer, index=index)
 
-    def _tell_gone(self) -> None:
-        gone = []
-        while self._pins.gone:
-            gone.append(self._pins.gone.pop())
-        if gone:
-            self._channel.note("gone", gone)
+    def record(self, side: int, task: Task, values: bool) -> Trace:
+        """Run the model freely."""
+        return self._sides[side].record(task, SharedStore(), values=values)
 
-    def _filled(self, number: int, items: list[Any]) -> Any:
-        return self._seen().filled(number, items)
+    def force(self, side: int, request: ForceRequest, judged: bool) -> tuple[Fed, dict[int, tuple[Array, Array]]]:
+        """Run the model fed from the reference.
 
-    def _told(self, error: BaseException) -> dict[str, Any]:
-        if self._sight is None:
+        With ``judged`` the values come along that the parent's own rule is to judge, by the index of their check.
+        """
+        asked: list[tuple[Array, Array]] = []
+        store = SharedStore()
+
+        def ask(_: Any, __: Any, reference: Array, candidate: Array) -> Answer:
+            asked.append((reference, store.get(store.put(candidate))))
+            return Answer(close=False)
+
+        self._fed = self._enter(self._sides[side].force(request, ask if judged else None))
+        marked = [index for index, check in enumerate(self._fed.checks) if check.close is not None]
+        return self._fed, dict(zip(marked, asked, strict=True))
+
+    def left(self, _: int, what: str, path: str) -> Any:
+        """Return what the forced run that is open left: the ``gradient`` of a parameter, or a ``buffer``."""
+        return getattr(self._fed, what)(path)
+
+    def permuted(self, side: int, axes: Any) -> int:
+        """Return the number of a side that reads some tensors in another order of axes."""
+        self._sides.append(self._sides[side].permuted(axes))
+        return len(self._sides) - 1
+
+    def preserved(self, side: int) -> None:
+        """Begin what `leave` puts back."""
+        self._enter(self._sides[side].preserved())
+
+    def _enter(self, context: AbstractContextManager[Any]) -> Any:
+        with ExitStack() as stack:
+            found = stack.enter_context(context)
+            self._open.append(stack.pop_all())
+        return found
+
+    def leave(self) -> None:
+        """Leave what was entered last."""
+        self._fed = None
+        self._open.pop().close()
+
+    def rest(self) -> dict[str, int]:
+        """Give back what is not needed until the next diff; tell what is still held."""
+        while self._open:
+            self._open.pop().close()
+        self._sides, self._fed = [], None
+        gc.collect()
+        return {"records": len(self._connection.codec.known), **Segment.mapped()}
+
+    def _told(self, error: BaseException) -> Any:
+        if isinstance(error, Unsendable):
+            msg = f"what was to be returned cannot be sent: {error}.\nHint: return arrays and plain Python values."
+            error = WorkerError(msg)
+        if self._adapter is None:
             return told(error, None)
-        adapter = self._sight.adapter
+        adapter = self._adapter
         return told(error, line_of(error, adapter, self._homes), (*adapter.machinery, *adapter.own))
-
-
-def _as_usual(value: Any) -> Any:
-    return NotImplemented
-
-
-def _raised(found: dict[str, Any]) -> Relayed:
-    return Relayed(found["number"], found["text"])
 
 
 @contextlib.contextmanager
@@ -168,13 +219,11 @@ def _traced(target: str) -> Iterator[None]:
 
 
 def _hint(cause: BaseException) -> str:
-    name = cause.name if isinstance(cause, ModuleNotFoundError) and cause.name else ""
-    root = name.partition(".")[0]
+    root = str(getattr(cause, "name", None) or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    install = f"{sys.executable} -m pip install"
     if root in FRAMEWORKS:
-        install = f"{sys.executable} -m pip install {FRAMEWORKS[root].distributions[0]}"
-        return f"name a module that imports nothing that this interpreter lacks, or {install}."
+        known = FRAMEWORKS[root].distributions[0]
+        return f"name a module that imports nothing that this interpreter lacks, or {install} {known}."
     if root:
-        return (
-            f"{sys.executable} -m pip install {root}, or name the folder that it is in: remote(..., path=['folder'])."
-        )
+        return f"{install} {root}, or name the folder that it is in: remote(..., path=['folder'])."
     return f"{sys.executable} is the interpreter that ran it; try it there without padiff."

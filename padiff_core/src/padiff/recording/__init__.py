@@ -16,6 +16,7 @@ from padiff.recording._record import (
     nonfinite_inputs,
     record,
 )
+from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Recorder",
     "Stack",
     "Task",
+    "TellingAdapter",
     "Turns",
     "Watcher",
     "arguments",

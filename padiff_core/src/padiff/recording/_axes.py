@@ -80,11 +80,9 @@ class _Turner(Listener):
     def __init__(self, listener: Listener, adapter: _TurnedAdapter) -> None:
         self._listener = listener
         self._adapter = adapter
-        self.wants = listener.wants
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         self._adapter.mark(module, "input", (args, kwargs))
-        self._listener.frames = self.frames
         changed = self._listener.enter(module, args, kwargs)
         if changed is not None:
             self._adapter.mark(module, "input", changed)

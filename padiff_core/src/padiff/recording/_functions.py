@@ -14,6 +14,7 @@ from typing import Any
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Module
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
+from padiff.errors import InputError
 from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_name
 from padiff.pytree import leaves
 from padiff.recording._frames import Origin, origin_of
@@ -58,7 +59,12 @@ class Operation(Module):
 
 
 def operating(model: Model) -> Model:
-    """Return a model of which its operations are heard too. Raises `NotOffered` where its adapter cannot."""
+    """Return a model of which its operations are traced too. Raises `InputError` where its adapter cannot."""
+    adapter = model.adapter
+    if "operations" not in adapter.capabilities:
+        msg = f"operations were to be compared, and the {adapter.name} adapter does not offer that.\n"
+        msg += "Hint: leave operations=True out; modules are compared as ever."
+        raise InputError(msg)
     return OperatingAdapter(model.adapter).model(model)
 
 
@@ -124,10 +130,8 @@ class _Hearer(Listener):
         self._open: list[Module] = []
         self._busy = False
         self._thread = threading.get_ident()
-        self.wants = listener.wants
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        self._listener.frames = self.frames
         self._open.append(module)
         with _Busy(self):
             return self._listener.enter(module, args, kwargs)

@@ -17,7 +17,7 @@ from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import epsilon_of, sample
 from padiff.pytree import leaves, map_leaves
 from padiff.recording._axes import natively
-from padiff.recording._describe import SettingsReader, parameter_record, plain, settings_at
+from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._frames import line_of, package_of
 from padiff.recording._live import Live
 from padiff.recording._watcher import Watcher
@@ -64,11 +64,9 @@ class Recorder(Watcher):
         super().__init__(adapter, live)
         self.calls = trace.calls
         self.trace = trace
-        self.wants = np.asarray if values else sample
         self._values = values
         self._gradients = gradients
         self._settings = SettingsReader()
-        self._distant: list[tuple[Call, Module]] = []
 
     def opened(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the arguments: as plain data in the trace, as they are with what is live."""
@@ -79,15 +77,7 @@ class Recorder(Watcher):
 
     def closed(self, call: Call, module: Module) -> None:
         """Keep the hyper-parameters: after the call, since what some of them mean shows in it."""
-        if self.frames is None:
-            call.settings = self._settings.of(module)
-        elif module.rule is not None:
-            self._distant.append((call, module))
-
-    def finish(self) -> None:
-        """Read the hyper-parameters of modules in another process, all at once."""
-        for call, module in self._distant:
-            call.settings = settings_at(module)
+        call.settings = self._settings.of(module)
 
     def meet(self, leaf: Leaf, tensor: Tensor) -> None:
         """Keep a tensor that was not seen before, and wait for its gradient."""
@@ -146,7 +136,6 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
         trace.returned = "" if trace.outputs else _in_words(output)
-        recorder.finish()
         parameters = model.parameters()
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
         for path, parameter in parameters.items() if values else ():

@@ -97,7 +97,7 @@ class Watcher(Listener):
         self._ordinals[record.path] = ordinal + 1
         frames: tuple[Frame, ...] = ()
         if parent is not None:
-            frames = self._callers.frames() if self.frames is None else self.frames
+            frames = self._callers.frames()
         call = Call(len(self.calls), record, ordinal, parent, module.training, frames)
         self.calls.append(call)
         if parent is not None:

@@ -1,4 +1,4 @@
-"""Share memory between processes: segments without a name, which arrays lie in.
+"""Hold arrays in mapped files, which processes share: segments without a name.
 
 A segment is an anonymous file (``memfd``; where the system has none, and beyond a store's budget, an unlinked temporary
 file), mapped by the process that writes to it and, read-only, by those that its descriptor is passed to. Nothing of it
@@ -18,17 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import extent_of
-from padiff.codec import Malformed
-from padiff.trace import ValueStore
+from padiff.codec._errors import Malformed
 
-__all__ = ["Incoming", "Outgoing", "Segment", "SharedStore", "home_of"]
+__all__ = ["Incoming", "Outgoing", "Segment", "aligned", "home_of"]
 
 Array = NDArray[Any]
 
 _ALIGNMENT = 64
-_SMALLEST = 16 << 20  # of addresses: pages are taken when they are first written to
-_LARGEST = 1 << 30
 _MOST_HOMES = 200  # the kernel passes on 253 descriptors at once
 
 _segments: weakref.WeakSet[Segment] = weakref.WeakSet()
@@ -39,7 +35,6 @@ class Segment:
     """One piece of shared memory, mapped here for as long as an array lies in it."""
 
     def __init__(self, descriptor: int, *, writable: bool) -> None:
-        self.descriptor = descriptor
         found = os.fstat(descriptor)
         self.size = found.st_size
         if not stat.S_ISREG(found.st_mode) or not self.size:
@@ -50,6 +45,7 @@ class Segment:
         self.address = int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
         data = (self.address, not writable)
         self.__array_interface__ = {"data": data, "shape": (self.size,), "typestr": "|u1", "version": 3}
+        self.descriptor = descriptor  # last: who gives it closes it where this fails
         _segments.add(self)
 
     @classmethod
@@ -82,8 +78,13 @@ class Segment:
             raise Malformed(msg)
         return np.asarray(self)[offset : offset + size].view(dtype).reshape(shape)
 
+    @staticmethod
+    def mapped() -> dict[str, int]:
+        """Return how many segments this process maps, and their bytes."""
+        return {"segments": len(_segments), "bytes": sum(segment.size for segment in _segments)}
+
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):
             os.close(self.descriptor)
 
 
@@ -114,15 +115,16 @@ def _is_fixed(descriptor: int) -> bool:
 
 def home_of(array: Array) -> tuple[Segment, int] | None:
     """Return the segment that an array lies in as it is, and where; None for memory of this process alone."""
-    extent = extent_of(array) if _segments and array.flags.c_contiguous else None
-    if extent is not None:
-        for segment in _segments:
-            if segment.address <= extent[0] and extent[1] <= segment.address + segment.size:
-                return segment, extent[0] - segment.address
+    if not (_segments and array.nbytes and array.flags.c_contiguous):
+        return None
+    start = int(array.__array_interface__["data"][0])
+    for segment in _segments:
+        if segment.address <= start and start + array.nbytes <= segment.address + segment.size:
+            return segment, start - segment.address
     return None
 
 
-def _aligned(offset: int) -> int:
+def aligned(offset: int) -> int:
     """Return the next offset at which an array may begin."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
@@ -143,7 +145,7 @@ class Outgoing:
             if segment not in self._homes:
                 self._homes.append(segment)
             return [self._homes.index(segment), offset]
-        offset = _aligned(self._size)
+        offset = aligned(self._size)
         self._size = offset + array.nbytes
         self._copies.append((offset, array))
         return [-1, offset]
@@ -173,36 +175,3 @@ class Incoming:
             raise Malformed(msg)
         found: Array = self._segments[index].array(offset, dtype, shape)
         return found
-
-
-class SharedStore(ValueStore):
-    """A store whose values lie in shared memory, where another process reads them without a copy."""
-
-    def __init__(self, budget: int | None = None) -> None:
-        super().__init__(budget)
-        self._segment: Segment | None = None
-        self._spilling = False
-        self._next = 0
-
-    def put(self, array: Array) -> int:
-        """Copy one array into shared memory, beyond the budget into a file; return its key."""
-        spilled = self.in_memory + array.nbytes > self.budget
-        segment, end = self._segment, self._next + array.nbytes
-        if segment is None or end > segment.size or spilled is not self._spilling:
-            grown = _SMALLEST if segment is None else min(2 * segment.size, _LARGEST)
-            self._segment = Segment.create(max(grown, array.nbytes), on_disk=spilled)
-            self._next, self._spilling = 0, spilled
-        assert self._segment is not None
-        kept = self._segment.array(self._next, array.dtype, array.shape)
-        np.copyto(kept, array)
-        kept.flags.writeable = False
-        self._next = _aligned(self._next + array.nbytes)
-        self.in_memory += 0 if spilled else array.nbytes
-        self.on_disk += array.nbytes if spilled else 0
-        self._values.append(kept)
-        return len(self._values) - 1
-
-    def close(self) -> None:
-        """Let go of everything."""
-        super().close()
-        self._segment = None

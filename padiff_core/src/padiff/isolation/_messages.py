@@ -1,0 +1,28 @@
+"""The records that cross between a worker and its parent, and nothing else does."""
+
+from __future__ import annotations
+
+from padiff import forcing, trace
+from padiff.alignment import Pair
+from padiff.codec import Codec, Custom, Known
+from padiff.isolation._errors import Told
+from padiff.kinds import Part, Unit
+from padiff.numerics import Difference
+from padiff.recording import Task
+
+__all__ = ["codec"]
+
+_OF_TRACES = "Call Frame Leaf ModuleDescription ModuleRecord ParameterRecord SettingRecord Slot Text Trace Description"
+_OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
+_RECORDS: list[type] = [
+    *(Difference, Pair, Part, Task, Told, Unit),
+    *(getattr(trace, name) for name in _OF_TRACES.split()),
+    *(getattr(forcing, name) for name in _OF_SIDES.split()),
+]
+"""Every type of which one side may send the other a record."""
+
+
+def codec(*, owns: bool) -> Codec:
+    """Return what reads and writes the messages of one end; the parent ``owns`` the records with an identity."""
+    stores = {"ValueStore": Custom(trace.ValueStore, lambda store: list(store.arrays()), trace.ValueStore.of)}
+    return Codec(_RECORDS, Known(owns=owns), stores)
