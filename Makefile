@@ -49,6 +49,7 @@ bench: $(VENV)/test.stamp  ## the figures that the README quotes
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/operations.py
+	$(BIN)/python benchmarks/versus.py
 
 clean:  ## remove caches and build outputs, keep .venv
 	rm -rf build dist padiff_*/build padiff_*/dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
