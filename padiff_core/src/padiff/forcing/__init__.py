@@ -3,12 +3,14 @@
 from padiff.forcing._bench import Bench, Disturbed, Reader
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
+from padiff.forcing._offline import Answers, KeptSide, OfflineSide, Refused
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
 
 __all__ = [
     "Answer",
+    "Answers",
     "Ask",
     "Bench",
     "Check",
@@ -17,10 +19,13 @@ __all__ = [
     "ForceRequest",
     "Forced",
     "Given",
+    "KeptSide",
     "LocalSide",
     "Memory",
     "Observed",
+    "OfflineSide",
     "Reader",
+    "Refused",
     "ReplayRequest",
     "Replayed",
     "Side",

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Values
 from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing._offline import Replayer
 from padiff.forcing._replay import is_float
-from padiff.forcing._side import Side
 from padiff.trace import Call, Key, Leaf, Trace
 
 __all__ = ["Bench", "Disturbed", "Reader"]
@@ -30,8 +30,8 @@ Reader = Callable[[Replayed, bool], Array | None]
 class Bench:
     """What replaying calls takes: both sides, the reference's values, and what belongs to what."""
 
-    reference: Side
-    candidate: Side
+    reference: Replayer
+    candidate: Replayer
     trace: Trace
     """The reference's."""
     alignment: Alignment

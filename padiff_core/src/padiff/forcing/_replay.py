@@ -30,6 +30,10 @@ Array = NDArray[Any]
 def replay(live: Live, request: ReplayRequest) -> Replayed:
     """Run a call of the last recorded run by itself as a request says. The module comes back as it was."""
     call, backward, dtype = request.call, request.backward, request.dtype
+    changed = live.changed(call)
+    if changed:
+        msg = f"its {', '.join(changed)} is another one now than it was at this call"
+        raise RuntimeError(msg)
     adapter = live.adapter
     model = adapter.wrap(live.native(call))
     observed = Observed()

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from padiff.adapter import Adapter, Model, Module
+from padiff.recording._describe import settings_at
 from padiff.trace import Call, Key
 
 __all__ = ["Live"]
@@ -58,6 +59,15 @@ class Live:
         if known is not None and known.function is not None:
             return known.function
         return self._modules[call.path].native
+
+    def changed(self, call: Call) -> list[str]:
+        """Return the hyper-parameters of a call's module that are not what they were at the call."""
+        module = None if call.module.operation else self._modules.get(call.path)
+        if module is None or module.rule is None or not call.settings:
+            return []
+        now, told = settings_at(module), module.rule.settings
+        # What is derived may depend on the inputs of the last call.
+        return [name for name in now if told[name].derive is None and now[name] != call.settings.get(name)]
 
     def arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a call's arguments, each tensor replaced by a `Slot`."""
