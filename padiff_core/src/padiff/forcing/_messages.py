@@ -112,3 +112,10 @@ class Replayed:
     gradients: dict[str, Array]
     """Parameter path in the whole model -> gradient, native layout."""
     buffers: dict[str, Array]
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes its arrays take."""
+        seen = self.observed
+        tables = (seen.spots, seen.gradients, self.gradients, self.buffers)
+        return sum(array.nbytes for table in tables for array in table.values())

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.trace import Key
 
 __all__ = ["Answers", "KeptSide", "OfflineSide", "Refused", "Replayer"]
 
+Array = NDArray[Any]
 Question = tuple[Key, str | None, int, bool, bool, bool, tuple[Key, ...], tuple[Key, ...]]
 
 
 class Replayer(Protocol):
-    """What judging asks of a side: which framework it is of, and to replay calls."""
+    """What judging asks of a side: its framework, its parameters, and to replay calls."""
 
     @property
     def about(self) -> Any:
@@ -23,6 +26,9 @@ class Replayer(Protocol):
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
+
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter or buffer as it is now."""
 
 
 @attrs.frozen
@@ -39,6 +45,8 @@ class Answers:
     """What a side answered: to each question, in the order in which it was asked."""
 
     framework: str
+    values: dict[str, Array] = attrs.field(factory=dict)
+    """Path -> value of a parameter or buffer."""
     replays: dict[Question, list[Replayed | Refused]] = attrs.field(factory=dict)
 
 
@@ -61,6 +69,10 @@ class KeptSide:
         kept.append(found)
         return found
 
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter or buffer, and keep it."""
+        return self.answers.values.setdefault(path, np.array(self._side.value(path)))
+
 
 @attrs.frozen
 class _About:
@@ -72,6 +84,7 @@ class OfflineSide:
 
     def __init__(self, answers: Answers) -> None:
         self.about = _About(answers.framework)
+        self.value = answers.values.__getitem__
         self._left = {question: list(kept) for question, kept in answers.replays.items()}
 
     def replay(self, request: ReplayRequest) -> Replayed:

@@ -15,6 +15,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
+from padiff.judging._replays import Replays
 from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, difference, epsilon
 from padiff.report import Cause, Evidence
@@ -52,7 +53,7 @@ class Chance:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._runs: dict[tuple[Key, bool, bool, int], Replayed | None] = {}
+        self._runs: Replays[Replayed | None] = Replays.beside(bench.trace.store)
 
     def draws(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side, run twice with other seeds, disagrees with itself here; or draws, at least.
@@ -96,10 +97,11 @@ class Chance:
         return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
-        key = pair.key, ours, backward, seed
-        if key not in self._runs:
-            self._runs[key] = self._alone(pair, ours, backward, seed)
-        return self._runs[key]
+        return self._runs.get(
+            (pair.key, ours, backward, seed),
+            lambda: self._alone(pair, ours, backward, seed),
+            lambda found: 0 if found is None else found.size,
+        )
 
     def _alone(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         try:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
+from padiff.judging._replays import Replays
 from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
 from padiff.numerics import (
     ACCUMULATED,
@@ -49,11 +50,16 @@ _TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False,
 
 @attrs.define(eq=False)
 class _Runs:
-    """Remember what each pair did alone, so that several suspects of one call share the runs."""
+    """What both sides of a pair did by themselves."""
 
     reference: Replayed | None = None
     candidate: Replayed | None = None
     refused: Refusal | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes their arrays take."""
+        return sum(one.size for one in (self.reference, self.candidate) if one is not None)
 
 
 class Settler:
@@ -61,7 +67,7 @@ class Settler:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self._runs: dict[tuple[Key, str | None, bool, bool], _Runs] = {}
+        self._runs: Replays[_Runs] = Replays.beside(bench.trace.store)
         self.chance = Chance(bench)
         self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
@@ -203,13 +209,12 @@ class Settler:
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        known = self._runs.get((pair.key, dtype, own, True))
-        if known is None and not backward:
-            known = self._runs.get((pair.key, dtype, own, False))
-        if known is None:
-            self._runs.pop((pair.key, dtype, own, False), None)
-            known = self._runs[pair.key, dtype, own, backward] = self._run_both(pair, dtype, own, backward)
-        return known
+        both = backward or (pair.key, dtype, own, True) in self._runs
+        if both:
+            self._runs.drop((pair.key, dtype, own, False))
+        return self._runs.get(
+            (pair.key, dtype, own, both), lambda: self._run_both(pair, dtype, own, both), lambda runs: runs.size
+        )
 
     def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
         runs = _Runs()

@@ -2,6 +2,7 @@
 
 from padiff.recording._axes import Axes, Turns, at_input, natively, turned, turned_input
 from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
+from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, narrowed
@@ -10,10 +11,7 @@ from padiff.recording._record import (
     Recorder,
     Task,
     differentiator,
-    first_nonfinite,
     guarded_run,
-    is_finite,
-    nonfinite_inputs,
     record,
 )
 from padiff.recording._telling import TellingAdapter

@@ -1,0 +1,49 @@
+"""Keep what replays gave, the latest of them, as far as the memory budget goes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+from padiff.trace import ValueStore
+
+__all__ = ["Replays"]
+
+Kept = TypeVar("Kept")
+_SHARE = 8
+"""Of the memory budget, what is kept at least, however much of it the recorded values take."""
+
+
+class Replays(Generic[Kept]):
+    """Results of replays; what was not asked for longest goes first, and is replayed again when it is asked for."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.size = 0
+        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+
+    @classmethod
+    def beside(cls, store: ValueStore) -> Replays[Kept]:
+        """Return one that takes what recorded values leave of the memory budget."""
+        return cls(max(store.budget - store.in_memory, store.budget // _SHARE))
+
+    def get(self, key: Hashable, replay: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
+        """Return what is kept under a key; else what ``replay`` returns, of ``size`` bytes."""
+        if key in self:
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+        found = replay()
+        self._kept[key] = found, size(found)
+        self.size += self._kept[key][1]
+        while self.size > self.budget and len(self._kept) > 1:
+            self.size -= self._kept.popitem(last=False)[1][1]
+        return found
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what is kept under a key."""
+        if key in self:
+            self.size -= self._kept.pop(key)[1]
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept

@@ -1,0 +1,39 @@
+"""What replays gave is kept within a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from padiff.judging._replays import Replays
+from padiff.trace import ValueStore
+
+
+def test_the_latest_are_kept_within_the_budget_and_the_others_made_again() -> None:
+    made: list[int] = []
+    kept: Replays[int] = Replays(budget=100)
+
+    def get(key: int) -> int:
+        return kept.get(key, lambda: made.append(key) or key, lambda _: 40)  # type: ignore[func-returns-value]
+
+    assert [get(key) for key in (1, 2, 1, 3, 1, 2)] == [1, 2, 1, 3, 1, 2]
+    assert made == [1, 2, 3, 2]
+    assert kept.size == 80
+    kept.drop(2)
+    assert kept.size == 40
+    assert 2 not in kept
+
+
+def test_one_that_is_larger_than_the_budget_is_kept_until_the_next() -> None:
+    kept: Replays[int] = Replays(budget=10)
+    assert kept.get("large", lambda: 1, lambda _: 1000) == 1
+    assert "large" in kept
+    kept.get("small", lambda: 2, lambda _: 5)
+    assert "large" not in kept
+
+
+def test_recorded_values_and_replays_share_a_budget() -> None:
+    store = ValueStore(budget=8000)
+    store.put(np.zeros(500))
+    assert Replays.beside(store).budget == 4000
+    store.put(np.zeros(500))
+    assert Replays.beside(store).budget == 1000
