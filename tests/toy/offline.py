@@ -9,26 +9,30 @@ from typing import Any
 from padiff.alignment import Alignment, ModulePair, Pair, align
 from padiff.forcing import Answers, Bench, Check, Forced, OfflineSide, Refused, Replayed, Spot
 from padiff.forcing._checks import Observed
-from padiff.forcing._run import InputCheck
+from padiff.forcing._run import InputCheck, StateCheck
 from padiff.judging import Judge
+from padiff.judging._state import of_state
+from padiff.kinds import Part
 from padiff.numerics import Difference
+from padiff.parameters import Held, HeldUnit, Link, UnitMatch
 from padiff.report import Measurement
 from padiff.trace import read_records
 
 RECORDS = (
-    Alignment, Answers, Check, Difference, Forced, InputCheck, Measurement, ModulePair, Observed, Pair, Refused,
-    Replayed, Spot,
+    Alignment, Answers, Check, Difference, Forced, Held, HeldUnit, InputCheck, Link, Measurement, ModulePair, Observed,
+    Pair, Part, Refused, Replayed, Spot, StateCheck, UnitMatch,
 )  # fmt: skip
 
 
 def judged(judge: Judge) -> list[Any]:
     """Return what a judge finds, as plain data."""
     forward = judge.forward()
+    backward = judge.backward(forward)
     return json.loads(
         json.dumps(
             [
                 [s.pair.key, s.phase.value, str(s.what), s.verdict.value, str(s.ruling.figures), str(s.ruling.evidence)]
-                for s in [*forward, *judge.backward(forward)]
+                for s in [*forward, *backward, *of_state(judge, [*forward, *backward])]
             ]
         )
     )
@@ -38,7 +42,7 @@ def again(folder: Path) -> list[Any]:
     """Align and judge what a folder holds."""
     kept = read_records(folder, *RECORDS)
     traces, alignment = kept["traces"], kept["alignment"]
-    found = align(*traces, kept["modules"])
+    found = align(*traces, [match.modules for match in kept["matches"]])
     assert [(p.key, p.reference.key, p.why, p.inputs) for p in found.pairs] == [
         (p.key, p.reference.key, p.why, p.inputs) for p in alignment.pairs
     ]

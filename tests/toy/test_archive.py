@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.alignment import ModulePair, align
+from padiff.alignment import align
 from padiff.errors import InputError
 from padiff.forcing import Bench, KeptSide, LocalSide, force
 from padiff.judging import Judge
+from padiff.parameters import named_alike, units_of
 from padiff.plugins import adapter_for
 from padiff.recording import Task
 from padiff.testing.toy import columns, rows
@@ -60,13 +61,15 @@ def kept_in(folder: Path) -> list[Any]:
     for index, side in enumerate(sides):
         side.prepare(None, None, index=index)
     traces = sides[0].record(task, store), sides[1].record(task, store, values=False)
-    modules = [ModulePair(name, name) for name in ("first", "norm", "attention", "head")]
-    alignment = align(*traces, modules)
-    forced = force(sides[1], task, alignment, traces[0], [])
+    units = [units_of(side.about) for side in sides]
+    known = named_alike(*units, {})
+    assert known is not None
+    alignment = align(*traces, [match.modules for match in known.matches])
+    forced = force(sides[0], sides[1], task, alignment, traces[0], known.matches)
     keeping = [KeptSide(side) for side in sides]
     bench = Bench(keeping[0], keeping[1], traces[0], alignment, forced.own, True, 0)
     found = judged(Judge(bench, traces[0], forced, loss=False))
-    what = {"traces": list(traces), "modules": modules, "alignment": alignment, "forced": forced}
+    what = {"traces": list(traces), "matches": list(known.matches), "alignment": alignment, "forced": forced}
     write_records({**what, "answers": [one.answers for one in keeping]}, folder, *RECORDS)
     return found
 

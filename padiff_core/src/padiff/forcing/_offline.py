@@ -84,7 +84,7 @@ class OfflineSide:
 
     def __init__(self, answers: Answers) -> None:
         self.about = _About(answers.framework)
-        self.value = answers.values.__getitem__
+        self._values = answers.values
         self._left = {question: list(kept) for question, kept in answers.replays.items()}
 
     def replay(self, request: ReplayRequest) -> Replayed:
@@ -94,6 +94,10 @@ class OfflineSide:
         if isinstance(found, Refused):
             raise type(found.error, (RuntimeError,), {})(found.text)
         return found
+
+    def value(self, path: str) -> Array:
+        """Return the value that a parameter or buffer had; raises ``KeyError`` where nobody asked for it."""
+        return self._values[path]
 
 
 def _question(request: ReplayRequest) -> Question:
