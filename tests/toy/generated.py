@@ -52,17 +52,23 @@ class Plan:
 
 
 class _Drawer:
-    """Draw blocks; ``distinct`` lets no two linear layers give as many features, so that shapes tell them apart."""
+    """Draw blocks; ``distinct`` lets no two layers hold parameters of the same shapes: these tell them apart."""
 
     def __init__(self, draw: Any, *, distinct: bool) -> None:
         self._draw, self._distinct = draw, distinct
         self._widths = itertools.count(12, 4)
+        self._drawn: set[tuple[str, int]] = set()
+        """Kinds of layers that hold parameters, with the width of each that there is."""
 
     def one_of(self, *choices: Any) -> Any:
         return self._draw(st.sampled_from(choices))
 
     def leaf(self, width: int) -> Plan:
         op = self.one_of("linear", "linear", "norm", "activation", "attention")
+        if self._distinct and (op, width) in self._drawn:
+            op = "linear"
+        if op in ("norm", "attention"):
+            self._drawn.add((op, width))
         if op == "linear":
             return Plan(op, width, next(self._widths) if self._distinct else self.one_of(4, 4, 8))
         return Plan(op, width, width, detail=self.one_of(*ACTIVATIONS) if op == "activation" else None)
