@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 import runpy
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ import padiff
 
 from .pages import ROOT, anchors, blocks, commands, links, printed, shows, stable
 
-PAGES = [ROOT / "README.md", ROOT / "README.zh.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = [ROOT / name for name in ("README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").glob("*.md"))]
 # The blocks of README.zh.md are those of README.md; docs/adapters.md and docs/plugins.md, which have files, are run by
 # test_adapters.py and test_plugins.py.
 RUN = [page for page in PAGES if page.name not in ("README.zh.md", "adapters.md", "plugins.md")]
@@ -98,6 +101,22 @@ def test_both_readmes_have_the_same_sections() -> None:
     assert ours == theirs
     ours, theirs = (sorted(target for target in links(text) if not target.startswith("README")) for text in texts)
     assert ours == theirs
+
+
+def test_the_map_of_the_rooms_is_the_contract() -> None:
+    settings = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8"))
+    [contract] = [c for c in settings["tool"]["importlinter"]["contracts"] if c["type"] == "layers"]
+    text = ROOT.joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", text, re.MULTILINE)
+    assert [re.findall(r"`(\w+)`", row) for row in rows] == [layer.split(" : ") for layer in contract["layers"]]
+
+
+def test_the_picture_shows_what_the_readme_shows() -> None:
+    drawn = html.unescape(re.sub(r"<[^>]*>", "", ROOT.joinpath("docs", "report.svg").read_text(encoding="utf-8")))
+    drawn = "".join(drawn.split())
+    [block] = [b for b in blocks(ROOT.joinpath("README.md").read_text(encoding="utf-8")) if b.language == "console"]
+    shown = [line for line in block.content.splitlines() if len(line) > 3 and not line.startswith("$ echo")]
+    assert [line for line in shown if "".join(line.split()) not in drawn] == []
 
 
 # The demo ---------------------------------------------------------------------------------------------------
