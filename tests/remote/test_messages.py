@@ -25,9 +25,8 @@ import padiff
 from padiff.codec import Codec, Custom, Known, Unsendable, home_of
 from padiff.isolation._connection import ANSWER, PROTOCOL, Connection, Gone, Silent
 from padiff.isolation._errors import Told, raised_again
-from padiff.isolation._store import SharedStore
 from padiff.numerics import Difference
-from padiff.trace import ValueStore
+from padiff.trace import SharedStore, ValueStore
 
 LARGE = 1 << 15
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import attrs
@@ -32,7 +32,7 @@ from padiff.parameters import Correspondence, Specials, transfer
 from padiff.progress import Progress, shown
 from padiff.refinement import Evidence, aligned, with_exchanges, with_operations_matched, without_mismatches
 from padiff.report import Note, Report
-from padiff.trace import Trace, ValueStore, temporary_store
+from padiff.trace import SharedStore, Trace, ValueStore
 
 __all__ = ["diff"]
 
@@ -72,10 +72,10 @@ def diff(
     started = time.perf_counter()
     request = Request(inputs, inputs if candidate_inputs is None else candidate_inputs, loss, optimizers, mapping)
     options = DiffOptions(steps, phase, transfer, tolerance, seed, operations, optimizers is not None)
-    with served(reference, candidate):
+    with served(reference, candidate) as shared:
         prepared = adapted(reference, candidate, request, options)
         with shown() as progress, ExitStack() as stack:
-            run = _Run(prepared, progress, stack)
+            run = _Run(prepared, progress, stack, SharedStore if shared else ValueStore)
             for step in range(options.steps):
                 run.step(step)
             return run.report(prepared.notes, time.perf_counter() - started)
@@ -84,10 +84,14 @@ def diff(
 class _Run:
     """The steps of one diff, and what they show."""
 
-    def __init__(self, prepared: Prepared, progress: Progress, stack: ExitStack) -> None:
+    def __init__(
+        self, prepared: Prepared, progress: Progress, stack: ExitStack, store: Callable[[], ValueStore]
+    ) -> None:
         self.reference, self.candidate = prepared.sides
         self.tasks, self.given, self.resolved = prepared.tasks, prepared.given, prepared.resolved
         self.options, self.progress, self.stack = prepared.options, progress, stack
+        self.store = store
+        """What makes a place for recorded values: in shared memory where a worker reads them too."""
         self.correspondence: Correspondence | None = None
         self.measures, self.rule = measures_of(self.options.tolerance), rule_of(self.options.tolerance)
         self.specials = Specials(self.reference.about, self.candidate.about)
@@ -101,7 +105,7 @@ class _Run:
         In evaluation mode a framework may have no backward pass (recurrent kernels); forward is then all there is.
         """
         try:
-            with temporary_store() as store:
+            with closing(self.store()) as store:
                 self._step(step, store)
         except BackwardError as error:
             training = self.reference.about.training or self.candidate.about.training
@@ -111,7 +115,7 @@ class _Run:
             self.outcome.notes.append(Note("forward_only", {"why": why}))
             self.options = self.outcome.options = self.options.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
-            with temporary_store() as store:
+            with closing(self.store()) as store:
                 self._step(step, store)
 
     def _step(self, step: int, store: ValueStore) -> None:

@@ -6,6 +6,5 @@ code to run here.
 """
 
 from padiff.isolation._remote import Remote, remote, served, side_of
-from padiff.isolation._store import SharedStore
 
-__all__ = ["Remote", "SharedStore", "remote", "served", "side_of"]
+__all__ = ["Remote", "remote", "served", "side_of"]

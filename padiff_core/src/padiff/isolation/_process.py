@@ -146,10 +146,9 @@ class Process:
 
     def ended(self) -> str:
         """Wait for the end, or bring it about; return how it came, as the end of a sentence."""
-        try:
+        status = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
             status = self._popen.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            status = None
         self.end()
         if status is None:
             return "closed its connection"
@@ -160,8 +159,7 @@ class Process:
 
     def last_words(self) -> str:
         """Return what it printed last, indented, after a line that says so; empty where it printed nothing."""
-        lines = [f"  {line}" for line in self._printed]
-        return "".join(f"\n{line}" for line in ["It printed last:", *lines]) if lines else ""
+        return "\n  ".join(["\nIt printed last:", *self._printed]) if self._printed else ""
 
     def position(self) -> str:
         """Return where it is: the user's frames of each thread, innermost first; empty where it cannot tell."""
@@ -175,10 +173,8 @@ class Process:
             time.sleep(0.05)
             before, text = text, os.pread(dump, 1 << 20, 0)  # not read(): its file's offset is the worker's too
         threads = text.decode(errors="replace").split("\n\n")
-        frames = [
-            [line for line in thread.splitlines()[1:] if not line.lstrip().startswith(_NOISE)] for thread in threads
-        ]
-        return "\n".join("\n".join(found) for found in frames if any(map(str.strip, found)))
+        frames = [line for thread in threads for line in thread.splitlines()[1:]]
+        return "\n".join(line for line in frames if line.strip() and not line.lstrip().startswith(_NOISE))
 
     def end(self) -> None:
         """End it now, and wait until it has; what it printed is passed on. Harmless when it has ended."""

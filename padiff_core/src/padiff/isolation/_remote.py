@@ -147,8 +147,8 @@ remote = Remote
 
 
 @contextmanager
-def served(*models: Any) -> Iterator[None]:
-    """Have the processes of the remote ones among models start side by side, and rest afterwards.
+def served(*models: Any) -> Iterator[bool]:
+    """Have the processes of the remote ones among models start side by side, and rest afterwards; tell if any is.
 
     Raises `WorkerError` on leaving where one ended meanwhile, whatever became of the errors that this gave.
     """
@@ -156,7 +156,7 @@ def served(*models: Any) -> Iterator[None]:
     for one in distant:
         one.launch()
     try:
-        yield
+        yield bool(distant)
         for one in distant:
             if one.failed is not None:
                 raise WorkerError(one.failed)
@@ -175,4 +175,4 @@ def side_of(model: Any, *, operations: bool = False) -> Side:
 
 
 def _absolute(path: PathLike) -> str:
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+    return os.path.abspath(os.path.expanduser(path))

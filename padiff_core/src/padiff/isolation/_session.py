@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from padiff.codec import Malformed, Unsendable
@@ -41,10 +42,8 @@ class Session:
         self.failed: str | None = None
         """Why the worker can no longer be used, where that was not asked for."""
         self.closed = False
-        self.ready = False
-        """Whether it has said that it is a worker."""
-        self.heard = False
-        """Whether it has answered a request, be it with an error."""
+        self.ready = self.heard = False
+        """Whether it has said that it is a worker; whether it has answered a request, be it with an error."""
         self._doing = ""
         self._beats = 0
         self._connection = Connection(process.connection, codec(owns=True))
@@ -90,11 +89,8 @@ class Session:
         except Silent:
             raise self._failure(self._silence) from None
         except Malformed as error:
-            why = str(error)
-            raise self._failure(lambda: self._nonsense(why)) from None
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C: the worker is in the midst of something
+            raise self._failure(partial(self._nonsense, str(error))) from None
+        except KeyboardInterrupt:  # the worker is in the midst of something
             self.closed = True
             self.process.end()
             raise

@@ -25,11 +25,10 @@ from padiff.isolation._beat import Beat
 from padiff.isolation._connection import ANSWER, FAIL, PROTOCOL, Connection, Gone
 from padiff.isolation._errors import told, traceback_of
 from padiff.isolation._messages import codec
-from padiff.isolation._store import SharedStore
 from padiff.plugins import FRAMEWORKS, adapter_for
 from padiff.pytree import map_leaves
 from padiff.recording import Task, TellingAdapter, line_of, operating, package_of
-from padiff.trace import Description, Trace
+from padiff.trace import Description, SharedStore, Trace
 
 __all__ = ["PROTOCOL", "main"]
 
@@ -163,7 +162,7 @@ class Worker:
         return self._fed, dict(zip(marked, asked, strict=True))
 
     def left(self, _: int, what: str, path: str) -> Any:
-        """Return what the forced run that is open left: the ``gradient`` of a parameter, or a ``buffer``."""
+        """Return what the open forced run left: the ``gradient`` of a parameter, or a ``buffer``."""
         return getattr(self._fed, what)(path)
 
     def permuted(self, side: int, axes: Any) -> int:
@@ -198,9 +197,9 @@ class Worker:
         if isinstance(error, Unsendable):
             msg = f"what was to be returned cannot be sent: {error}.\nHint: return arrays and plain Python values."
             error = WorkerError(msg)
-        if self._adapter is None:
-            return told(error, None)
         adapter = self._adapter
+        if adapter is None:
+            return told(error, None)
         return told(error, line_of(error, adapter, self._homes), (*adapter.machinery, *adapter.own))
 
 
@@ -211,10 +210,8 @@ def _traced(target: str) -> Iterator[None]:
         yield
     except SpecError as error:
         cause = error.__cause__
-        if cause is None:
-            raise WorkerError(str(error)) from None
         text = str(error).partition("\nHint:")[0]
-        msg = f"{text}\n{traceback_of(cause)}\nHint: {_hint(cause)}"
+        msg = str(error) if cause is None else f"{text}\n{traceback_of(cause)}\nHint: {_hint(cause)}"
         raise WorkerError(msg) from cause
 
 

@@ -24,6 +24,7 @@ from padiff.trace._settings import (
     plain_values,
     settings_of,
 )
+from padiff.trace._shared import SharedStore
 from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "ModuleRecord",
     "ParameterRecord",
     "SettingRecord",
+    "SharedStore",
     "Slot",
     "Text",
     "Trace",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.codec import Segment, aligned
-from padiff.trace import ValueStore
+from padiff.trace._values import ValueStore
 
 __all__ = ["SharedStore"]
 
