@@ -141,7 +141,7 @@ def test_the_demo_fails_where_padiff_says_otherwise(
 ) -> None:
     monkeypatch.setattr(padiff, "diff", lambda *_: padiff.Report(sources=(), findings=()))
     assert _demo()() == 1
-    assert "NO   AlexNet parts" in capsys.readouterr().out
+    assert "NO   AlexNet differs" in capsys.readouterr().out
 
 
 # How what is shown is compared ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ def markdown(report):
     rows = ["phase | reference | candidate | cause", "--- | --- | --- | ---"]
     for source in report.sources:
         rows.append(f"{source.phase} | {source.reference.path} | {source.candidate.path} | {source.cause or '?'}")
-    return "\n".join(rows if report.sources else ["nothing parts"]) + "\n"
+    return "\n".join(rows if report.sources else ["nothing differs"]) + "\n"
 
 
 @padiff.hookimpl
