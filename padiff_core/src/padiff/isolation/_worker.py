@@ -127,7 +127,7 @@ class Worker:
     def begin(self, operations: bool) -> Description:
         """Be a side anew, and describe the model as it is now; with ``operations`` these are traced too."""
         assert self._adapter is not None
-        self.rest()
+        self._leave_all()
         model = self._adapter.wrap(self._native)
         self._sides.append(LocalSide(operating(model) if operations else model))
         return self._sides[0].about
@@ -185,11 +185,14 @@ class Worker:
         self._fed = None
         self._open.pop().close()
 
-    def rest(self) -> dict[str, int]:
-        """Give back what is not needed until the next diff; tell what is still held."""
+    def _leave_all(self) -> None:
         while self._open:
             self._open.pop().close()
         self._sides, self._fed = [], None
+
+    def rest(self) -> dict[str, int]:
+        """Give back what is not needed until the next diff; tell what is still held."""
+        self._leave_all()
         gc.collect()
         return {"records": len(self._connection.codec.known), **Segment.mapped()}
 
