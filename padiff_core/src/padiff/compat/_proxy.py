@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from padiff.trace import temporary_store
 __all__ = ["ProxyModel", "create_model", "mapping_of", "unwrapped"]
 
 Path_ = str | os.PathLike[str]
+_gradient = methodcaller("gradient")
 _PLACES = ("base", "raw")
 _OPAQUE = ("attention", "lstm", "gru", "rnn")
 
@@ -116,8 +118,7 @@ class ProxyModel:
     @property
     def report(self) -> RunReport:
         """Return what was recorded since the last `clear_report`."""
-        keeper = self._recorder
-        return RunReport(keeper.live, self._listed.recorded(), keeper.trace)
+        return RunReport(self._recorder.live, self._listed.recorded(), self._recorder.trace)
 
     @property
     def _recorder(self) -> Keeper:
@@ -325,10 +326,6 @@ class ProxyParam:
         """Return a copy of the gradient, or None."""
         gradient = self._parameter.gradient()
         return None if gradient is None else np.array(gradient)
-
-
-def _gradient(parameter: Parameter) -> Any:
-    return parameter.gradient()
 
 
 def _dump_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, Path_ | None]:
