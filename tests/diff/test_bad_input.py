@@ -301,7 +301,7 @@ def test_paddle_in_static_mode() -> None:
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
-def test_a_model_that_lies_on_two_devices(side: int) -> None:
+def test_a_model_that_lies_partly_on_the_meta_device(side: int) -> None:
     import torch
 
     model = mlp(kit("torch"))
@@ -309,17 +309,21 @@ def test_a_model_that_lies_on_two_devices(side: int) -> None:
     pair = [mlp(kit("paddle")), mlp(kit("paddle"))]
     pair[side] = model
     said = _said(padiff.InputError, *pair, X)
-    name = ("reference", "candidate")[side]
-    assert f"the {name}'s parameters lie on several devices at once: cpu, meta" in said
-    assert "move the whole model to one device" in said
+    assert f"in the {('reference', 'candidate')[side]}, 'fc2.weight' is on the meta device and has no values" in said
+    assert "to_empty" in said
 
 
-def test_a_paddle_model_that_lies_on_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_model_that_lies_on_two_devices(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from padiff_paddle.model import PaddleModel
 
     monkeypatch.setattr(PaddleModel, "device", "cpu,cuda:0")
-    said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X)
-    assert "the candidate's parameters lie on several devices at once: cpu, cuda:0" in said
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = mlp(kit("paddle"))
+    said = _said(padiff.InputError, *pair, X)
+    name = ("reference", "candidate")[side]
+    assert f"the {name}'s parameters lie on several devices at once: cpu, cuda:0" in said
+    assert "move the whole model to one device" in said
 
 
 def test_a_model_without_values() -> None:

@@ -412,7 +412,8 @@ def test_a_rule_governs_the_update(kits: Kits) -> None:
 
 def test_an_empty_tolerance_is_the_documented_rule() -> None:
     """An empty dict asks for PaDiff's own 0 and 1e-7, which float32 does not keep: the user's words count."""
-    models = _pair((kit("torch"), kit("paddle")))
+    # Some processors give two frameworks' products the same bits.
+    models = mlp(kit("torch")), mlp(kit("paddle"), after=lambda y: (y + 4.0) - 4.0)
     x = (array(64, 8),)
     assert not padiff.diff(*models, x, tolerance={"atol": 0.0, "rtol": 0.0}).aligned
     assert_clean(padiff.diff(*models, x))

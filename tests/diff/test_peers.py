@@ -635,7 +635,8 @@ def test_a_tolerance_does_not_leak_into_the_next_call(kits: Kits) -> None:
     assert not padiff.diff(reference, port, X).aligned
     assert padiff.diff(reference, port, X, tolerance=loose).aligned
     assert not padiff.diff(reference, port, X).aligned
-    clean = mlp(kits[1])
+    # Some processors give two frameworks' products the same bits.
+    clean = mlp(kits[1], after=lambda y: (y + 4.0) - 4.0)
     assert not padiff.diff(reference, clean, (array(64, 8),), tolerance=tight).aligned
     assert_clean(padiff.diff(reference, clean, (array(64, 8),)))
     assert (loose, tight["compare_mode"]) == ({"atol": 1.0, "rtol": 1.0}, "strict")

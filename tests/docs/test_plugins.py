@@ -52,7 +52,7 @@ def test_the_example_is_what_the_page_shows(name: str) -> None:
 @pytest.mark.parametrize("hook", plugins.HOOKS)
 def test_every_hook_is_documented(hook: str) -> None:
     assert re.search(
-        rf"^\| `{hook}` \| `padiff\.{plugins.HOOKS[hook].type.__name__}` \| .{{20,}} \|$", TEXT, re.MULTILINE
+        rf"^\| `{hook}` \| `padiff\.{plugins.HOOKS[hook].item.__name__}` \| .{{20,}} \|$", TEXT, re.MULTILINE
     )
 
 

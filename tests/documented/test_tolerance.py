@@ -17,7 +17,8 @@ Frameworks = tuple[str, str]
 @pytest.mark.parametrize("frameworks", DIRECTIONS, ids="-".join)
 def test_a_correct_port_passes_without_a_tolerance_and_fails_the_documented_default(frameworks: Frameworks) -> None:
     inputs = pair(frameworks, array(64, 8))
-    models = mlp(frameworks[0], hidden=512), mlp(frameworks[1], hidden=512)
+    # Some processors give two frameworks' products the same bits.
+    models = mlp(frameworks[0], hidden=512), mlp(frameworks[1], hidden=512, after=lambda y: (y + 4.0) - 4.0)
     assert auto_diff(*models, inputs) is True
     for mode in ("mean", "strict"):
         assert auto_diff(*models, inputs, atol=0, rtol=1e-7, compare_mode=mode) is False

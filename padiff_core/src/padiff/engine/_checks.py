@@ -250,7 +250,7 @@ _RETURNED = (
 def check_optimizers(optimizers: Sequence[Any], sides: Sequence[Side], given: Sequence[Given]) -> None:
     """Raise `InputError` where one of a pair is no optimizer of its side's framework, and no function."""
     for name, side, optimizer, found in zip(("reference", "candidate"), sides, optimizers, given, strict=True):
-        if found.fits:
+        if found.fits and optimizer is not None:
             continue
         seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else type_named(type(optimizer))
         swapped = all(one.takes(other) for one, other in zip(reversed(sides), optimizers, strict=True))

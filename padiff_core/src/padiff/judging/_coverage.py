@@ -29,6 +29,8 @@ def coverage_of(trace: Trace, alignment: Alignment) -> Coverage:
     seen: set[int] = set()
     opened: set[int] = set()
     missing: dict[int, Call] = {}
+    inside: dict[int, Call] = {}
+    """Of regions that are compared as one."""
     todo = [leaf.token for leaf in trace.root.outputs]
     while todo:
         token = todo.pop()
@@ -37,13 +39,14 @@ def coverage_of(trace: Trace, alignment: Alignment) -> Coverage:
         seen.add(token)
         maker = makers.get(token) or owners.get(token)
         if token not in compared:
-            missing[token] = maker or trace.root
+            (inside if maker and alignment.is_inside(maker) else missing)[token] = maker or trace.root
         if token in given or maker is None or maker.index in opened:
             continue
         opened.add(maker.index)
         todo += [leaf.token for leaf in _sources(maker)]
     places = dict.fromkeys(place_of(call) for call in sorted(missing.values(), key=lambda call: call.index))
-    return Coverage(len(seen) - len(missing), len(seen), tuple(places))
+    total = len(seen) - len(inside)
+    return Coverage(total - len(missing), total, tuple(places))
 
 
 def _compared(alignment: Alignment) -> Iterator[int]:

@@ -69,7 +69,7 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost."""
     if found.equal or found.nan_mismatch or not found.scale > _DROWNING or is_exact(ref, cand):
         return found
-    if ref.dtype.kind == "c" or cand.dtype.kind == "c":
+    if {ref.dtype.kind, cand.dtype.kind} & set("biuc"):
         return found
     with np.errstate(all="ignore"):
         masked = (ref <= -_DROWNING) & (
