@@ -44,9 +44,10 @@ lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/test.stamp  ## the figures that the README quotes
+bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/depth.py
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/operations.py
 	$(BIN)/python benchmarks/versus.py
