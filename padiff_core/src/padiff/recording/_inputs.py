@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.numerics import numpy_dtype
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import leaves, map_leaves
 from padiff.trace import Description
@@ -56,14 +57,24 @@ def _instead(inputs: Any) -> str:
 
 def _neutral(value: Any) -> Any:
     def is_tensor(leaf: Any) -> bool:
-        return not _plain(leaf) and adapter_of_tensor(leaf) is not None
+        return _is_foreign(leaf) if _plain(leaf) else adapter_of_tensor(leaf) is not None
 
     def to_numpy(_: str, leaf: Any) -> NDArray[Any]:
+        if isinstance(leaf, np.ndarray | np.generic):
+            own = np.asarray(leaf)
+            return own.view(np.dtype(f"u{own.itemsize}")).view(numpy_dtype(own.dtype.name))
         adapter = adapter_of_tensor(leaf)
         assert adapter is not None
         return adapter.tensor(leaf).numpy()
 
     return map_leaves(value, is_tensor, to_numpy)
+
+
+def _is_foreign(leaf: Any) -> bool:
+    """Return whether an array is of a framework's own bfloat16: MindSpore gives it the name that ml_dtypes' has."""
+    if not isinstance(leaf, np.ndarray | np.generic) or not hasattr(ml_dtypes, leaf.dtype.name):
+        return False
+    return leaf.dtype != numpy_dtype(leaf.dtype.name)
 
 
 def _plain(leaf: Any) -> bool:
@@ -82,7 +93,7 @@ def narrowed(value: Any, model: Description) -> tuple[Any, bool]:
     if not any(_is_double(leaf) for _, leaf in leaves(value, _is_double)):
         return value, False
 
-    return map_leaves(value, _is_double, lambda _, leaf: leaf.astype(dtype)), True
+    return map_leaves(value, _is_double, lambda _, leaf: leaf.astype(numpy_dtype(dtype))), True
 
 
 def _is_double(leaf: Any) -> bool:
