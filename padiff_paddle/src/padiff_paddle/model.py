@@ -88,8 +88,9 @@ class PaddleModel(TreeModel):
     def require_watchable(self) -> None:
         """Raise `UnwatchableModel` where hooks would not run, `InputError` where parameters have no values yet."""
         super().require_watchable()
-        for parameter in self.parameters().values():
-            parameter.ready()
+        for path, native, buffer in self.held():
+            if not native._is_initialized():
+                self.wrap_parameter(native, buffer, (path,)).ready()
 
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
         """Return the layers that a layer holds."""
@@ -97,7 +98,7 @@ class PaddleModel(TreeModel):
 
     def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
         """Return the parameters and buffers that a layer holds, but for those without memory: an LSTM's state."""
-        statistics = self._statistics(native)
+        statistics = self._statistics(native) if native._parameters else ()
         for tensors, buffer in ((native._parameters, False), (native._buffers, True)):
             for name, tensor in tensors.items():
                 if tensor is not None and (tensor._is_initialized() or getattr(tensor, "_init_func", None) is not None):
@@ -150,9 +151,9 @@ class PaddleModel(TreeModel):
         differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
     ) -> Any:
         """Call the model, and run backward from what ``differentiate(output)`` returns; return the output."""
-        for parameter in self.parameters().values():
-            if parameter.native.is_leaf:
-                parameter.native.clear_gradient(False)
+        for _, native, _ in self.held():
+            if native.is_leaf:
+                native.clear_gradient(False)
         with paddle.enable_grad():
             output = self.native(*args, **kwargs)
             if differentiate is not None:

@@ -67,7 +67,10 @@ def native_dtype(name: str) -> Any:
 
 def device_name(native: Any) -> str:
     """Return a tensor's place in padiff's words: ``Place(gpu:0)`` is ``cuda:0``."""
-    text = str(native.place).removeprefix("Place(").removesuffix(")")
+    place = native.place
+    if place.is_cpu_place():
+        return "cpu"
+    text = str(place).removeprefix("Place(").removesuffix(")")
     if text.startswith("gpu_pinned"):
         return "cpu"
     return text.replace("gpu", "cuda")

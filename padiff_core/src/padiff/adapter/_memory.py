@@ -40,5 +40,8 @@ def fitted(array: Array, shape: tuple[int, ...], dtype: str, name: str) -> Array
     if array.shape != shape:
         msg = f"an array of shape {array.shape} does not fit {name} of shape {shape}"
         raise ValueError(msg)
+    wanted = numpy_dtype(dtype)
+    if array.dtype == wanted:
+        return array
     with np.errstate(over="ignore", invalid="ignore"):
-        return array.astype(numpy_dtype(dtype), copy=False)
+        return array.astype(wanted, copy=False)

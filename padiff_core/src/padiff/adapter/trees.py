@@ -34,12 +34,18 @@ def qualified_name(native: Any) -> str:
     return f"{type(native).__module__}.{type(native).__qualname__}"
 
 
-def walk(root: Any, children: Children, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def walk(root: Any, children: Children) -> Iterator[tuple[str, Any]]:
     """Yield every object with every path under which it hangs, parents first; a cycle is gone round once."""
-    yield path, root
-    for name, child in children(root):
-        if child is not None and child is not root and id(child) not in above:
-            yield from walk(child, children, f"{path}.{name}" if path else name, (*above, id(root)))
+    todo: list[tuple[str, Any, tuple[int, ...]]] = [("", root, ())]
+    while todo:
+        path, native, above = todo.pop()
+        yield path, native
+        found = list(children(native))
+        if found:
+            within = (*above, id(native))
+            for name, child in reversed(found):
+                if child is not None and id(child) not in within:
+                    todo.append((f"{path}.{name}" if path else name, child, within))
 
 
 class TensorParameter(Parameter):
@@ -163,7 +169,7 @@ class TreeModel(Model):
     @property
     def device(self) -> str:
         """Return where the parameters and buffers lie."""
-        places = {self.adapter.tensor(parameter.native).device for parameter in self.parameters().values()}
+        places = {self.adapter.tensor(native).device for _, native, _ in self.held()}
         return ",".join(sorted(places)) or "cpu"
 
     # Hooks --------------------------------------------------------------------------------------------------

@@ -229,9 +229,9 @@ def _tie_between(pairs: dict[Call, Pair], anchors_of: _Anchors, inside: Collecti
         ours_top, theirs_top = regions.pop()
         ours = [call for call in _region(ours_top, lambda c: c in pairs) if call not in inside]
         theirs = [c for c in _region(theirs_top, lambda c: c in matched_candidates) if c not in inside]
-        anchors = forward_run(
-            [(i, theirs.index(pairs[call].candidate)) for i, call in enumerate(ours) if _inside(call, pairs, theirs)]
-        )
+        places = {call: j for j, call in enumerate(theirs)}
+        known = [(i, places.get(pairs[call].candidate)) for i, call in enumerate(ours) if call in pairs]
+        anchors = forward_run([(i, j) for i, j in known if j is not None])
         start_a = start_b = 0
         for a, b in [*anchors, (len(ours), len(theirs))]:
             for mine, yours in _tie_gap(ours[start_a:a], theirs[start_b:b], pairs, matched_candidates, anchors_of):
@@ -241,11 +241,6 @@ def _tie_between(pairs: dict[Call, Pair], anchors_of: _Anchors, inside: Collecti
                 if mine.children and yours.children:
                     regions.append((mine, yours))
             start_a, start_b = a + 1, b + 1
-
-
-def _inside(call: Call, pairs: Mapping[Call, Pair], theirs: Sequence[Call]) -> bool:
-    pair = pairs.get(call)
-    return pair is not None and any(pair.candidate is other for other in theirs)
 
 
 def _region(top: Call, matched: object) -> Iterator[Call]:

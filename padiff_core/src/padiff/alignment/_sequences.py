@@ -40,10 +40,16 @@ def forward_run(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
     Longest increasing subsequence, by patience sorting.
     """
     tails: list[int] = []
-    chains: list[list[tuple[int, int]]] = []
-    for a, b in anchors:
+    ends: list[int] = []
+    before: list[int | None] = []
+    for number, (_, b) in enumerate(anchors):
         at = bisect_left(tails, b)
-        chain = [*(chains[at - 1] if at else ()), (a, b)]
+        before.append(ends[at - 1] if at else None)
         tails[at : at + 1] = [b]
-        chains[at : at + 1] = [chain]
-    return chains[-1] if chains else []
+        ends[at : at + 1] = [number]
+    run: list[tuple[int, int]] = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        run.append(anchors[last])
+        last = before[last]
+    return run[::-1]

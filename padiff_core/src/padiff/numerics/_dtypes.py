@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[Any]
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
 
 
+@functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of numpy or ml_dtypes of that name.
 

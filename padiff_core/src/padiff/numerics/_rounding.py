@@ -8,6 +8,7 @@ table; ``python -m padiff.numerics`` prints it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import inf, isfinite, log10, sqrt
 from typing import Any
 
@@ -214,6 +215,7 @@ THRESHOLDS = (
 )
 
 
+@cache
 def epsilon(dtype: np.dtype[Any]) -> float:
     """Return the machine epsilon of a floating dtype, 0 for exact ones."""
     if dtype.kind in "iub":

@@ -41,9 +41,10 @@ def values_of(holder: Holder) -> Callable[[ParameterRecord], Array]:
 def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder) -> None:
     """Write every matched parameter of the reference to the candidate, through canonical layouts."""
     waiting: dict[str, Array] = {}
+    held = 0
     read = values_of(reference)
 
-    def write(link: Link) -> None:
+    def write(link: Link) -> int:
         path = link.candidate.parameter.path
         values = link.expected(read)
         assert values is not None
@@ -52,18 +53,21 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
             return waiting[path] if path in waiting else np.array(candidate.value(path), order="C")
 
         waiting[path] = link.written(values, current)
+        return waiting[path].nbytes
 
     for match in matches:
         for link in match.links:
             if link.known:
-                write(link)
+                held += write(link)
             elif isinstance(link, SpecialLink) and link.first:
                 candidate.assign(waiting)
                 waiting.clear()
+                held = 0
                 modules = reference.native(match.reference.module.path), candidate.native(match.candidate.module.path)
                 link.relation.copy(*modules)
         # Between units, so that a packed parameter's pieces of one unit are written together.
-        if sum(array.nbytes for array in waiting.values()) > _AT_ONCE:
+        if held > _AT_ONCE:
             candidate.assign(waiting)
             waiting.clear()
+            held = 0
     candidate.assign(waiting)

@@ -54,11 +54,14 @@ class Stack:
     def frames(self) -> tuple[Frame, ...]:
         """Return the frames between padiff's own, which were called back and which called: innermost first."""
         frames: list[Frame] = []
+        origins = self._origins
         frame: FrameType | None = sys._getframe(1)
         inside = True
         while frame is not None and len(frames) < _DEEPEST:
             code = frame.f_code
-            origin = self._origin(code)
+            origin = origins.get(code)
+            if origin is None:
+                origin = origins[code] = origin_of(code.co_filename, self._adapter)
             if origin is not Origin.OWN:
                 inside = False
                 if origin is not Origin.MACHINERY:
@@ -68,12 +71,6 @@ class Stack:
                 break
             frame = frame.f_back
         return tuple(frames)
-
-    def _origin(self, code: CodeType) -> Origin:
-        origin = self._origins.get(code)
-        if origin is None:
-            origin = self._origins[code] = origin_of(code.co_filename, self._adapter)
-        return origin
 
 
 def package_of(value: Any) -> str:
