@@ -114,14 +114,15 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Proo
     gaps = wholes.gaps(native)
     apart = worst(gaps)
     with temporary_store() as store:
-        wide = _both(sides, tasks, store, wholes, dtype="float64")
-        if wide is not None:
-            widened = wholes.gaps(wide)
+        ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
+        if ends is not None:
+            widened = wholes.gaps(ends)
             bound, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
             if figure <= bound:
                 return Proof(Whole.FLOAT64, apart, bound, figure)
             largest = max(widened, key=lambda gap: gap.rel_l2)
-            leap = wholes.leap(wide, largest)
+            wide = _both(sides, tasks, store, wholes, dtype="float64")
+            leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
                 return Proof(Whole.FLOAT64, apart, bound, figure, largest, leap)
         disturbed = _tried(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import epsilon_of, sample
+from padiff.progress import advance
 from padiff.pytree import leaves, map_leaves
 from padiff.recording._axes import natively
 from padiff.recording._describe import SettingsReader, parameter_record, plain
@@ -50,6 +51,8 @@ class Task:
     """Whether it runs in evaluation mode, whatever mode it is in."""
     disturbed: bool = False
     """Whether what each call gives is disturbed, element by element, by up to one machine epsilon, relatively."""
+    ends: bool = False
+    """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
 
 
 class Recorder(Watcher):
@@ -105,6 +108,17 @@ class _Disturber(Recorder):
         return found
 
 
+class _Bystander(Recorder):
+    """A recorder that hears of every call, and keeps none."""
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let a call begin."""
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Let a call end."""
+        advance()
+
+
 def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, live: Live | None = None) -> Trace:
     """Run a model on a task and return its trace.
 
@@ -114,9 +128,9 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
     `InputError` where the inputs do not fit its signature.
     """
     trace = Trace(store)
-    if live is not None:
+    if live is not None and not task.ends:
         live.begin()
-    kind = _Disturber if task.disturbed else Recorder
+    kind = _Bystander if task.ends else _Disturber if task.disturbed else Recorder
     recorder = kind(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
     backward = task.backward and values
 
