@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from numpy.typing import NDArray
@@ -19,15 +19,39 @@ from padiff.trace import Description, Trace, ValueStore
 __all__ = ["RemoteSide"]
 
 Array = NDArray[Any]
+T = TypeVar("T")
+
+_MOST = 1 << 28
+"""Bytes of values that are held here at once."""
 
 
+@attrs.frozen
+class _Values:
+    """What lies at a model's parameters at one moment, read ahead: most readers go through all of them."""
+
+    ask: Callable[[list[str]], Mapping[str, Array | None]]
+    paths: list[str]
+    held: dict[str, Array | None] = attrs.field(factory=dict)
+
+    def __call__(self, path: str) -> Any:
+        """Return what lies at a path, with those behind it in few messages."""
+        if path not in self.held:
+            if sum(array.nbytes for array in self.held.values() if array is not None) > _MOST:
+                self.held.clear()
+            behind = self.paths[self.paths.index(path) + 1 :] if path in self.paths else []
+            self.held.update(self.ask([path, *(other for other in behind if other not in self.held)]))
+        return self.held[path]
+
+
+@attrs.frozen(eq=False)
 class RemoteSide:
     """A side whose model lives in a worker; what it sends are records, and arrays in shared memory."""
 
-    def __init__(self, session: Session, about: Description, number: int = 0) -> None:
-        self._session = session
-        self.about = about
-        self._number = number
+    _session: Session
+    about: Description
+    _number: int = 0
+    _values: dict[int, _Values] = attrs.field(factory=dict)
+    """The values of this side and of those that read the same model otherwise, by their numbers."""
 
     @classmethod
     def begun(cls, session: Session, *, operations: bool) -> RemoteSide:
@@ -36,15 +60,19 @@ class RemoteSide:
         environment = {**found.environment, "process": session.process.python}
         return cls(session, attrs.evolve(found, environment=environment))
 
-    def _ask(self, name: str, *arguments: Any, answer: Any) -> Any:
-        return self._session.request(name, self._number, *arguments, answer=answer)
+    def _ask(self, name: str, *arguments: Any, answer: Callable[..., T] | None) -> T:
+        found: T = self._session.request(name, self._number, *arguments, answer=answer)
+        return found
+
+    def _read(self, what: str, paths: Iterable[str]) -> _Values:
+        kind = dict[str, Array | None]
+        return _Values(partial(self._session.request, "read", self._number, what, answer=kind), list(paths))
 
     def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
         """Take the loss and the optimizer that a user gave: names, or functions that a module holds."""
         given = {"loss": loss, "optimizer": optimizer}
         names = [None if value is None else referred(value, what) for what, value in given.items()]
-        found: Given = self._ask("prepare", *names, index, answer=Given)
-        return found
+        return self._ask("prepare", *names, index, answer=Given)
 
     def takes(self, optimizer: Any) -> bool:
         """Return False: an optimizer of this process is none of the worker's."""
@@ -63,14 +91,14 @@ class RemoteSide:
 
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely and return its trace, whose values lie in the worker's shared memory."""
-        found: Trace = self._ask("record", task, values, answer=Trace)
-        return found
+        self._values.clear()
+        return self._ask("record", task, values, answer=Trace)
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:
         """Run the model with each matched call fed from the reference; ``ask`` is asked here."""
         kind = tuple[Fed, dict[int, tuple[Array, Array]]]
-        found, judged = self._ask("force", request, ask is not None, answer=kind)
+        found, judged = self._session.request("force", self._number, request, ask is not None, answer=kind)
 
         def answered(index: int, check: Check) -> Check:
             if ask is None or index not in judged:
@@ -80,8 +108,9 @@ class RemoteSide:
 
         with self._until_left():
             checks = [answered(index, check) for index, check in enumerate(found.checks)]
-            functions = {what: partial(self._ask, "left", what, answer=Array | None) for what in ("gradient", "buffer")}
-            yield attrs.evolve(found, checks=checks, **functions)
+            paths = {flag: [p for p, x in self.about.parameters.items() if x.buffer is flag] for flag in (False, True)}
+            gradient, buffer = self._read("gradient", paths[False]), self._read("buffer", paths[True])
+            yield attrs.evolve(found, checks=checks, gradient=gradient, buffer=buffer)
 
     @contextmanager
     def _until_left(self) -> Iterator[None]:
@@ -89,29 +118,31 @@ class RemoteSide:
         try:
             yield
         finally:
+            self._values.clear()
             if self._session.usable:
                 self._session.request("leave", answer=None)
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
-        found: Replayed = self._ask("pass_on", "replay", request, answer=Replayed)
-        return found
+        return self._ask("pass_on", "replay", request, answer=Replayed)
 
     def permuted(self, axes: Turns) -> RemoteSide:
         """Return the side, with some tensors read in another order of axes."""
-        return RemoteSide(self._session, self.about, self._ask("permuted", axes, answer=int))
+        return RemoteSide(self._session, self.about, self._ask("permuted", axes, answer=int), self._values)
 
     def value(self, path: str) -> Array:
         """Return the value of a parameter or buffer as it is now."""
-        found: Array = self._ask("pass_on", "value", path, answer=Array)
+        found: Array = self._values.setdefault(self._number, self._read("value", self.about.parameters))(path)
         return found
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Overwrite parameters or buffers in place."""
+        self._values.clear()
         self._ask("pass_on", "assign", dict(arrays), answer=None)
 
     def step(self, gradients: Mapping[str, Array | None]) -> None:
         """Set the gradients of parameters, and let the optimizer take one step."""
+        self._values.clear()
         self._ask("pass_on", "step", dict(gradients), answer=None)
 
     @contextmanager

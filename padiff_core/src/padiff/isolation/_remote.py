@@ -93,10 +93,6 @@ class Remote:
                 raise type(error)(msg) from error
         return session
 
-    def side(self, *, operations: bool = False) -> Side:
-        """Return the model as a side of a diff that begins."""
-        return RemoteSide.begun(self.start(), operations=operations)
-
     def call(self, target: str, *args: Any, **kwargs: Any) -> Any:
         """Call what ``target`` names there with the model, then what is given; return plain data, tensors as arrays.
 
@@ -114,11 +110,6 @@ class Remote:
             return {}
         found: dict[str, int] = self._session.request("rest", answer=dict[str, int])
         return found
-
-    @property
-    def failed(self) -> str | None:
-        """Return why the process can no longer be used, where that is not what was asked for."""
-        return None if self._session is None else self._session.failed
 
     @property
     def pid(self) -> int | None:
@@ -158,8 +149,8 @@ def served(*models: Any) -> Iterator[bool]:
     try:
         yield bool(distant)
         for one in distant:
-            if one.failed is not None:
-                raise WorkerError(one.failed)
+            if one._session is not None and one._session.failed is not None:
+                raise WorkerError(one._session.failed)
     finally:
         for one in distant:
             with suppress(WorkerError):  # what was asked for is done, or its own error tells more
@@ -169,7 +160,7 @@ def served(*models: Any) -> Iterator[bool]:
 def side_of(model: Any, *, operations: bool = False) -> Side:
     """Return a model, of this process or a `Remote`, as a side of a diff that begins."""
     if isinstance(model, Remote):
-        return model.side(operations=operations)
+        return RemoteSide.begun(model.start(), operations=operations)
     wrapped = adapter_for(model).wrap(model)
     return LocalSide(operating(wrapped) if operations else wrapped)
 

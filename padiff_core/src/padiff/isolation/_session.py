@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from padiff._version import __version__
 from padiff.codec import Malformed, Unsendable
 from padiff.errors import InputError, WorkerError
-from padiff.isolation._connection import ANSWER, ASK, FAIL, Connection, Gone, Silent
+from padiff.isolation._connection import ANSWER, ASK, FAIL, PROTOCOL, Connection, Gone, Silent
 from padiff.isolation._errors import Told, raised_again
-from padiff.isolation._greeting import check
 from padiff.isolation._messages import codec
 from padiff.isolation._process import Process
+from padiff.plugins import FRAMEWORKS
 
 __all__ = ["Session"]
 
@@ -56,7 +57,7 @@ class Session:
     def greet(self) -> None:
         """Wait for what the worker says of itself first; raise `WorkerError` where it cannot serve."""
         self.process.connection.settimeout(self.timeout)
-        check(self.process, self.process.greeting())
+        _check(self.process, self.process.greeting())
         self.ready = True
 
     def request(self, name: str, *arguments: Any, answer: Any = Any) -> Any:
@@ -140,3 +141,30 @@ class Session:
             f"{self._who} sent what padiff cannot read {self._where}: {why}.{self.process.last_words()}\n"
             "Hint: the process was ended; does anything else there write to its socket?"
         )
+
+
+def _check(process: Process, said: Mapping[str, Any]) -> None:
+    """Raise `WorkerError` where an interpreter lacks padiff, or has one that this one cannot talk to."""
+    if said.get("protocol") == PROTOCOL:
+        return
+    process.end()
+    python, there, missing = process.python, said.get("padiff"), str(said.get("missing") or "")
+    trouble = f"(Python {said.get('python')}):\n{str(said.get('trouble')).rstrip()}"
+    install = f"{python} -m pip install"
+    if missing == "padiff" or there is None:
+        found = said.get("frameworks") or []
+        adapters = [known.adapter for name, known in FRAMEWORKS.items() if known.adapter and name in found]
+        what = " ".join(["padiff-core", *adapters])
+        what += "" if adapters else ", and the adapter of its framework: padiff-torch, padiff-paddle, padiff-mindspore"
+        msg = f"padiff is not installed in {python} (Python {said.get('python')}).\nHint: {install} {what}."
+        if missing != "padiff":
+            msg = f"padiff does not load in {python} {trouble}\n"
+            msg += f"Hint: it needs Python 3.11 or newer; {install} --upgrade {what}."
+    elif "protocol" in said or missing.startswith("padiff"):
+        msg = f"padiff {there} in {python} and padiff {__version__} here cannot talk to each other.\n"
+        msg += f"Hint: {install} padiff-core=={__version__}, and the adapters' same version."
+    elif missing:
+        msg = f"padiff {there} in {python} lacks {missing}.\nHint: {install} --upgrade padiff-core."
+    else:
+        msg = f"padiff {there} does not load in {python} {trouble}\nHint: {install} --upgrade padiff-core."
+    raise WorkerError(msg)

@@ -34,6 +34,9 @@ __all__ = ["PROTOCOL", "main"]
 
 Array = NDArray[Any]
 
+_AT_ONCE = 1 << 25
+"""Bytes that are sent along, unasked."""
+
 
 def main(connection: socket.socket, life: int, dump: int, page: int) -> None:
     """Serve until the parent closes the connection; end at once when it is gone."""
@@ -105,6 +108,7 @@ class Worker:
         except PadiffError as error:
             there = f"Hint: {sys.executable} -m pip install"
             raise type(error)(str(error).replace("Hint: pip install", there)) from error
+        gc.freeze()  # what frameworks hold for good is not looked through again after each diff
         self._native, self._adapter = native, TellingAdapter(adapter, self._beat.show)
         self._homes = {package_of(module.native) for module in adapter.wrap(native).modules().values()}
 
@@ -161,9 +165,22 @@ class Worker:
         marked = [index for index, check in enumerate(self._fed.checks) if check.close is not None]
         return self._fed, dict(zip(marked, asked, strict=True))
 
-    def left(self, _: int, what: str, path: str) -> Any:
-        """Return what the open forced run left: the ``gradient`` of a parameter, or a ``buffer``."""
-        return getattr(self._fed, what)(path)
+    def read(self, side: int, what: str, paths: list[str]) -> dict[str, Array | None]:
+        """Return each ``value``, or what the open forced run left: each ``gradient`` or ``buffer``.
+
+        Only the first path was asked for. Of the others those come along that fit into one message; where one cannot
+        be read, it says so when its turn comes.
+        """
+        read = getattr(self._sides[side] if what == "value" else self._fed, what)
+        found, size = {paths[0]: read(paths[0])}, 0
+        with contextlib.suppress(Exception):
+            for path in paths[1:]:
+                array = read(path)
+                size += 0 if array is None else array.nbytes
+                if size > _AT_ONCE:
+                    break
+                found[path] = array
+        return found
 
     def permuted(self, side: int, axes: Any) -> int:
         """Return the number of a side that reads some tensors in another order of axes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from padiff.codec import Segment, aligned
@@ -34,8 +33,7 @@ class SharedStore(ValueStore):
             self._segment = Segment.create(max(grown, array.nbytes), on_disk=spilled)
             self._next, self._spilling = 0, spilled
         assert self._segment is not None
-        kept = self._segment.array(self._next, array.dtype, array.shape)
-        np.copyto(kept, array)
+        kept = self._segment.write(self._next, array)
         kept.flags.writeable = False
         self._next = aligned(self._next + array.nbytes)
         self.in_memory += 0 if spilled else array.nbytes
