@@ -202,6 +202,11 @@ def check_reference(side: Side, trace: Trace) -> None:
     if not trace.outputs:
         msg = f"the reference returned no tensor{_instead(trace)}, so there is nothing to compare.\n{_returning(trace)}"
         raise UnusableReference(msg)
+    if not any(output.size for output in trace.outputs):
+        shapes = ", ".join(f"{output.dtype}{list(output.shape)}" for output in trace.outputs)
+        msg = f"the reference's outputs hold no element ({shapes}), so there is nothing to compare.\n"
+        msg += "Hint: give a batch with at least one sample."
+        raise UnusableReference(msg)
     finite = all(map(is_finite, trace.outputs))
     if finite and (trace.loss is None or np.isfinite(trace.loss)):
         return

@@ -17,11 +17,12 @@ from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import half_tied
-from padiff.judging._soundness import prove, unexplained_finding
+from padiff.judging._soundness import Whole, of_one_distribution, prove, unexplained_finding
 from padiff.judging._state import of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.judging._wholes import Ends, Gradients, Runs
+from padiff.kinds import CATALOGUE
 from padiff.numerics import difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
@@ -123,7 +124,13 @@ class Outcome:
         if left_to_user or any(map(_counts, self.findings)) or Verdict.IGNORED in verdicts:
             return
         chance = Verdict.STOCHASTIC in verdicts
-        proof = prove(sides, tasks, Runs(*traces), Ends(judge.alignment), random=chance)
+        ends = Ends(judge.alignment)
+        proof = prove(sides, tasks, Runs(*traces), ends, random=chance)
+        drawn = proof.by is Whole.RANDOM or (chance and self._is_drawn_by_code(judge))
+        if (
+            proof.gap is None and drawn and not known.undecided
+        ):  # with weights in each other's place it would tell those
+            proof = of_one_distribution(sides, tasks, proof, ends)
         if step == 0 or proof.gap is not None:
             self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
         if proof.gap is None and self.options.backward and self._is_unproven(judge):
@@ -134,6 +141,18 @@ class Outcome:
                 proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
+
+    def _is_drawn_by_code(self, judge: Judge) -> bool:
+        """Return whether a call samples random numbers that is no module of a known kind, whose settings tell."""
+        drawn = {
+            (c.candidate.path, c.candidate.call) for c in self.calls if c.verdict is Verdict.STOCHASTIC and c.candidate
+        }
+        known = {
+            pair.candidate.key
+            for pair in judge.alignment.pairs
+            if _samples(pair.candidate) and _samples(pair.reference)
+        }
+        return not drawn <= known
 
     def _is_unproven(self, judge: Judge) -> bool:
         """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
@@ -251,6 +270,10 @@ def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool
         below = f"{call.path}." if call.path else ""
         return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
     return call.path in changed and call.leaf
+
+
+def _samples(call: Call) -> bool:
+    return call.module.kind is not None and CATALOGUE[call.module.kind].stochastic
 
 
 def _counts(finding: Finding) -> bool:

@@ -19,14 +19,15 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.forcing import Side
+from padiff.judging._distributions import SEEDS, differ
 from padiff.judging._findings import place_of
-from padiff.judging._wholes import Gap, Runs, Wholes, worst
-from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, VANISHES, difference, epsilon, is_coarse
+from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
+from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
 from padiff.report import Evidence, Figures, Finding, Verdict
 from padiff.trace import Trace, ValueStore, temporary_store
 
-__all__ = ["Proof", "Whole", "prove", "unexplained_finding"]
+__all__ = ["Proof", "Whole", "of_one_distribution", "prove", "unexplained_finding"]
 
 Sides = tuple[Side, Side]
 Tasks = tuple[Task, Task]
@@ -43,7 +44,9 @@ class Whole(StrEnum):
     EVALUATION = "evaluation"
     """The same in evaluation mode, since the reference disagrees with itself under another seed."""
     RANDOM = "random"
-    """Nothing: the reference disagrees with itself in every mode."""
+    """Nothing but that both give the same distribution: the reference disagrees with itself in every mode."""
+    DISTRIBUTION = "distribution"
+    """Their outputs under many seeds, of which each model has its own."""
 
 
 @attrs.frozen
@@ -84,6 +87,23 @@ def prove(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: b
         if evaluated is None or any(map(_is_random, sides, still, runs)):
             return Proof(Whole.RANDOM, proof.native, proof.native, proof.native)
         return attrs.evolve(_explained(sides, still, evaluated, wholes), by=Whole.EVALUATION)
+
+
+def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:
+    """Return a proof that stands also against the outputs of both models under `SEEDS` seeds, each model its own."""
+    forward = [attrs.evolve(task, backward=False) for task in tasks]
+    samples: list[list[Trace]] = []
+    for index, (side, task) in enumerate(zip(sides, forward, strict=True)):
+        seeds = range(task.seed + 1 + index * SEEDS, task.seed + 1 + (index + 1) * SEEDS)
+        with temporary_store() as store:
+            samples.append([side.record(attrs.evolve(task, seed=seed), store, values=False) for seed in seeds])
+    for a, b in ends.root.outputs:
+        ours, theirs = ([trace.outputs[i] for trace in traces] for i, traces in zip((a, b), samples, strict=True))
+        if differ(ours, theirs, SAME(max(epsilon(ours[0].dtype), epsilon(theirs[0].dtype)))):
+            gap = next((gap for gap in ends.gaps(Runs(samples[0][0], samples[1][0])) if gap.what.index == a), None)
+            if gap is not None:
+                return attrs.evolve(proof, by=Whole.DISTRIBUTION, gap=gap, pair=ends.root)
+    return proof
 
 
 def unexplained_finding(proof: Proof, step: int) -> Finding:

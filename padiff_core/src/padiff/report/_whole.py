@@ -32,8 +32,8 @@ class FreeRuns:
     by: str
     """What showed it: ``sight`` (no more than one rounding), ``float64`` (both models whole in float64), ``disturbed``
     (the reference's response to disturbances of one machine epsilon at every call), ``evaluation`` (one of these in
-    evaluation mode, since the reference disagrees with itself under another seed), or ``random`` (it does so in every
-    mode: nothing was shown)."""
+    evaluation mode, since the reference disagrees with itself under another seed), ``random`` (it does so in every
+    mode, and over seeds both models give one distribution), or ``distribution`` (they do not)."""
     native: float
     """The largest relative L2 between matched outputs, or losses, in the models' own types."""
     bound: float

@@ -102,6 +102,8 @@ def tolerance(rule: Mapping[str, Any]) -> str:
 def free_runs(found: FreeRuns) -> str:
     """Return what the free runs prove."""
     why = EXPLAINED[found.by].format(**attrs.asdict(found))
+    if found.by in ("random", "distribution"):
+        return why
     return f"explained by rounding: {why}" if found.explained else f"not explained by rounding: {why}"
 
 
