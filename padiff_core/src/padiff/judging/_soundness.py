@@ -91,7 +91,7 @@ def prove(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: b
 
 def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:
     """Return a proof that stands also against the outputs of both models under `SEEDS` seeds, each model its own."""
-    forward = [attrs.evolve(task, backward=False) for task in tasks]
+    forward = [attrs.evolve(task, backward=False, ends=True) for task in tasks]
     samples: list[list[Trace]] = []
     for index, (side, task) in enumerate(zip(sides, forward, strict=True)):
         seeds = range(task.seed + 1 + index * SEEDS, task.seed + 1 + (index + 1) * SEEDS)
@@ -176,6 +176,6 @@ def _tried(run: Callable[[], Trace]) -> Trace | None:
 def _is_random(side: Side, task: Task, trace: Trace) -> bool:
     """Return whether a model's outputs are others under another seed."""
     with temporary_store() as store:
-        other = _tried(partial(side.record, attrs.evolve(task, seed=task.seed + 1), store, values=False))
+        other = _tried(partial(side.record, attrs.evolve(task, seed=task.seed + 1, ends=True), store, values=False))
         pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
         return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
