@@ -26,6 +26,7 @@ from padiff.codec import Codec, Custom, Known, Unsendable, home_of
 from padiff.isolation._connection import ANSWER, PROTOCOL, Connection, Gone, Silent
 from padiff.isolation._errors import Told, raised_again
 from padiff.numerics import Difference, numpy_dtype
+from padiff.recording import Task
 from padiff.trace import SharedStore, ValueStore
 
 LARGE = 1 << 15
@@ -282,7 +283,7 @@ HOSTILE = {
     ),
     "a-truth-for-a-number": (frame(_frame("f", True, "g", 1, False)), "field line of a Frame came as a bool"),
     "a-function-for-a-record": (
-        frame(["r", "Task", None, ["t"], ["d"], "eval", True, 0, None, False, False]),
+        frame(["r", "Task", None, ["t"], ["d"], "eval", *(field.default for field in attrs.fields(Task)[3:])]),
         "field loss of a Task",
     ),
     "too-few-fields": (frame(_frame("f")), "a Frame came with 1 fields"),
