@@ -127,9 +127,8 @@ class Outcome:
         ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance)
         drawn = proof.by is Whole.RANDOM or (chance and self._is_drawn_by_code(judge))
-        if (
-            proof.gap is None and drawn and not known.undecided
-        ):  # with weights in each other's place it would tell those
+        # With weights in each other's place the distributions would tell those, and no fault.
+        if proof.gap is None and drawn and not known.undecided:
             proof = of_one_distribution(sides, tasks, proof, ends)
         if step == 0 or proof.gap is not None:
             self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)

@@ -76,11 +76,12 @@ def prove(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: b
         return Proof(
             Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
         )
-    tasks = tuple(attrs.evolve(task, backward=wholes.backward) for task in tasks)  # type: ignore[assignment]
+    first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
+    tasks = first, second
     proof = _explained(sides, tasks, native, wholes)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
-    still: Any = tuple(attrs.evolve(task, evaluating=True) for task in tasks)
+    still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
     with temporary_store() as store:
         evaluated = _both(sides, still, store, wholes)
         runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
