@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -45,8 +45,8 @@ _TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f"}
 class Sink(Protocol):
     """Where the values of arrays go."""
 
-    def put(self, array: Array) -> list[int]:
-        """Keep an array; return the numbers that say where it lies."""
+    def put(self, array: Array) -> Sequence[int | str]:
+        """Keep an array; return what says where it lies."""
 
 
 class Source(Protocol):
@@ -200,7 +200,7 @@ class _Encoder:
         if name not in _DTYPES:
             msg = f"an array of {array.dtype} is no array of numbers"
             raise Unsendable(msg)
-        return ["a", name, list(array.shape), self._arrays.put(array)]
+        return ["a", name, list(array.shape), list(self._arrays.put(array))]
 
 
 class _Decoder:

@@ -7,8 +7,8 @@ from typing import Any
 
 from padiff.alignment import LayerMap, resolve
 from padiff.compat._asked import is_swapped
+from padiff.compat._log import say
 from padiff.compat._proxy import mapping_of, unwrapped
-from padiff.compat._say import say
 from padiff.isolation import side_of
 from padiff.judging import parameter_findings
 from padiff.parameters import Correspondence, Specials, match_units, named_alike, transfer, units_of, values_of

@@ -8,11 +8,10 @@ from typing import Any
 
 from padiff.compat._asked import Wanted, wanted_of
 from padiff.compat._lines import closing, first_difference, is_of_weights, opening, outcome, title
-from padiff.compat._log import FOLDERS, write
+from padiff.compat._listed import api_check
+from padiff.compat._log import FOLDERS, say, write_reports
 from padiff.compat._proxy import ProxyModel
-from padiff.compat._say import say
 from padiff.compat._struct import struct
-from padiff.compat._switch import api_check
 from padiff.engine import diff
 from padiff.isolation import side_of
 from padiff.report import Finding, Phase, Report, Verdict, to_text
@@ -87,7 +86,7 @@ def _written(report: Report, wanted: Wanted, sides: tuple[Description, Descripti
     """Write the reports to the documented folder; say so and return None where it cannot be written to."""
     folder = Path.cwd() / FOLDERS[wanted.form]
     try:
-        write(folder, dict(_files(report, wanted, sides)))
+        write_reports(folder, dict(_files(report, wanted, sides)))
     except OSError as error:
         say(f"Reports could not be written to `{folder}`: {error.strerror or error}")
         return None

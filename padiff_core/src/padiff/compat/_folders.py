@@ -11,7 +11,16 @@ from pathlib import Path
 
 from padiff.errors import InputError
 
-__all__ = ["claim", "cleared", "get_dump_root_path", "pairs_below", "rank", "set_dump_root_path"]
+__all__ = [
+    "claim",
+    "cleared",
+    "first_free",
+    "get_dump_root_path",
+    "pairs_below",
+    "put_aside",
+    "rank",
+    "set_dump_root_path",
+]
 
 _MARK = ".padiff"
 _RANKS = ("RANK", "PADDLE_TRAINER_ID", "RANK_ID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -53,11 +62,13 @@ def put_aside(folder: Path) -> Path | None:
     """Move what an earlier process dumped for a model to ``<name>.previous-N``; return where to, None if nothing."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
-    for number in itertools.count(1):
-        aside = folder.with_name(f"{folder.name}.previous-{number}")
-        if not aside.exists():
-            return folder.rename(aside)
-    raise AssertionError
+    return folder.rename(first_free(folder.with_name(f"{folder.name}.previous")))
+
+
+def first_free(path: Path) -> Path:
+    """Return the first of ``path-1``, ``path-2``, ... that does not exist."""
+    names = (path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
+    return next(one for one in names if not one.exists())
 
 
 def cleared(folder: Path) -> Path:

@@ -1,14 +1,15 @@
-"""Know which modules of a model its user wants recorded: black lists, white lists, layer maps."""
+"""Know what of a model its user wants recorded: black lists, white lists, layer maps, and whether operations."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from padiff.adapter import Model
 from padiff.errors import InputError, MappingError
 
-__all__ = ["Listed"]
+__all__ = ["Listed", "api_check"]
 
 _MODES = ("self", "sublayers", "all")
 
@@ -85,3 +86,8 @@ class Listed:
 def _below(paths: Iterable[str], tops: Iterable[str]) -> Iterator[str]:
     prefixes = tuple(f"{top}." if top else "" for top in tops)
     return (path for path in paths if path and path.startswith(prefixes)) if prefixes else iter(())
+
+
+def api_check() -> bool:
+    """Return whether operations count too: ``PADIFF_API_CHECK=ON``, read whenever a comparison begins."""
+    return os.environ.get("PADIFF_API_CHECK", "").strip().upper() in ("ON", "1", "TRUE")

@@ -14,10 +14,9 @@ from padiff.adapter import Hook, Model, Parameter, Tape
 from padiff.alignment import LayerMap
 from padiff.compat import _dump
 from padiff.compat._folders import claim, put_aside, rank
-from padiff.compat._listed import Listed
+from padiff.compat._listed import Listed, api_check
+from padiff.compat._log import say
 from padiff.compat._run import Keeper, RunReport
-from padiff.compat._say import say
-from padiff.compat._switch import api_check
 from padiff.errors import InputError
 from padiff.plugins import adapter_for, transfers
 from padiff.recording import Live, Task, arguments, operating, record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -68,12 +70,42 @@ class RunReport:
                 step,
                 self._live.native(call),
                 call.module.class_name.rpartition(".")[2],
-                self._numbers[_home(call).path],
+                self.number(call),
                 call,
                 self.trace,
             )
             for step, (sort, call) in enumerate([*forward, *backward])
         ]
+
+    def number(self, call: Call) -> int:
+        """Return the number of a call's module in the order of definition."""
+        return self._numbers[_home(call).path]
+
+    def traces(self) -> list[Trace]:
+        """Return a trace of each run, of the recorded calls alone."""
+        found: list[Trace] = []
+        made: dict[Call, Call] = {}
+        ordinals: Counter[str] = Counter()
+        for call in self.calls:
+            parent = next((made[above] for above in call.ancestors() if above in made), None)
+            if parent is None:
+                found.append(Trace(ValueStore(sys.maxsize)))  # it holds what is held already
+                ordinals.clear()
+            trace, ordinal = found[-1], ordinals[call.path]
+            ordinals[call.path] += 1
+            copy = made[call] = attrs.evolve(call, index=len(trace.calls), ordinal=ordinal, parent=parent, children=[])
+            trace.calls.append(copy)
+            if parent is not None:
+                parent.children.append(copy)
+            for leaves, read, kept in (
+                (call.outputs, self.trace.value, trace.values),
+                (call.inputs, self.trace.gradient, trace.gradients),
+            ):
+                for leaf in leaves:
+                    array = None if leaf.token in kept else read(leaf)
+                    if array is not None:
+                        kept[leaf.token] = trace.store.put(array)
+        return found
 
     def __str__(self) -> str:
         """Return the items, one a line."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from padiff.trace import Description, ModuleDescription
 
-__all__ = ["net_id", "struct"]
+__all__ = ["net_id", "parent_of", "struct"]
 
 HERE = "    <---  *** HERE ***"
 MOST = 60
@@ -28,7 +28,7 @@ def struct(model: Description, title: str, here: str | None, *, whole: bool) -> 
     children: dict[str, list[str]] = {}
     for path in modules:
         if path:
-            children.setdefault(_parent(path, modules), []).append(path)
+            children.setdefault(parent_of(path, modules), []).append(path)
     shown = None if whole or len(modules) <= MOST else _around(here or "", modules, children)
     yield title
     yield "=" * 40
@@ -60,7 +60,7 @@ def _label(modules: Modules, path: str, here: str | None) -> str:
     return f"{name}{own}{HERE if path == here else ''}"
 
 
-def _parent(path: str, modules: Modules) -> str:
+def parent_of(path: str, modules: Collection[str]) -> str:
     """Return the nearest path above that is a module."""
     above = path.rpartition(".")[0]
     while above not in modules:
@@ -72,8 +72,8 @@ def _around(here: str, modules: Modules, children: Tree) -> set[str]:
     """Return the modules from the root to a place, what is beside it, and what is right below it."""
     found = {here, *children.get(here, ())}
     if here:
-        found.update(children.get(_parent(here, modules), ()))
+        found.update(children.get(parent_of(here, modules), ()))
     while here:
-        here = _parent(here, modules)
+        here = parent_of(here, modules)
         found.add(here)
     return found

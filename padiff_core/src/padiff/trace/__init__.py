@@ -1,6 +1,6 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
-from padiff.trace._archive import read_records, read_trace, write_records, write_trace
+from padiff.trace._archive import read_records, read_trace, trace_codec, write_records, write_trace
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import (
@@ -53,6 +53,7 @@ __all__ = [
     "read_trace",
     "settings_of",
     "temporary_store",
+    "trace_codec",
     "write_records",
     "write_trace",
 ]

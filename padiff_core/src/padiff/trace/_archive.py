@@ -19,7 +19,7 @@ from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord, Slot, Text, Trace
 from padiff.trace._values import ValueStore
 
-__all__ = ["TRACE_RECORDS", "ArrayReader", "ArrayWriter", "read_records", "read_trace", "write_records", "write_trace"]
+__all__ = ["read_records", "read_trace", "trace_codec", "write_records", "write_trace"]
 
 Array = NDArray[Any]
 
@@ -78,7 +78,8 @@ class ArrayReader:
         return found
 
 
-def _codec(*records: type) -> Codec:
+def trace_codec(*records: type) -> Codec:
+    """Return what writes and reads traces, and ``records`` beside those of a trace."""
     store = Custom(ValueStore, lambda store: list(store.arrays()), ValueStore.of)
     return Codec((*TRACE_RECORDS, *records), Known(owns=False), {"store": store})
 
@@ -104,7 +105,7 @@ def write_records(value: Any, folder: Path, *records: type) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / f"{_ARRAYS}.new", "wb") as file:
         arrays = ArrayWriter(file)
-        text = _codec(*records).encode(value, arrays)
+        text = trace_codec(*records).encode(value, arrays)
     head = {"format": _FORMAT, "version": _VERSION, "array_bytes": arrays.size}
     (folder / f"{_RECORDS}.new").write_bytes(json.dumps(head).encode() + b"\n" + text)
     for name in (_ARRAYS, _RECORDS):
@@ -125,7 +126,7 @@ def read_records(folder: Path, *records: type) -> Any:
             msg = f"{_ARRAYS} has {size} bytes, and {_RECORDS} tells of {head['array_bytes']}"
             raise Malformed(msg)
         data = np.memmap(files[1], dtype=np.uint8, mode="r") if size else np.zeros(0, np.uint8)
-        return _codec(*records).decode(text, ArrayReader(np.asarray(data)))
+        return trace_codec(*records).decode(text, ArrayReader(np.asarray(data)))
     except Malformed as error:
         msg = f"{folder} holds no trace that can be read: {error}.\nHint: record it again; do not trust this one."
         raise InputError(msg) from error
