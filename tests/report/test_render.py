@@ -23,6 +23,7 @@ from padiff.report import (
     SCHEMA,
     Cause,
     ComparedCall,
+    Coverage,
     Evidence,
     Figures,
     Finding,
@@ -459,6 +460,14 @@ def test_calls_of_one_side_are_counted_apart_from_those_that_were_judged() -> No
 
 def test_notes_name_their_place() -> None:
     assert section(plain(ALIGNED), "notes").startswith("bn1: momentum: 0.1 in the reference, 0.2 in the candidate")
+
+
+def test_what_repeated_layers_share_is_said_once() -> None:
+    at = [Place(path, "Linear") for path in ("layers.0.q", "layers.1.q", "layers.1.k", "stem")]
+    noted = attrs.evolve(ALIGNED, notes=tuple(Note("one_side_call", {"side": "reference"}, one) for one in at))
+    assert section(plain(noted), "notes").split(": ")[0] == "layers.*.q (2 of them), layers.1.k, stem"
+    left = attrs.evolve(ALIGNED, coverage=Coverage(6, 9, tuple(at[:3])))
+    assert section(plain(left), "coverage").endswith("made in layers.*.q (2 of them), layers.1.k")
 
 
 # -- how it looks

@@ -266,7 +266,7 @@ def _transfer(report: Report) -> Iterator[Line]:
         ("only in the candidate", done.unmatched_candidate),
         ("whose layout was settled by trying", settled),
     )
-    said = [f"{len(paths)} {kind}: {words.few(paths, MOST_ITEMS)}" for kind, paths in lists if paths]
+    said = [f"{len(paths)} {kind}: {words.few(words.folded(paths), MOST_ITEMS)}" for kind, paths in lists if paths]
     yield from _several("transfer", [_copied(done), *said])
 
 
@@ -278,13 +278,16 @@ def _copied(done: Transfer) -> str:
 
 
 def _notes(report: Report) -> Iterator[Line]:
-    yield from _several("notes", [_noted(note) for note in report.notes], rest="(report.notes has all)")
+    alike: dict[str, list[str]] = {}
+    for note in report.notes:
+        alike.setdefault(note.text, []).append(_at(note))
+    told = [f"{words.few(words.folded(at), MOST_ITEMS)}: {text}" if any(at) else text for text, at in alike.items()]
+    yield from _several("notes", told, rest="(report.notes has all)")
 
 
-def _noted(note: Note) -> str:
+def _at(note: Note) -> str:
     sides = [side for side in (note.reference, note.candidate) if side is not None and side.path is not None]
-    paths = dict.fromkeys(words.position(side) for side in sides)
-    return f"{' / '.join(paths)}: {note.text}" if paths else note.text
+    return " / ".join(dict.fromkeys(map(words.position, sides)))
 
 
 def _run(report: Report) -> Iterator[Line]:

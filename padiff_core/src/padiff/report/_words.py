@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "difference",
     "few",
     "figure",
+    "folded",
     "free_runs",
     "headline",
     "located",
@@ -46,6 +48,8 @@ _VERBS = {
 }
 _MISSING = 3
 """How many places of values that were not compared are named."""
+_NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=[. ]|$)")
+"""The number of a repeated layer in a path."""
 _UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
 
 
@@ -110,8 +114,8 @@ def free_runs(found: FreeRuns) -> str:
 def coverage(found: Coverage) -> str:
     """Return how much was compared, and where the rest lies."""
     left = found.total - found.compared
-    at = few([short(place.location or place.path or "the model itself") for place in found.missing], _MISSING)
-    return f"{plural(left, 'value')} of {found.total} between inputs and outputs not compared, made at {at}"
+    at = few(folded(map(position, found.missing)), _MISSING)
+    return f"{plural(left, 'value')} of {found.total} between inputs and outputs not compared, made in {at}"
 
 
 def copied(transfer: Transfer) -> list[str]:
@@ -206,6 +210,14 @@ def figure(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return ``3 values``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def folded(paths: Iterable[str]) -> list[str]:
+    """Return paths once each, those of repeated layers as one: ``layers.*.norm (3 of them)``."""
+    alike: dict[str, list[str]] = {}
+    for path in dict.fromkeys(paths):
+        alike.setdefault(_NUMBER.sub("*", path), []).append(path)
+    return [f"{name} ({len(found)} of them)" if len(found) > 1 else found[0] for name, found in alike.items()]
 
 
 def few(items: Sequence[str], most: int) -> str:
