@@ -179,8 +179,12 @@ def _function(name: str, fault: str | None) -> Any:
 class Hand:
     """Write plans down in one dialect, in a style of its own."""
 
-    def __init__(self, dialect: str, seed: int, *, ordered: bool = False, time_first: bool = False) -> None:
+    def __init__(
+        self, dialect: str, seed: int, *, ordered: bool = False, time_first: bool = False, orders: bool = False
+    ) -> None:
         self.dialect, self.style, self.time_first = dialect, random.Random(seed), time_first
+        self.orders = orders
+        """Whether each block may take and give its values in (time, batch, features), whatever is around it."""
         self.ordered = ordered
         """Whether definitions stand in the order of the calls, and names tell no other order."""
         self.places: list[set[str]] = []
@@ -205,6 +209,14 @@ class Hand:
         return made
 
     def _steps(self, plan: Plan, path: str, children: dict[str, Any]) -> tuple[Any, ...]:
+        if not self.orders or self.style.random() < 0.7:
+            return self._step(plan, path, children)
+        self.time_first = not self.time_first
+        step = self._step(plan, path, children)
+        self.time_first = not self.time_first
+        return ("turned", None, step)
+
+    def _step(self, plan: Plan, path: str, children: dict[str, Any]) -> tuple[Any, ...]:
         if plan.op == "activation" and self.style.random() < 0.5:
             if plan.fault:
                 self.places.append({path})
@@ -226,9 +238,10 @@ class Hand:
         name = self._name(plan, children)
         if plan.fault:
             self.places.append({path, _under(path, name)})
-        children[name] = getattr(self, f"_{plan.op}")(plan)
+        children[name] = made = getattr(self, f"_{plan.op}")(plan)
         call = ("call", None, name)
-        return ("turned", None, call) if self.time_first and plan.op == "attention" else call
+        takes_time_first = plan.op == "attention" and getattr(made, "time_first", False)
+        return ("turned", None, call) if plan.op == "attention" and takes_time_first != self.time_first else call
 
     def _name(self, plan: Plan, children: dict[str, Any]) -> str:
         words = ("part", plan.op) if self.dialect == "rows" else ("m", "unit", "b")
@@ -261,7 +274,8 @@ class Hand:
         heads = 4 if plan.fault == "heads" else 2
         if self.dialect == "rows":
             return (ScaledRows if plan.fault == "scaled" else rows.Attention)(plan.inner, heads)
-        return (ScaledColumns if plan.fault == "scaled" else columns.SelfAttention)(plan.inner, heads)
+        time_first = self.orders and self.style.random() < 0.5
+        return (ScaledColumns if plan.fault == "scaled" else columns.SelfAttention)(plan.inner, heads, time_first)
 
 
 class ScaledRows(rows.Attention):
@@ -278,7 +292,7 @@ class ScaledColumns(columns.SelfAttention):
     """Attention with another scale."""
 
     def forward(self, x: Any) -> Any:
-        return self.result(functional.attention(self.query(x), self.key(x), self.value(x), self.heads, 0.5))
+        return self.result(self.attention(self.query(x), self.key(x), self.value(x), 0.5))
 
 
 def _under(path: str, name: str) -> str:

@@ -1,103 +1,304 @@
-"""Tell where two matched models hold their images otherwise: channels first on one side, last on the other.
+"""Tell in which order of axes a candidate holds each of its values: (batch, time, features) or (time, batch, features).
 
-Convolutions and poolings say which they take. From them it follows for all tensors that they take or give, wherever
-these go, and for what norms and activations make of them. A tensor whose shape is the reference's as it is, is left.
+The shapes leave few orders; of these the values of the free runs tell one, where both models hold the same. Where they
+do not (equal extents of a symmetric value, a fault before it), the order follows from what is known of the same tensor,
+of the call's other tensors, of the same call in another block, and of what stands beside it. A whole model that takes
+its inputs in the reference's order owes its outputs in that order too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cache
 
-from padiff.alignment._pairs import Alignment, Pair, pair_leaves
-from padiff.kinds import LAYOUT
+import attrs
+import numpy as np
+
+from padiff.alignment._pairs import Alignment, Pair, same_sort
+from padiff.kinds import LAYOUT, ORDERS
+from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Axes, Turns
-from padiff.trace import Call, Leaf
+from padiff.trace import Call, Leaf, Trace
 
 __all__ = ["turns"]
 
-_IMAGE = 3
-"""The fewest axes of what a convolution takes: batch, one spatial axis, channels."""
+Place = tuple[str, int, str, int]
 
 
-def turns(alignment: Alignment) -> Turns:
+@attrs.define(eq=False)
+class _Value:
+    """A value of the candidate at one place, the one of the reference that it stands for, and in which order it may be.
+
+    ``orders`` are those that nothing rules out yet, the likeliest first.
+    """
+
+    place: Place
+    pair: Pair
+    ours: Leaf
+    theirs: Leaf
+    orders: tuple[Axes, ...]
+    likely: Axes | None = None
+    """One of them in which both are nearer to each other by far than in any other."""
+
+    choice: bool = attrs.field(init=False)
+    """Whether its shape leaves several orders: else it says nothing of the others' orders."""
+
+    def __attrs_post_init__(self) -> None:
+        self.choice = len(self.orders) > 1
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Return what names the two tensors."""
+        return self.ours.token, self.theirs.token
+
+    @property
+    def rank(self) -> int:
+        """Return how many axes it has."""
+        return len(self.theirs.shape)
+
+    @property
+    def plain(self) -> bool:
+        """Return whether it may be in the reference's order."""
+        return _is_plain(self.orders[0])
+
+    @property
+    def known(self) -> bool:
+        """Return whether one order is left."""
+        return len(self.orders) == 1
+
+
+def turns(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
     """Return how the candidate's tensors are to be read so that their axes are the reference's."""
-    layouts = {layout for pair in alignment.pairs if (layout := _layouts(pair)) is not None}
-    if len(layouts) != 1 or len(set(*layouts)) == 1:
+    values = [value for pair in alignment.pairs for value in _values(pair)]
+    tell = _Teller(reference, candidate)
+    if all(value.plain and (value.known or tell.agrees(value)) for value in values) and not any(
+        _told_by_settings(pair) for pair in alignment.pairs
+    ):
         return {}
-    ((_, theirs),) = layouts
-    return _Flow(alignment, last=theirs == "NHWC").turns
+    for value in values:
+        value.orders, value.likely = tell.orders(value)
+    _keep_root(alignment.pairs[0], values)
+    _propagate(values)
+    found = {value.place: value.orders[0] for value in values}
+    found.update(_beside(alignment, values))
+    return {place: axes for place, axes in found.items() if not _is_plain(axes)}
 
 
-def _layouts(pair: Pair) -> tuple[str, str] | None:
-    """Return the layouts of both sides, where both say."""
-    found = tuple(_layout(call) for call in (pair.reference, pair.candidate))
-    return None if None in found else (str(found[0]), str(found[1]))
+def _is_plain(axes: Axes) -> bool:
+    return axes == tuple(range(len(axes)))
 
 
-def _layout(call: Call) -> str | None:
-    setting = call.settings.get(LAYOUT)
-    return None if setting is None else str(setting.value)
+def _values(pair: Pair) -> Iterator[_Value]:
+    """Yield the tensors of a matched call that may be the same but for the order of their axes."""
+    call = pair.candidate
+    for what, ours, theirs in (
+        ("input", pair.reference.inputs, call.inputs),
+        ("output", pair.reference.outputs, call.outputs),
+    ):
+        for i, j in _partners(ours, theirs):
+            orders = _orders(ours[i].shape, theirs[j].shape)
+            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], orders)
 
 
-class _Flow:
-    """Follow images through a candidate's run."""
+def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[int, int]]:
+    """Yield which tensors may be the same: of one name, else of one shape, else the next of the same extents."""
+    free = list(range(len(theirs)))
 
-    def __init__(self, alignment: Alignment, *, last: bool) -> None:
-        self._alignment = alignment
-        self._last = last
-        self._images: set[int] = set()
-        """Tokens of the candidate's images."""
-        calls = list(alignment.pairs[0].candidate.subtree())
-        for call in calls:
-            if _layout(call) is not None:
-                self._images.update(leaf.token for leaf in (*call.inputs[:1], *call.outputs[:1]))
-        known = -1
-        while len(self._images) > known:
-            known = len(self._images)
-            self.turns: dict[tuple[str, str, int], Axes] = dict(self._found(calls))
+    def fits(i: int, j: int) -> bool:
+        a, b = ours[i], theirs[j]
+        return same_sort(a, b) and bool(_orders(a.shape, b.shape))
 
-    def _found(self, calls: Sequence[Call]) -> Iterator[tuple[tuple[str, str, int], Axes]]:
-        for call in calls:
-            pair = self._alignment.of_candidate(call)
-            ours = ([], []) if pair is None else (pair.reference.inputs, pair.reference.outputs)
-            for what, leaves, others in zip(("input", "output"), (call.inputs, call.outputs), ours, strict=True):
-                for index, axes in self._turned(leaves, others):
-                    yield (call.path, what, index), axes
-            self._pass_on(call.inputs, call.outputs)
-            if call.leaf and not call.module.operation:
-                self._pass_on(call.outputs, call.inputs[:1])
+    rules: tuple[Callable[[int, int], bool], ...] = (
+        lambda i, j: ours[i].path == theirs[j].path,
+        lambda i, j: ours[i].shape == theirs[j].shape,
+        lambda i, j: True,
+    )
+    left = list(range(len(ours)))
+    for rule in rules:
+        for i in list(left):
+            found = next((j for j in free if rule(i, j) and fits(i, j)), None)
+            if found is not None:
+                left.remove(i)
+                free.remove(found)
+                yield i, found
 
-    def _pass_on(self, given: Sequence[Leaf], made: Sequence[Leaf]) -> None:
-        """Take what has as many axes as an image that it is made from for an image."""
-        ranks = {len(leaf.shape) for leaf in given if leaf.token in self._images}
-        self._images.update(leaf.token for leaf in made if len(leaf.shape) in ranks)
 
-    def _turned(self, leaves: Sequence[Leaf], others: Sequence[Leaf]) -> Iterator[tuple[int, Axes]]:
-        """Yield the tensors that are turned at one place; a shape that fits one way only tells."""
-        twins = dict(self._twins(leaves, others))
-        for index, leaf in enumerate(leaves):
-            if len(leaf.shape) < _IMAGE:
-                continue
-            axes = self._axes(len(leaf.shape))
-            other = twins.get(index)
-            native, turned = leaf.shape, tuple(leaf.shape[axis] for axis in axes)
-            fits = leaf.token in self._images
-            if other is not None and (other.shape == native) != (other.shape == turned):
-                fits = other.shape == turned
-            if fits:
-                self._images.add(leaf.token)
-                yield index, axes
+@cache
+def _orders(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes, ...]:
+    """Return the permutations that take one shape to the other, those first that move the fewest axes past others.
 
-    def _twins(self, leaves: Sequence[Leaf], others: Sequence[Leaf]) -> Iterator[tuple[int, Leaf]]:
-        """Yield, of each tensor, the reference's: those of one shape, and of the others those in the same place."""
-        tied = pair_leaves(others, leaves)
-        yield from ((j, others[i]) for i, j in tied)
-        ours = [leaf for i, leaf in enumerate(others) if i not in {a for a, _ in tied}]
-        theirs = [j for j in range(len(leaves)) if j not in {b for _, b in tied}]
-        yield from zip(theirs, ours, strict=False)
+    Axes of extent 1 stay in their order among themselves: moving them past each other changes nothing.
+    """
+    if sorted(ours) != sorted(theirs):
+        return ()
+    found: list[Axes] = [()]
+    for extent in ours:
+        found = [
+            (*begun, axis)
+            for begun in found
+            for axis, other in enumerate(theirs)
+            if other == extent and axis not in begun and (extent != 1 or all(theirs[a] != 1 or a < axis for a in begun))
+        ]
+    return tuple(sorted(found, key=_inversions))
 
-    def _axes(self, rank: int) -> Axes:
-        """Return the permutation to channels first, of a candidate that has them last; or the other way round."""
-        if self._last:
-            return (0, rank - 1, *range(1, rank - 1))
-        return (0, *range(2, rank), 1)
+
+def _inversions(axes: Axes) -> tuple[int, Axes]:
+    return sum(a > b for i, a in enumerate(axes) for b in axes[i + 1 :]), axes
+
+
+class _Teller:
+    """Tell by the values of the free runs in which order a value is."""
+
+    def __init__(self, reference: Trace, candidate: Trace) -> None:
+        self._reference, self._candidate = reference, candidate
+        self._known: dict[Hashable, tuple[tuple[Axes, ...], Axes | None]] = {}
+
+    def agrees(self, value: _Value) -> bool:
+        """Return whether both models hold the same, in the same order, as far as is known."""
+        error = self._error(value, value.orders[0])
+        return error is None or error <= SAME(epsilon_of(value.ours.dtype, value.theirs.dtype))
+
+    def orders(self, value: _Value) -> tuple[tuple[Axes, ...], Axes | None]:
+        """Return the orders that the values leave, those in which both are the same; and one that is far nearer."""
+        if value.known:
+            return value.orders, None
+        key = (*value.tokens, value.ours.shape, value.theirs.shape)
+        if key not in self._known:
+            self._known[key] = self._left(value)
+        return self._known[key]
+
+    def _left(self, value: _Value) -> tuple[tuple[Axes, ...], Axes | None]:
+        errors = {axes: self._error(value, axes) for axes in value.orders}
+        ranked = sorted((error, axes) for axes, error in errors.items() if error is not None)
+        if not ranked:
+            return value.orders, None
+        bound = SAME(epsilon_of(value.ours.dtype, value.theirs.dtype))
+        fits = tuple(axes for error, axes in ranked if error <= bound)
+        if fits:
+            return tuple(axes for axes in value.orders if axes in fits), None
+        (least, best), (second, _) = ranked[:2]
+        return value.orders, best if least <= ORDER(0.0) * min(1.0, second) else None
+
+    def _error(self, value: _Value, axes: Axes) -> float | None:
+        """Return how far apart both are, read in an order: the candidate's sample against the reference's there."""
+        ours, theirs = self._reference.value(value.ours), self._candidate.samples.get(value.theirs.token)
+        if ours is None or theirs is None or not ours.size:
+            return None
+        apart = difference(sample(ours.transpose(np.argsort(axes))), theirs)
+        return 0.0 if apart.equal else apart.rel_l2
+
+
+def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
+    """Leave the whole model's outputs in the reference's order, unless its inputs are in another."""
+    values = list(values)
+    inputs = [value for value in values if value.pair is root and value.place[2] == "input"]
+    if any(not value.plain for value in inputs):
+        return
+    ends = {value.tokens for value in values if value.pair is root and value.place[2] == "output"}
+    for value in values:
+        plain = _plain(value)
+        if value.tokens in ends or value in inputs:
+            value.orders = (plain,)
+
+
+def _plain(value: _Value) -> Axes:
+    return tuple(range(len(value.theirs.shape)))
+
+
+def _propagate(values: Sequence[_Value]) -> None:
+    """Settle what values leave open by what is known nearby: the nearest rule that tells anything, again and again."""
+    index = 0
+    while index < len(_RULES) and not all(value.known for value in values):
+        index = 0 if _settled(values, _RULES[index]) else index + 1
+    for value in values:
+        value.orders = value.orders[:1]
+
+
+def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
+    """Settle values by a rule; return whether it told anything."""
+    known: dict[Hashable, Counter[Axes]] = {}
+    for value in values:
+        if value.known and value.choice:
+            for key in rule.keys(value):
+                known.setdefault(key, Counter())[value.orders[0]] += 1
+    found = False
+    for value in values:
+        if not value.known:
+            votes = sum((known.get(key, Counter()) for key in rule.keys(value)), Counter[Axes]())
+            best = max((axes for axes in value.orders if votes[axes]), key=votes.__getitem__, default=None)
+            best = best or rule.told(value)
+            if best is not None:
+                value.orders, found = (best,), True
+                if rule.singly:
+                    return True
+    return found
+
+
+def _place_in_block(value: _Value) -> tuple[str, str, int]:
+    """Return what the same tensor of a repeated block, or of another call of the module, has in common."""
+    path, _, what, index = value.place
+    return re.sub(r"\d+", "*", path), what, index
+
+
+def _owners(value: _Value) -> list[Call]:
+    """Return the calls whose own code holds a value: the parent, and of a composite its own."""
+    call = value.pair.candidate
+    return [one for one in (call.parent, None if call.leaf else call) if one is not None]
+
+
+def _by_settings(value: _Value) -> Axes | None:
+    told = _told_by_settings(value.pair)
+    axes = told(len(value.theirs.shape)) if told else None
+    return axes if axes in value.orders else None
+
+
+@attrs.frozen
+class _Rule:
+    """What settles values: others that share a key with them, or what they tell themselves."""
+
+    keys: Callable[[_Value], Iterable[Hashable]] = lambda value: ()
+    told: Callable[[_Value], Axes | None] = lambda value: None
+    singly: bool = False
+    """Whether one value is settled at a time, and what follows from it comes first."""
+
+
+_RULES = (
+    _Rule(lambda v: [v.tokens]),
+    _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf and v.pair.candidate.module.kind else []),
+    _Rule(told=lambda v: v.likely),
+    _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf else []),
+    _Rule(lambda v: [(_place_in_block(v), v.rank)]),
+    _Rule(lambda v: [(v.pair, v.rank)]),
+    _Rule(lambda v: [(owner, v.rank) for owner in _owners(v)]),
+    _Rule(told=_by_settings, singly=True),
+)
+"""What settles the order of a value that its free runs leave open, the nearest first."""
+
+
+def _told_by_settings(pair: Pair) -> Callable[[int], Axes] | None:
+    """Return how settings that differ say that tensors of a rank are turned."""
+    for name in ORDERS:
+        ours, theirs = (call.settings.get(name) for call in (pair.reference, pair.candidate))
+        if ours is not None and theirs is not None and ours.value != theirs.value:
+            if name != LAYOUT:
+                return lambda rank: (1, 0, *range(2, rank))
+            last = str(theirs.value) == "NHWC"
+            return lambda rank: (0, rank - 1, *range(1, rank - 1)) if last else (0, *range(2, rank), 1)
+    return None
+
+
+def _beside(alignment: Alignment, values: Sequence[_Value]) -> Iterator[tuple[Place, Axes]]:
+    """Yield how the tensors of calls without counterpart are turned, where matched ones take or gave them."""
+    known = {value.theirs.token: value.orders[0] for value in values}
+    calls = sorted(alignment.left_candidate, key=lambda call: call.index)
+    for call in (*calls, *reversed(calls)):
+        axes = {known[leaf.token] for leaf in (*call.inputs, *call.outputs) if leaf.token in known}
+        for what, leaves in (("input", call.inputs), ("output", call.outputs)):
+            for index, leaf in enumerate(leaves):
+                fits = [one for one in axes if len(one) == len(leaf.shape)] if call.leaf else []
+                order = known.get(leaf.token) or (fits[0] if len(fits) == 1 else None)
+                if order is not None:
+                    known.setdefault(leaf.token, order)
+                    yield (*call.key, what, index), order

@@ -9,7 +9,7 @@ import attrs
 
 from padiff.trace import Call, Key, Leaf
 
-__all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "ModulePair", "Pair", "pair_leaves"]
+__all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "ModulePair", "Pair", "pair_leaves", "same_sort"]
 
 BY_PLACE = "same kind, shapes and place"
 GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
@@ -92,6 +92,10 @@ class Alignment:
     def of_reference(self, call: Call | None) -> Pair | None:
         """Return the pair of a reference's call."""
         return None if call is None else self._of_reference.get(call.key)
+
+    def of_key(self, key: Key) -> Pair | None:
+        """Return the pair of a candidate's call by its path and ordinal."""
+        return self._of_candidate.get(key)
 
     def using(self, path: str) -> list[Pair]:
         """Return the matched calls whose own code uses the parameters of the candidate's module at a path.
@@ -179,7 +183,12 @@ def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
 
 
 def _alike(a: Leaf, b: Leaf) -> bool:
-    return a.shape == b.shape and _sort_of(a.dtype) == _sort_of(b.dtype)
+    return a.shape == b.shape and same_sort(a, b)
+
+
+def same_sort(a: Leaf, b: Leaf) -> bool:
+    """Return whether two tensors are of one sort of numbers: floats, integers, booleans, complex ones."""
+    return _sort_of(a.dtype) == _sort_of(b.dtype)
 
 
 def _sort_of(dtype: str) -> str:

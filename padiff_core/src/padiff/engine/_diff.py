@@ -20,6 +20,7 @@ from padiff.isolation import served
 from padiff.judging import (
     Judge,
     Outcome,
+    axis_note,
     measures_of,
     parameter_findings,
     rule_of,
@@ -190,7 +191,7 @@ class _Run:
     def _note_axes(self, known: Correspondence) -> None:
         noted = any(note.kind == "axis_order" for note in self.outcome.notes)
         if known.axes and not noted:
-            self.outcome.notes.append(Note("axis_order"))
+            self.outcome.notes.append(axis_note(known))
             if self.options.operations:
                 self.outcome.notes.append(Note("axis_order_operations"))
 

@@ -19,7 +19,7 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.pytree import leaves
-from padiff.recording import Live, at_input, fill, natively
+from padiff.recording import Live, at_input, fill, natively, wrapped
 from padiff.trace import Call, Key
 
 __all__ = ["is_float", "replay"]
@@ -35,9 +35,9 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
         msg = f"its {', '.join(changed)} is another one now than it was at this call"
         raise RuntimeError(msg)
     adapter = live.adapter
-    model = adapter.wrap(live.native(call))
+    model = wrapped(adapter, live.native(call), call)
     observed = Observed()
-    given = [v if v is None else at_input(adapter, call.path, i, v) for i, v in enumerate(request.inputs)]
+    given = [v if v is None else at_input(adapter, call, i, v) for i, v in enumerate(request.inputs)]
     natives = [None if v is None else _native(adapter, v, request, model.device) for v in given]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
     once = {leaf.token: native for leaf, native in zip(call.inputs, natives, strict=True) if native is not None}

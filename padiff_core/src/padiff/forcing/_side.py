@@ -167,7 +167,7 @@ class LocalSide:
                 starved=frozenset(forcer.starved),
                 loss=losses[0] if losses else None,
                 input_gradients={
-                    index: turned_input(adapter, root.path, index, gradient)
+                    index: turned_input(adapter, root, index, gradient)
                     for index, gradient in forcer.input_gradients.items()
                 },
                 input_tokens=[leaf.token for leaf in root.inputs],

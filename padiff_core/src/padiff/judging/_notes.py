@@ -6,10 +6,24 @@ from collections.abc import Iterator, Sequence
 
 from padiff.alignment import Alignment
 from padiff.judging._findings import place_of
+from padiff.kinds import CATALOGUE, LAYOUT
+from padiff.parameters import Correspondence
 from padiff.report import Finding, Note
 from padiff.trace import contrasts
 
-__all__ = ["notes_of"]
+__all__ = ["axis_note", "notes_of"]
+
+
+def axis_note(known: Correspondence) -> Note:
+    """Return the note on the orders in which the candidate's axes are read, each with how many calls it is for."""
+    orders: dict[tuple[int, ...], dict[str, None]] = {}
+    for (path, ordinal, *_), axes in known.axes.items():
+        if known.alignment.of_key((path, ordinal)) is not None:
+            orders.setdefault(axes, {})[path] = None
+    told = [{"axes": list(axes), "modules": list(paths)} for axes, paths in orders.items()]
+    kinds = {pair.candidate.module.kind for pair in known.alignment.pairs if (*pair.key, "input", 0) in known.axes}
+    images = any(kind is not None and LAYOUT in CATALOGUE[kind].settings for kind in kinds)
+    return Note("axis_order", {"orders": told, "images": images})
 
 
 def notes_of(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:

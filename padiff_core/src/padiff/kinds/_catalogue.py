@@ -11,10 +11,12 @@ from collections.abc import Mapping
 
 import attrs
 
-__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "Kind"]
+__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "ORDERS", "Kind"]
 
 LAYOUT = "data_format"
 """The setting that says where images have their channels."""
+ORDERS = frozenset({LAYOUT, "batch_first"})
+"""The settings that say in which order a module takes and gives axes."""
 FUSED = "fused"
 """The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 

@@ -33,6 +33,7 @@ __all__ = [
     "NEGLIGIBLE",
     "NEGLIGIBLE_GRADIENT",
     "NEGLIGIBLE_LIBRARY",
+    "ORDER",
     "RANDOM",
     "ROUNDING",
     "SAME",
@@ -173,6 +174,13 @@ RANDOM = Threshold(
     "two runs of one call with other seeds; what is further apart is random",
     "a dropout of 1 % moves values by 0.14; too low a bound would excuse faults where kernels sum in any order",
 )
+ORDER = Threshold(
+    "ORDER",
+    "0.5",
+    lambda _: 0.5,
+    "a value read in the right order of axes, behind a fault; and the share of the error in any other order",
+    "unrelated values are off by 1.4",
+)
 GROSS = Threshold(
     "GROSS",
     "32 √ε",
@@ -209,6 +217,7 @@ THRESHOLDS = (
     ACCUMULATED,
     SAME,
     RANDOM,
+    ORDER,
     GROSS,
     KINK,
     SETTING,

@@ -1,12 +1,14 @@
-"""Read a model's tensors with their channels where the other model has them: first, or last.
+"""Read a model's tensors with their axes in the order that they have in the other model, each value for itself.
 
-A convolution of one framework takes ``(batch, channels, height, width)``, of another ``(batch, height, width,
-channels)``. A turned model is the model itself, but what padiff reads of its tensors, and puts into them, has its axes
-in the other's order; so nothing else in padiff needs to know of layouts.
+One model computes in ``(batch, time, features)``, the other in ``(time, batch, features)``; a convolution of one takes
+``(batch, channels, height, width)``, of another ``(batch, height, width, channels)``. A turned model is the model
+itself, but what padiff reads of its tensors, and puts into them, has its axes in the other's order; so nothing else in
+padiff needs to know of them.
 """
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,17 +19,18 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
-from padiff.kinds import LAYOUT
+from padiff.kinds import ORDERS
 from padiff.pytree import leaves
 from padiff.recording._live import Live
+from padiff.trace import Call, Key
 
-__all__ = ["Axes", "Turns", "at_input", "natively", "turned", "turned_input"]
+__all__ = ["Axes", "Turns", "at_input", "composed", "natively", "turned", "turned_input", "wrapped"]
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
 """The permutation that takes a native array to the other model's order, as numpy's transpose does."""
-Turns = Mapping[tuple[str, str, int], Axes]
-"""(path of a module, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
+Turns = Mapping[tuple[str, int, str, int], Axes]
+"""(path and ordinal of a call, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
 
 
 def natively(tensor: Tensor, array: Array) -> Array:
@@ -35,20 +38,28 @@ def natively(tensor: Tensor, array: Array) -> Array:
     return tensor.natively(array) if isinstance(tensor, _TurnedTensor) else array
 
 
-def at_input(adapter: Adapter, path: str, index: int, array: Array) -> Array:
-    """Return an array for an input of the module at a path, with its axes in the native order."""
-    axes = _axes(adapter, path, index)
+def at_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
+    """Return an array for an input of a call, with its axes in the native order."""
+    axes = _axes(adapter, call, index)
     return array if axes is None else array.transpose(np.argsort(axes))
 
 
-def turned_input(adapter: Adapter, path: str, index: int, array: Array) -> Array:
-    """Return an array that belongs to an input of the module at a path, in native order, as padiff reads it."""
-    axes = _axes(adapter, path, index)
+def turned_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
+    """Return an array that belongs to an input of a call, in native order, as padiff reads it."""
+    axes = _axes(adapter, call, index)
     return array if axes is None else array.transpose(axes)
 
 
-def _axes(adapter: Adapter, path: str, index: int) -> Axes | None:
-    return adapter.turns.get((path, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
+def _axes(adapter: Adapter, call: Call, index: int) -> Axes | None:
+    return adapter.turns.get((*call.key, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
+
+
+def composed(turns: Turns, further: Turns) -> Turns:
+    """Return how tensors are read that are read in one order, and what comes of it in a further one."""
+    both = {**turns, **further}
+    for place in turns.keys() & further.keys():
+        both[place] = tuple(turns[place][axis] for axis in further[place])
+    return {place: axes for place, axes in both.items() if axes != tuple(range(len(axes)))}
 
 
 def turned(model: Model, turns: Turns) -> Model:
@@ -56,44 +67,75 @@ def turned(model: Model, turns: Turns) -> Model:
     return _TurnedModel(model, _TurnedAdapter(model.adapter, turns, Live(model)))
 
 
+def wrapped(adapter: Adapter, native: Any, call: Call) -> Model:
+    """Return what a call of the whole model ran as a model of its own, its tensors turned as they are in that call."""
+    if isinstance(adapter, _TurnedAdapter):
+        return _TurnedModel(adapter.inner.wrap(native), adapter, call)
+    return adapter.wrap(native)
+
+
 class _TurnedModel(DelegatingModel):
     """Be a model whose tensors are read turned."""
 
     adapter: _TurnedAdapter
 
-    def __init__(self, inner: Model, adapter: _TurnedAdapter) -> None:
+    def __init__(self, inner: Model, adapter: _TurnedAdapter, top: Call | None = None) -> None:
         super().__init__(inner, adapter)
-        for module in inner.modules().values():
-            # What is turned is no difference any more.
-            if module.rule is not None and LAYOUT in module.rule.settings:
-                rest = {name: setting for name, setting in module.rule.settings.items() if name != LAYOUT}
-                module.rule = attrs.evolve(module.rule, settings=rest)
+        self._top = top
+
+    def modules(self) -> Mapping[str, Module]:
+        """Return the model's modules: what tells of an order of axes is no difference where these are turned."""
+        return {path: self.adapter.unordered(module) for path, module in self.inner.modules().items()}
 
     def attach(self, listener: Listener) -> Hook:
         """Report calls, each tensor turned as it is at that place."""
-        return self.inner.attach(_Turner(listener, self.adapter))
+        return self.inner.attach(_Turner(listener, self.adapter, self._top))
 
 
 class _Turner(Listener):
-    """Tell the adapter how each tensor is turned at the place where a listener is about to see it."""
+    """Tell the adapter how each tensor is turned at the place where a listener is about to see it.
 
-    def __init__(self, listener: Listener, adapter: _TurnedAdapter) -> None:
+    Of a part of the model, ``top``, the calls are numbered as they are in the whole model's run.
+    """
+
+    def __init__(self, listener: Listener, adapter: _TurnedAdapter, top: Call | None) -> None:
         self._listener = listener
         self._adapter = adapter
+        self._top = top
+        self._ordinals: dict[str, int] = {}
+        for call in () if top is None else top.subtree():
+            self._ordinals.setdefault(call.path, call.ordinal)
+        self._open: list[tuple[Module, Key]] = []
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        self._adapter.mark(module, "input", (args, kwargs))
-        changed = self._listener.enter(module, args, kwargs)
+        path = self._path(module)
+        key = path, self._ordinals.get(path, 0)
+        self._ordinals[path] = key[1] + 1
+        self._open.append((module, key))
+        self._adapter.mark(key, "input", (args, kwargs))
+        changed = self._listener.enter(self._adapter.unordered(module), args, kwargs)
         if changed is not None:
-            self._adapter.mark(module, "input", changed)
+            self._adapter.mark(key, "input", changed)
         return changed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
-        self._adapter.mark(module, "output", output)
-        changed = self._listener.leave(module, args, kwargs, output)
+        opened, key = self._open.pop()
+        while opened.native is not module.native:
+            # A model that catches an exception leaves calls open that never return.
+            opened, key = self._open.pop()
+        self._adapter.mark(key, "output", output)
+        changed = self._listener.leave(self._adapter.unordered(module), args, kwargs, output)
         if changed is not None:
-            self._adapter.mark(module, "output", changed)
+            self._adapter.mark(key, "output", changed)
         return changed
+
+    def _path(self, module: Module) -> str:
+        if not self._open and self._top is not None:
+            return self._top.path
+        if module.operation and self._open:
+            above, name = self._open[-1][1][0], module.path.rpartition(".")[2]
+            return f"{above}.{name}" if above else name
+        return self._adapter.path_of(module)
 
 
 class _TurnedAdapter(DelegatingAdapter):
@@ -104,13 +146,30 @@ class _TurnedAdapter(DelegatingAdapter):
         self.turns = turns
         self._live = live
         self._marks: dict[int, tuple[Callable[[], Any], Axes]] = {}
+        self._turned = {path for path, *_ in turns}
+        self._unordered: dict[Module, Module] = {}
 
-    def mark(self, module: Module, what: str, value: Any) -> None:
+    def path_of(self, module: Module) -> str:
+        """Return the path of a module in the whole model."""
+        return self._live.path_of(module)
+
+    def unordered(self, module: Module) -> Module:
+        """Return a module without the settings that say in which order it takes axes, where these are turned."""
+        rule = module.rule
+        if rule is None or ORDERS.isdisjoint(rule.settings) or self.path_of(module) not in self._turned:
+            return module
+        known = self._unordered.get(module)
+        if known is None:
+            known = self._unordered[module] = copy.copy(module)
+            rest = {name: setting for name, setting in rule.settings.items() if name not in ORDERS}
+            known.rule = attrs.evolve(rule, settings=rest)
+        return known
+
+    def mark(self, key: Key, what: str, value: Any) -> None:
         """Remember how the tensors of one place are turned."""
-        path = self._live.path_of(module)
         for index, (_, native) in enumerate(leaves(value, self.inner.is_tensor)):
             identity = self.inner.tensor(native).identity
-            axes = self.turns.get((path, what, index))
+            axes = self.turns.get((*key, what, index))
             if axes is None:
                 self._marks.pop(id(identity), None)
             else:

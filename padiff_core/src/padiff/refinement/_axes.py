@@ -1,4 +1,4 @@
-"""Match the calls; where images have their channels first on one side and last on the other, read them alike."""
+"""Match the calls, and read the candidate's values with their axes in the reference's order."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import attrs
 
 from padiff.alignment import align, turns
 from padiff.parameters import Correspondence
+from padiff.recording import composed
 from padiff.refinement._evidence import Evidence
 
 __all__ = ["aligned"]
+
+_ROUNDS = 3
+"""Runs of the candidate, each read in a better order: calls that are matched then tell of further ones."""
 
 
 def aligned(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Match the calls of both free runs; the candidate is run once more where its axes are read in another order."""
     correspondence = _with_calls(correspondence, evidence)
-    found = turns(correspondence.alignment)
-    if not found:
-        return correspondence
-    return _with_calls(attrs.evolve(correspondence, axes=found), evidence)
+    for _ in range(_ROUNDS):
+        further = turns(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes))
+        axes = composed(correspondence.axes, further)
+        if axes == correspondence.axes:
+            break
+        correspondence = _with_calls(attrs.evolve(correspondence, axes=axes), evidence)
+    return correspondence
 
 
 def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspondence:

@@ -216,6 +216,18 @@ def _nonfinite(data: Data) -> str:
     return f"{held} NaN or Inf: {_few(data['parameters'])}; see how its weights are loaded"
 
 
+def _axis_order(data: Data) -> str:
+    """Name each order as both sides have it: [j, i, k] here is what [i, j, k] is there."""
+    told = []
+    for order in data["orders"]:
+        letters = "ijklmnopq"[: len(order["axes"])]
+        theirs = [letters[order["axes"].index(axis)] for axis in range(len(letters))]
+        told.append(f"[{', '.join(theirs)}] for [{', '.join(letters)}] at {_few([repr(m) for m in order['modules']])}")
+    images = "images have their channels last on one side and first on the other" if data["images"] else ""
+    other = "the candidate has axes in another order than the reference"
+    return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
+
+
 _NOTES: dict[str, Phrase] = {
     "same_object": (
         "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
@@ -233,7 +245,7 @@ _NOTES: dict[str, Phrase] = {
     "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
-    "axis_order": "images have their channels last on one side and first on the other: read in the reference's order",
+    "axis_order": _axis_order,
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
     "metric_failed": "{said}",
     "running_variance": (

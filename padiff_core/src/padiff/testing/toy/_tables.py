@@ -38,7 +38,8 @@ def _image(layout: str, stride: str, padding: str) -> dict[str, Setting]:
     }
 
 
-_ATTENTION = {**_own(num_heads="heads"), "batch_first": _is(True)}
+_ATTENTION = _own(num_heads="heads")
+_TIME = {"batch_first": Setting("time_first", lambda first: not first, "time_first")}
 _DROPOUT = {"mode": _is("upscale_in_train"), "axis": _is("element"), **_own(training="training")}
 _MODE = {**_own(training="training"), "track": _is(True)}
 _GATES = (1, 0, 3, 2)
@@ -83,7 +84,7 @@ ROWS = _table(
         "ReLU": Rule("relu"),
         "Tanh": Rule("tanh"),
         "GELU": Rule("gelu", settings=_own(approximate="approximate")),
-        "Attention": Rule("attention", _packed(), _ATTENTION),
+        "Attention": Rule("attention", _packed(), {**_ATTENTION, "batch_first": _is(True)}),
         "LSTMCell": _one("lstm_cell", {name: Part(name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}),
         "Sequential": Rule("sequential"),
     },
@@ -109,7 +110,7 @@ COLUMNS = _table(
         "Rectifier": Rule("relu"),
         "Tangent": Rule("tanh"),
         "Gelu": Rule("gelu", settings={"approximate": Setting("rough", _rounded, "rough")}),
-        "SelfAttention": Rule("attention", _apart(), _ATTENTION),
+        "SelfAttention": Rule("attention", _apart(), {**_ATTENTION, **_TIME}),
         "Cell": _one(
             "lstm_cell",
             {

@@ -146,16 +146,23 @@ class Gelu(Layer):
 
 
 class SelfAttention(Layer):
-    """Self-attention whose queries, keys and values come of layers of their own."""
+    """Self-attention with layers for queries, keys and values; of (time, batch, features) if asked."""
 
-    def __init__(self, features: int, heads: int) -> None:
+    def __init__(self, features: int, heads: int, time_first: bool = False) -> None:
         self.result = Dense(features, features)
         self.value, self.key, self.query = (Dense(features, features) for _ in range(3))
-        self.heads = heads
+        self.heads, self.time_first = heads, time_first
 
     def forward(self, x: Any) -> Any:
         """Compute it."""
-        return self.result(functional.attention(self.query(x), self.key(x), self.value(x), self.heads))
+        return self.result(self.attention(self.query(x), self.key(x), self.value(x)))
+
+    def attention(self, q: Any, k: Any, v: Any, scale: float | None = None) -> Any:
+        """Return what attention makes of queries, keys and values."""
+        if self.time_first:
+            q, k, v = (one.transpose(1, 0, 2) for one in (q, k, v))
+        found = functional.attention(q, k, v, self.heads, scale)
+        return found.transpose(1, 0, 2) if self.time_first else found
 
 
 class Cell(Layer):

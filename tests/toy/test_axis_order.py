@@ -1,0 +1,55 @@
+"""Compare random ports in which each block takes and gives its values in an order of axes of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import padiff
+
+from .generated import Plan, apart, faulty, numbers, plans, written
+
+SEEDS = st.integers(0, 10**6)
+SHAPES = {"unlike": (2, 5, 4), "alike": (4, 4, 4)}
+SOME = settings(
+    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+
+
+def compared(reference: Any, candidate: Any, shape: tuple[int, ...]) -> padiff.Report:
+    return padiff.diff(reference, candidate, (numbers(*shape),))
+
+
+@shapes
+@SOME
+@given(plans(distinct=True), SEEDS, SEEDS)
+def test_a_right_port_is_aligned(shape: tuple[int, ...], plan: Plan, one: int, other: int) -> None:
+    reference = written("rows", plan, one, ordered=True)[0]
+    candidate = written("columns", plan, other, 1, ordered=True, orders=True)[0]
+    report = compared(reference, candidate, shape)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == report.transfer.copied == len(candidate.parameters())
+
+
+@shapes
+@SOME
+@given(plans(distinct=True), SEEDS, SEEDS, SEEDS, SEEDS)
+def test_a_fault_is_named_at_its_place(
+    shape: tuple[int, ...], plan: Plan, one: int, other: int, where: int, which: int
+) -> None:
+    """Its module is a source, or the one around it where the other side has no such module."""
+    wrong = faulty(plan, where % len(plan.walk()), which)
+    reference = written("rows", plan, one, ordered=True)[0]
+    candidate, places = written("columns", wrong, other, 1, ordered=True, orders=True)
+    report = compared(reference, candidate, shape)
+    named = {source.candidate.path for source in report.sources}
+    around = {path.rsplit(".", n)[0] for place in places for path in place for n in range(path.count(".") + 1)}
+    if report.aligned:
+        assert apart(reference, candidate, *shape) < 1e-6, f"a wrong pass:\n{report}"
+    else:
+        assert named & {*around, *set.union(*places), ""}, f"{places}\n{report}"
