@@ -121,6 +121,28 @@ def test_a_phase_hears_of_its_own_faults(fault: str) -> None:
     assert backward.aligned == (fault == "glue")
 
 
+def test_a_wrong_loss_of_several_outputs_is_one_source() -> None:
+    """Its number differs, and so do the gradients that it sends to each output: the loss is one function."""
+
+    class Two(Net):
+        def forward(self, x: Any) -> Any:
+            x = self.block(self.stem(x))
+            return self.head(self.norm(x)), x
+
+    class Other(Port):
+        def forward(self, x: Any) -> Any:
+            x = self.block(self.first(x))
+            return self.out(self.norm(x)), x
+
+    def loss(scale: float) -> Any:
+        return lambda out: (out[0] * out[0]).mean() * scale + (out[1] * out[1]).mean() * scale * scale
+
+    assert padiff.diff(Two(), Other(), X, loss=(loss(1), loss(1))).aligned
+    report = padiff.diff(Two(), Other(), X, loss=(loss(1), loss(2)))
+    assert [(source.phase, source.what.kind) for source in report.sources] == [(Phase.LOSS, "loss")], str(report)
+    assert any(finding.what.kind == "output_gradient" for finding in report.findings)
+
+
 def test_two_faults_are_two_sources() -> None:
     port = Port("eps")
     port.block.fault = "scaled shortcut"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -81,7 +81,7 @@ class Outcome:
         rule = rule_of_numbers(self.options.tolerance)
         found += loss_finding(trace, judge.forced, self.given, rule, step)
         found += unmatched_outputs(judge.alignment, step)
-        found = [*unlike_inputs(judge.forced, step), *merged(found)]
+        found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
         self.findings += found
         calls = compared_calls(
             judge.alignment,
@@ -261,6 +261,15 @@ class Outcome:
             settled=known.settled,
             buffers=len({x.candidate.parameter.path for _, x in known.links if x.candidate.parameter.buffer}),
         )
+
+
+def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings, with one source of all that a loss makes, its number and its gradients: it is one function."""
+    found = list(found)
+    made = [one for one in found if one.source and one.phase is Phase.LOSS]
+    first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
+    for one in found:
+        yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
 
 
 def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool:
