@@ -186,21 +186,21 @@ def test_functions_are_the_frameworks_own_outside_of_a_diff(kits: Kits) -> None:
 
 
 def test_nothing_is_led_astray_where_operations_are_not_asked_for(kits: Kits) -> None:
-    heard: list[Any] = []
+    reported: list[Any] = []
 
     def build(kit: Kit) -> Any:
         def forward(self: Any, x: Any) -> Any:
-            heard.append((kit.functional.relu, type(x).__add__))
+            reported.append((kit.functional.relu, type(x).__add__))
             return self.fc(x)
 
         return network(kit, forward, name="Net", fc=kit.linear(8, 8))
 
     outside = [(kit.functional.relu, type(kit.tensor(X[0])).__add__) for kit in kits]
     padiff.diff(build(kits[0]), build(kits[1]), X)
-    assert set(heard) == set(outside)
+    assert set(reported) == set(outside)
 
 
-def test_a_function_that_the_model_keeps_is_heard_too(kits: Kits) -> None:
+def test_a_function_that_the_model_keeps_is_reported_too(kits: Kits) -> None:
     def build(kit: Kit, factor: float = 1.0) -> Any:
         table = {"act": kit.functional.relu}  # no attribute of a module, and no name in one's code
 
@@ -276,7 +276,7 @@ def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:
     assert source(report, "forward", "").between == ("fc", "out"), told(report)
 
 
-def test_what_a_framework_makes_a_tensor_of_is_not_heard() -> None:
+def test_what_a_framework_makes_a_tensor_of_is_not_reported() -> None:
     paddle = kit("paddle")
 
     def net(*order: int) -> Any:

@@ -115,7 +115,7 @@ def keeping(acme: Any) -> Any:
     return run
 
 
-def heard(spoilt: str) -> Callable[[Any], Any]:
+def reporting(spoilt: str) -> Callable[[Any], Any]:
     """Make hooks that lose keywords, or what the listener answers."""
 
     def function(self: Any, listener: Any, module: Any) -> Any:
@@ -205,14 +205,14 @@ def each_part(acme: Any) -> Any:
 
 
 def deaf(acme: Any) -> Any:
-    """Hear gradients, and replace none."""
+    """Report gradients, and replace none."""
     right = acme.backward.TapedTensor.on_gradient
 
     def on_gradient(self: Any, callback: Any) -> Any:
-        def heard(gradient: Any) -> None:
+        def arrived(gradient: Any) -> None:
             callback(gradient)
 
-        return right(self, heard)
+        return right(self, arrived)
 
     return on_gradient
 
@@ -246,17 +246,17 @@ FAULTS = [
     Fault("a swap broadcasts", TENSOR, "swapped", broadcasting, "swapped_refuses_another_shape"),
     Fault("a gradient hook stays", TENSOR, "on_gradient", each_part, "a_closed_gradient_hook_is_silent"),
     Fault("gradients are not replaced", TENSOR, "on_gradient", deaf, "a_gradient_can_be_replaced"),
-    Fault("arguments are not replaced", MODEL, "heard", heard("arguments"), "arguments_can_be_replaced"),
+    Fault("arguments are not replaced", MODEL, "reporting", reporting("arguments"), "arguments_can_be_replaced"),
     Fault(
         "outputs are not replaced",
         MODEL,
-        "heard",
-        heard("output"),
+        "reporting",
+        reporting("output"),
         "outputs_can_be_replaced",
         (_models.OUTPUTS["dict"],),
     ),
-    Fault("keywords are lost", MODEL, "heard", heard("keywords"), "keywords_arrive_as_keywords"),
-    Fault("hooks stay", MODEL, "attach", keeps_hooks, "a_closed_hook_hears_nothing_and_leaves_nothing"),
+    Fault("keywords are lost", MODEL, "reporting", reporting("keywords"), "keywords_arrive_as_keywords"),
+    Fault("hooks stay", MODEL, "attach", keeps_hooks, "a_closed_hook_reports_nothing_and_leaves_nothing"),
     Fault("wrappers change", MODEL, "modules", fresh_wrappers, "modules_come_once_parents_first"),
     Fault("shared modules are two", MODEL, "modules", shared_twice, "a_module_under_two_names_is_one"),
     Fault("exceptions are wrapped", MODEL, "run", wrapping, "exceptions_of_the_model_come_out_unchanged"),

@@ -53,7 +53,7 @@ def watched(native: Any, *args: Any, **kwargs: Any) -> tuple[Log, Any]:
     return log, output
 
 
-def test_an_inherited_call_is_heard_once() -> None:
+def test_an_inherited_call_is_reported_once() -> None:
     log, _ = watched(Family(), X)
     assert log.calls == ["", *(path for i in range(3) for path in (f"all.{i}", f"all.{i}.linear"))]
 
@@ -70,7 +70,7 @@ def test_classes_are_left_as_they_were() -> None:
     assert [cls.__dict__.get("__call__") for cls in (Base, Heir, Silent, nnx.Linear, Family)] == before
 
 
-def test_other_models_of_the_same_classes_are_not_heard() -> None:
+def test_other_models_of_the_same_classes_are_not_reported() -> None:
     native, other, log = Base(), Base(), Log()
     with adapter_for(native).wrap(native).attach(log):
         other(jnp.asarray(X))

@@ -91,11 +91,11 @@ def test_a_value_answers_as_an_array_does() -> None:
     assert isinstance(x, jax.Array)
 
 
-def test_a_hook_hears_the_sum_over_all_uses_once_and_may_replace_it() -> None:
-    x, heard = leaf(jnp.float32(3.0)), list[float]()
+def test_a_hook_gets_the_sum_over_all_uses_once_and_may_replace_it() -> None:
+    x, reported = leaf(jnp.float32(3.0)), list[float]()
 
     def answer(gradient: Any) -> Any:
-        heard.append(float(gradient))
+        reported.append(float(gradient))
         return jnp.float32(10.0)
 
     with taping():
@@ -104,7 +104,7 @@ def test_a_hook_hears_the_sum_over_all_uses_once_and_may_replace_it() -> None:
         before.node.hooks.setdefault(before.index, []).append(answer)
         output = before * before + used_earlier
     assert [float(one) for one in backward([(output, None)], [x])] == [20.0]
-    assert heard == [2 * 6.0 + 5]
+    assert reported == [2 * 6.0 + 5]
 
 
 def test_another_value_is_used_by_later_code_alone() -> None:

@@ -13,11 +13,10 @@ import mindspore
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule
-from padiff_mindspore import optim
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, switched
+from padiff_mindspore import operations, optim
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
-from padiff_mindspore.operations import Calling
 from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
 
 __all__ = ["MindSporeAdapter"]
@@ -48,7 +47,7 @@ class MindSporeAdapter(FrameworkAdapter):
     model_class = MindSporeModel
     tensor_class = MindSporeTensor
     native_tensor = mindspore.Tensor
-    calling = Calling
+    operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE
@@ -105,9 +104,5 @@ class MindSporeAdapter(FrameworkAdapter):
     def quiet(self) -> Iterator[None]:
         """Keep the warnings of MindSpore's Python side down; its C++ side only reads GLOG_v as it starts."""
         logger = mindspore.log._get_logger()
-        level = logger.level
-        try:
-            logger.setLevel(logging.ERROR)
+        with switched(lambda: logger.level, logger.setLevel, logging.ERROR):
             yield
-        finally:
-            logger.setLevel(level)

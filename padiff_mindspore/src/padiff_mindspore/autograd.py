@@ -8,7 +8,8 @@ name of MindSpore's autograd that the adapter uses stands in this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import mindspore
@@ -16,6 +17,8 @@ import numpy as np
 from mindspore._c_expression import MSContext, ms_ctx_param, run_backward
 from mindspore.common._grad_function import _Function
 from mindspore.graph.api import _pynative_executor as executor
+
+from padiff.adapter import switched
 
 __all__ = [
     "accumulate",
@@ -68,20 +71,14 @@ def finish() -> None:
     executor.sync()
 
 
-@contextmanager
-def in_turn() -> Iterator[None]:
+def in_turn() -> AbstractContextManager[None]:
     """Let each operation run where it is called, and not in a thread that is then waited for after every cell.
 
     A small model runs twenty times as fast so on two busy cores, and an error is raised at the operation itself.
     """
-    context = MSContext.get_instance()
-    before = context.get_param(ms_ctx_param.pynative_synchronize)
+    context, setting = MSContext.get_instance(), ms_ctx_param.pynative_synchronize
     finish()
-    context.set_param(ms_ctx_param.pynative_synchronize, True)
-    try:
-        yield
-    finally:
-        context.set_param(ms_ctx_param.pynative_synchronize, before)
+    return switched(partial(context.get_param, setting), partial(context.set_param, setting), True)
 
 
 @contextmanager

@@ -12,9 +12,8 @@ import mindspore
 from mindspore import nn
 from numpy.typing import NDArray
 
-from padiff.adapter import Hear, Hook, Listener, Module, Tape, TensorParameter, TreeModel, leaves
+from padiff.adapter import Hook, HookedModel, HookedModule, Listener, Module, Tape, TensorParameter, leaves
 from padiff_mindspore import autograd, state
-from padiff_mindspore.operations import hear_functions
 from padiff_mindspore.spelling import note_size
 from padiff_mindspore.tape import MindSporeTape
 from padiff_mindspore.tensor import MindSporeTensor, device_name, from_array, is_inexact, overwrite
@@ -28,19 +27,10 @@ Remove = Callable[[], Any]
 _STATISTIC = re.compile(r"^(moving|running)_(mean|var|variance)$|^num_batches_tracked$|(^|_)ema(_|$)")
 
 
-class MindSporeModule(Module):
+class MindSporeModule(HookedModule):
     """A ``mindspore.nn.Cell`` as padiff sees it."""
 
-    @property
-    def training(self) -> bool:
-        """Return whether the cell is in training mode."""
-        return bool(self.native.training)
-
-    @property
-    def forward(self) -> Callable[..., Any]:
-        """Return the bound ``construct``."""
-        construct: Callable[..., Any] = self.native.construct
-        return construct
+    body = "construct"
 
 
 class MindSporeParameter(TensorParameter):
@@ -71,16 +61,8 @@ class MindSporeParameter(TensorParameter):
             return "has no values yet: it was made under no_init_parameters", "call model.init_parameters_data()"
         return None
 
-    def remembered(self) -> Callable[[], None]:
-        """Return what puts gradient and requires_grad back."""
-        return state.remembered(self.native)
 
-    def kept(self) -> Callable[[], None]:
-        """Return what puts the values back."""
-        return state.kept(self.native)
-
-
-class MindSporeModel(TreeModel):
+class MindSporeModel(HookedModel):
     """A ``mindspore.nn.Cell`` as a model; raises `UnwatchableModel` where hooks would be ignored."""
 
     module = MindSporeModule
@@ -88,8 +70,8 @@ class MindSporeModel(TreeModel):
     tables = ("_buffers",)
     modes = ("training", "_phase")
     called = "cell"
-    cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
-    computing_in = staticmethod(state.computing_in)
+    base = nn.Cell
+    state = state
 
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
         """Return the cells that a cell holds; not what ``cell.recompute()`` puts beside them."""
@@ -156,10 +138,6 @@ class MindSporeModel(TreeModel):
             autograd.finish()
         return super().leave(listener, module, native, args, kwargs, output)
 
-    def hear_operations(self, hear: Hear) -> Hook:
-        """Let ``hear`` be called in place of MindSpore's functions until the hook is closed."""
-        return hear_functions(self.native, hear)
-
     def run(
         self,
         args: tuple[Any, ...],
@@ -195,10 +173,6 @@ class MindSporeModel(TreeModel):
         """Return trainable parameters that MindSpore does not see: without them their cells' gradients would end."""
         hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
         return [native for native in hidden if autograd.differentiable(native)]
-
-    def machinery(self) -> frozenset[str]:
-        """Return the attributes that MindSpore itself keeps on every cell."""
-        return state.machinery()
 
     def changing(self) -> Iterator[TensorParameter]:
         """Return the buffers; a forward of the user's own may keep state in a parameter of any name too."""

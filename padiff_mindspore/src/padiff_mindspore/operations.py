@@ -1,6 +1,6 @@
-"""Hear the functions that MindSpore runs, and let one be called by a cell.
+"""Intercept the functions that MindSpore runs, and let one be called by a cell.
 
-MindSpore has no mode in which it tells: its functions are replaced while someone listens, and so are the methods and
+MindSpore has no mode in which it reports: its functions are replaced for a while, and so are the methods and
 operators of its tensors, and what a primitive does when it is called.
 """
 
@@ -14,29 +14,24 @@ from typing import Any
 import mindspore
 from mindspore.ops import Primitive
 
-from padiff.adapter import Detour, Hear, Hook
+from padiff.adapter import CallsFunction, Detour, Hook, Intercept
 
-__all__ = ["Calling", "hear_functions"]
+__all__ = ["Calling", "intercept_functions"]
 
 _NAMESPACES = ("mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint", "mindspore.ops")
 _NUMPY = "mindspore.numpy"
 
 
-class Calling(mindspore.nn.Cell):
-    """Call a function."""
+class Calling(CallsFunction, mindspore.nn.Cell):
+    """A cell that calls a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(auto_prefix=False)
-        self.function = function
-
-    def construct(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function returns."""
-        return self.function(*args, **kwargs)
+        super().__init__(function, auto_prefix=False)
 
 
-def hear_functions(model: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of MindSpore's functions, in what a model's code uses, until the hook closes."""
-    return _detour().open(hear, (one for _, one in model.cells_and_names()))
+def intercept_functions(model: Any, intercept: Intercept) -> Hook:
+    """Let ``intercept`` be called in place of the functions that a model's code uses, until the hook is closed."""
+    return _detour().open(intercept, (one for _, one in model.cells_and_names()))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import numpy as np
 from mindspore import nn, ops
 from mindspore.common.seed import _get_graph_seed
 
-from padiff.adapter import dtypes, leaves
+from padiff.adapter import dtypes, leaves, machinery_of
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
@@ -22,19 +22,12 @@ __all__ = [
     "hidden_parameters",
     "hold",
     "kept",
-    "machinery",
     "remembered",
     "reseeded",
     "storage",
     "tidied",
     "tidying",
 ]
-
-
-@cache
-def machinery() -> frozenset[str]:
-    """Return the names of the attributes that MindSpore itself keeps on every cell."""
-    return frozenset(vars(nn.Cell()))
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -88,7 +81,7 @@ def hidden_parameters(cell: Any) -> Iterator[Any]:
 
     Also those of cells kept so.
     """
-    own = {name: value for name, value in vars(cell).items() if name not in machinery()}
+    own = {name: value for name, value in vars(cell).items() if name not in machinery_of(nn.Cell)}
     for _, found in leaves(own, lambda value: isinstance(value, mindspore.Parameter | nn.Cell)):
         yield from (found,) if isinstance(found, mindspore.Parameter) else found.get_parameters()
 

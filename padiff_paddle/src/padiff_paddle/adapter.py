@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from paddle.base import core
 
 from padiff.adapter import CAPABILITIES, FrameworkAdapter
-from padiff_paddle import optim
+from padiff_paddle import operations, optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
-from padiff_paddle.operations import Calling
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
 
 __all__ = ["PaddleAdapter"]
@@ -56,7 +55,7 @@ class PaddleAdapter(FrameworkAdapter):
     model_class = PaddleModel
     tensor_class = PaddleTensor
     native_tensor = paddle.Tensor
-    calling = Calling
+    operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table = TABLE

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from paddle.base import core
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
 
-from padiff.adapter import Hear, Hook, Module, TensorParameter, TreeModel
+from padiff.adapter import HookedModel, HookedModule, TensorParameter
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
-from padiff_paddle.operations import hear_functions
 from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
 
 __all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
@@ -23,13 +22,8 @@ Array = NDArray[Any]
 Remove = Callable[[], Any]
 
 
-class PaddleModule(Module):
+class PaddleModule(HookedModule):
     """A ``paddle.nn.Layer`` as padiff sees it."""
-
-    @property
-    def training(self) -> bool:
-        """Return whether the layer is in training mode."""
-        return bool(self.native.training)
 
     @property
     def forward(self) -> Callable[..., Any]:
@@ -67,23 +61,16 @@ class PaddleParameter(TensorParameter):
             return None
         return "has no values yet: it was made under paddle.LazyGuard", "call .initialize() on every parameter"
 
-    def remembered(self) -> Callable[[], None]:
-        """Return what puts gradient and ``stop_gradient`` back."""
-        return state.remembered(self.native)
 
-    def kept(self) -> Callable[[], None]:
-        """Return what puts the values back."""
-        return state.kept(self.native)
-
-
-class PaddleModel(TreeModel):
+class PaddleModel(HookedModel):
     """A ``paddle.nn.Layer`` as a model; raises `UnwatchableModel` where hooks would be ignored."""
 
     module = PaddleModule
     parameter = PaddleParameter
     tables = ("_buffers", "_non_persistable_buffer_names_set")
     modes = ("training", "_dtype")
-    cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
+    base = paddle.nn.Layer
+    state = state
 
     def require_watchable(self) -> None:
         """Raise `UnwatchableModel` where hooks would not run, `InputError` where parameters have no values yet."""
@@ -140,10 +127,6 @@ class PaddleModel(TreeModel):
         in_backward: Callable[[], bool] = core.eager._is_run_in_backward
         return in_backward()
 
-    def hear_operations(self, hear: Hear) -> Hook:
-        """Let ``hear`` be called in place of Paddle's functions until the hook is closed."""
-        return hear_functions(self.native, hear)
-
     def run(
         self,
         args: tuple[Any, ...],
@@ -159,10 +142,6 @@ class PaddleModel(TreeModel):
             if differentiate is not None:
                 _backward(differentiate(output))
         return output
-
-    def machinery(self) -> frozenset[str]:
-        """Return the attributes that Paddle itself keeps on every layer."""
-        return state.machinery()
 
     @contextmanager
     def computing_in(self, dtype: str) -> Iterator[None]:

@@ -1,21 +1,20 @@
-"""Hear the functions that Paddle runs, and let one be called by a layer.
+"""Intercept the functions that Paddle runs, and let one be called by a layer.
 
-Paddle has no mode in which it tells: its functions are replaced while someone listens, and so are the methods and
-operators of its tensors. The kernels below (``_C_ops``) are what is heard of a function that the user's code kept.
+Paddle has no mode in which it reports: its functions are replaced for a while, and so are the methods and
+operators of its tensors. The kernels below (``_C_ops``) are what is seen of a function that the user's code kept.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import paddle
 
-from padiff.adapter import Detour, Hear, Hook
+from padiff.adapter import CallsFunction, Detour, Hook, Intercept
 
-__all__ = ["Calling", "hear_functions"]
+__all__ = ["Calling", "intercept_functions"]
 
 _NAMESPACES = (
     "paddle.nn.functional",
@@ -28,21 +27,13 @@ _NAMESPACES = (
 )
 
 
-class Calling(paddle.nn.Layer):
-    """Call a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function returns."""
-        return self.function(*args, **kwargs)
+class Calling(CallsFunction, paddle.nn.Layer):
+    """A layer that calls a function."""
 
 
-def hear_functions(model: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of Paddle's functions, in what a model's code uses, until the hook is closed."""
-    return _detour().open(hear, model.sublayers(include_self=True))
+def intercept_functions(model: Any, intercept: Intercept) -> Hook:
+    """Let ``intercept`` be called in place of the functions that a model's code uses, until the hook is closed."""
+    return _detour().open(intercept, model.sublayers(include_self=True))
 
 
 @functools.cache

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle.base import core
 
+from padiff.adapter import switched
 from padiff_paddle.tensor import array_of, device_name, from_array
 
-__all__ = ["cast", "computing_in", "hold", "kept", "machinery", "remembered", "storage"]
-
-
-@cache
-def machinery() -> frozenset[str]:
-    """Return the names of the attributes that Paddle itself keeps on every layer."""
-    return frozenset(vars(paddle.nn.Layer()))
+__all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -80,12 +74,6 @@ def hold(native: Any, storage: Any) -> None:
     native.get_tensor()._share_data_with(storage)
 
 
-@contextmanager
-def computing_in(dtype: str) -> Iterator[None]:
+def computing_in(dtype: str) -> AbstractContextManager[None]:
     """Let tensors that a forward makes without naming a dtype be of this one."""
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        paddle.set_default_dtype(before)
+    return switched(paddle.get_default_dtype, paddle.set_default_dtype, dtype)

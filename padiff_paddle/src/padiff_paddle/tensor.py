@@ -191,7 +191,7 @@ class PaddleTensor(NativeTensor):
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the gradient, summed over all consumers; a returned native tensor replaces it."""
 
-        def hear(gradient: Any) -> Any:
+        def arrived(gradient: Any) -> Any:
             failures = _failures.get()
             if failures:
                 return None
@@ -203,7 +203,7 @@ class PaddleTensor(NativeTensor):
                 failures.append(error)
                 return None
 
-        return Hook(self.native.register_hook(hear).remove)
+        return Hook(self.native.register_hook(arrived).remove)
 
     def swapped(self, array: Array) -> Any:
         """Return a native tensor with the array's bits, through which gradients pass to this one."""

@@ -13,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule
-from padiff_torch import optim
+from padiff_torch import operations, optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
-from padiff_torch.operations import Calling
 from padiff_torch.tensor import TorchTensor, from_array
 
 __all__ = ["TorchAdapter"]
@@ -44,7 +43,7 @@ class TorchAdapter(FrameworkAdapter):
     model_class = TorchModel
     tensor_class = TorchTensor
     native_tensor = torch.Tensor
-    calling = Calling
+    operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES)
     table: Mapping[str, Rule] = TABLE

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Hear, Hook, LiftError, Module, TensorParameter, TreeModel, qualified_name
+from padiff.adapter import HookedModel, LiftError, TensorParameter, qualified_name, switched
 from padiff_torch import state
-from padiff_torch.operations import hear_functions
 from padiff_torch.tensor import TorchTensor, filled
 
-__all__ = ["TorchModel", "TorchModule", "TorchParameter"]
+__all__ = ["TorchModel", "TorchParameter"]
 
 Array = NDArray[Any]
 Remove = Callable[[], Any]
 
 # Packages whose modules keep their weights packed, out of reach of a change of dtype.
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes")
-
-
-class TorchModule(Module):
-    """A `torch.nn.Module` as padiff sees it."""
-
-    @property
-    def training(self) -> bool:
-        """Return whether the module is in training mode."""
-        return bool(self.native.training)
-
-    @property
-    def forward(self) -> Callable[..., Any]:
-        """Return the bound ``forward``."""
-        return self.native.forward
 
 
 class TorchParameter(TensorParameter):
@@ -66,22 +51,14 @@ class TorchParameter(TensorParameter):
             return "is on the meta device and has no values", "model.to_empty(device='cpu') and load its weights"
         return None
 
-    def remembered(self) -> Callable[[], None]:
-        """Return what puts gradient and requires_grad back."""
-        return state.remembered(self.native)
 
-    def kept(self) -> Callable[[], None]:
-        """Return what puts the values back."""
-        return state.kept(self.native)
-
-
-class TorchModel(TreeModel):
+class TorchModel(HookedModel):
     """A `torch.nn.Module` as a model; raises `UnwatchableModel` where hooks would be ignored."""
 
-    module = TorchModule
     parameter = TorchParameter
     tables = ("_buffers", "_non_persistent_buffers_set")
-    cast, storage, hold = (staticmethod(one) for one in (state.cast, state.storage, state.hold))
+    base = torch.nn.Module
+    state = state
 
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
         """Return the modules that a module holds."""
@@ -110,10 +87,6 @@ class TorchModel(TreeModel):
         """Return whether activation checkpointing calls modules again, from within the backward pass."""
         return bool(torch._C._current_graph_task_id() >= 0)
 
-    def hear_operations(self, hear: Hear) -> Hook:
-        """Let ``hear`` be called in place of torch's functions until the hook is closed."""
-        return hear_functions(self.native, hear)
-
     def run(
         self,
         args: tuple[Any, ...],
@@ -131,10 +104,6 @@ class TorchModel(TreeModel):
                     torch.autograd.backward([tensor for tensor, _ in pairs], [grad for _, grad in pairs])
         return output
 
-    def machinery(self) -> frozenset[str]:
-        """Return the attributes that torch itself keeps on every module."""
-        return state.machinery()
-
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold floating tensors in ``dtype``; raises `LiftError` where weights are packed."""
         for path, module in self.natives():
@@ -143,10 +112,6 @@ class TorchModel(TreeModel):
                 msg += "Hint: compare the model before quantization"
                 raise LiftError(msg)
         return super().lifted(dtype)
-
-    def computing_in(self, dtype: str) -> AbstractContextManager[None]:
-        """Let torch's default dtype be another."""
-        return state.computing_in(dtype)
 
 
 def _trouble(module: Any) -> tuple[str, str] | None:
@@ -165,15 +130,9 @@ def _trouble(module: Any) -> tuple[str, str] | None:
     return None
 
 
-@contextmanager
-def _ordinary_attention() -> Iterator[None]:
+def _ordinary_attention() -> AbstractContextManager[None]:
     """Keep torch from its fused inference path for attention, which calls no submodules and nests tensors.
 
     Training code never takes it; in a run it would depend on requires_grad and on whether hooks are there.
     """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    return switched(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False)

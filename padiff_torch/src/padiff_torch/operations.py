@@ -1,51 +1,42 @@
-"""Hear the functions that torch runs, and let one be called by a module."""
+"""Intercept the functions that torch runs, and let one be called by a module."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from padiff.adapter import Hear, Hook
+from padiff.adapter import CallsFunction, Hook, Intercept
 
-__all__ = ["Calling", "hear_functions"]
+__all__ = ["Calling", "intercept_functions"]
 
-_UNHEARD = frozenset({"__get__", "__set__", "__delete__"})
+_LEFT_ALONE = frozenset({"__get__", "__set__", "__delete__"})
 """What reads or writes an attribute of a tensor."""
 _PREFIXES = {"TensorBase": "torch.Tensor", "Tensor": "torch.Tensor", "_VariableFunctionsClass": "torch"}
 
 
-class Calling(torch.nn.Module):
-    """Call a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function returns."""
-        return self.function(*args, **kwargs)
+class Calling(CallsFunction, torch.nn.Module):
+    """A module that calls a function."""
 
 
 class _Mode(TorchFunctionMode):
-    """Lead every function of torch that the user's code calls to ``hear``; those that it calls itself do not come."""
+    """A mode that leads the functions of torch that the user's code calls to ``intercept``, none inside of them."""
 
-    def __init__(self, hear: Hear) -> None:
+    def __init__(self, intercept: Intercept) -> None:
         super().__init__()
-        self._hear = hear
+        self._intercept = intercept
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Within vmap and its like tensors have no values of their own.
-        if getattr(function, "__name__", "__get__") in _UNHEARD or torch._C._functorch.peek_interpreter_stack():
+        if getattr(function, "__name__", "__get__") in _LEFT_ALONE or torch._C._functorch.peek_interpreter_stack():
             return function(*args, **(kwargs or {}))
-        return self._hear(function, _name(function), args, kwargs or {})
+        return self._intercept(function, _name(function), args, kwargs or {})
 
 
-def hear_functions(model: Any, hear: Hear) -> Hook:
-    """Let ``hear`` be called in place of torch's functions, in whatever code, until the hook is closed."""
-    mode = _Mode(hear)
+def intercept_functions(model: Any, intercept: Intercept) -> Hook:
+    """Let ``intercept`` be called in place of torch's functions, in whatever code, until the hook is closed."""
+    mode = _Mode(intercept)
     mode.__enter__()
     return Hook(lambda: mode.__exit__(None, None, None))
 

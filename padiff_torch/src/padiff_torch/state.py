@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
 
-from padiff.adapter import LiftError
+from padiff.adapter import LiftError, switched
 from padiff_torch.tensor import native_dtype
 
-__all__ = ["cast", "computing_in", "hold", "kept", "machinery", "remembered", "storage"]
-
-
-@cache
-def machinery() -> frozenset[str]:
-    """Return the names of the attributes that torch itself keeps on every module."""
-    return frozenset(vars(torch.nn.Module()))
+__all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -74,12 +68,6 @@ def hold(native: Any, storage: Any) -> None:
     native.data = storage
 
 
-@contextmanager
-def computing_in(dtype: str) -> Iterator[None]:
+def computing_in(dtype: str) -> AbstractContextManager[None]:
     """Let tensors that a forward makes without naming a dtype be of this one."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(native_dtype(dtype))
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    return switched(torch.get_default_dtype, torch.set_default_dtype, native_dtype(dtype))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,16 +94,9 @@ class FlaxParameter(TensorParameter):
     def _like(self, array: Array) -> Any:
         return from_array(self.fitting(array), device_name(self.ready()))
 
-    def remembered(self) -> Callable[[], None]:
-        """Return what puts the gradient back."""
-        before = self._gradients.get(id(self.native))
-        if before is None:
-            return partial(self._gradients.pop, id(self.native), None)
-        return partial(self._gradients.__setitem__, id(self.native), before)
-
 
 class FlaxModel(TreeModel):
-    """An `nnx.Module` as a model; raises `UnwatchableModel` where its calls could not be heard."""
+    """An `nnx.Module` as a model; raises `UnwatchableModel` where its calls could not be seen."""
 
     adapter: FlaxAdapter
     module = FlaxModule
@@ -116,7 +108,7 @@ class FlaxModel(TreeModel):
         super().__init__(native, adapter)
 
     def require_watchable(self) -> None:
-        """Raise `UnwatchableModel` where calls could not be heard or values not be seen."""
+        """Raise `UnwatchableModel` where calls could not be seen or values not be seen."""
         watch.require_watchable(self.native)
 
     def walk(self) -> Iterator[tuple[str, Any]]:

@@ -111,11 +111,11 @@ class FlaxTensor(NativeTensor):
         """Call back with the complete gradient, over all uses of the value, before the tape goes on with it."""
         hooks = self.native.node.hooks.setdefault(self.native.index, [])
 
-        def hear(gradient: Any) -> Any | None:
+        def arrived(gradient: Any) -> Any | None:
             return callback(FlaxTensor(gradient))
 
-        hooks.append(hear)
-        return Hook(lambda: hooks.remove(hear))
+        hooks.append(arrived)
+        return Hook(lambda: hooks.remove(arrived))
 
     def swapped(self, array: Array) -> Any:
         """Return an array with the given bits; on the tape, gradients pass through it to this one."""

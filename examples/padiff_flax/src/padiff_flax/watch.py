@@ -1,4 +1,4 @@
-"""Hear the calls of NNX modules, which have no hooks: their classes' ``__call__`` is replaced for a while.
+"""Report the calls of NNX modules, which have no hooks: their classes' ``__call__`` is replaced for a while.
 
 Python looks ``__call__`` up on the class, so each class of the model gets a stand-in, and its own method back when the
 last listener has gone. A stand-in speaks for instances of exactly its class: what a subclass's method calls with
@@ -24,7 +24,7 @@ __all__ = ["attach", "require_watchable"]
 
 @attrs.frozen(eq=False)
 class _Audience:
-    """Hold one listener and the modules that it wants to hear of, by the id of the native one."""
+    """Hold one listener and the modules whose calls it wants, by the id of the native one."""
 
     listener: Listener
     modules: Mapping[int, Module]
@@ -80,11 +80,11 @@ def _replace(cls: Any) -> None:
         # Under a transformation (scan, vmap, remat) values are symbols: what runs there is a step of its caller.
         if type(self) is not cls or not at_eager_level():
             return method(*args, **kwargs)
-        heard = [(one.listener, one.modules[id(self)]) for one in _audiences[cls] if id(self) in one.modules]
-        for listener, module in heard:
+        reported = [(one.listener, one.modules[id(self)]) for one in _audiences[cls] if id(self) in one.modules]
+        for listener, module in reported:
             args, kwargs = listener.enter(module, args, kwargs) or (args, kwargs)
         output = method(*args, **kwargs)
-        for listener, module in heard:
+        for listener, module in reported:
             other = listener.leave(module, args, kwargs, output)
             output = output if other is None else other
         return output
@@ -93,7 +93,7 @@ def _replace(cls: Any) -> None:
 
 
 def require_watchable(native: Any) -> None:
-    """Raise `UnwatchableModel` where calls could not be heard or values not be seen, and say what to pass instead."""
+    """Raise `UnwatchableModel` where calls or values could not be seen, and say what to pass instead."""
     name = qualified_name(native)
     if _is_compiled(native):
         raise UnwatchableModel(_compiled(f"the model ({name})"))

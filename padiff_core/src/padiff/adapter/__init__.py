@@ -9,16 +9,17 @@ from padiff.adapter import dtypes, optimizers
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._contributions import Contribution, Metric, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
-from padiff.adapter._listening import Hear, Hook, Listener
+from padiff.adapter._listening import Hear, Hook, Intercept, Listener
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
-from padiff.adapter.frameworks import FrameworkAdapter, NativeTensor
+from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTensor
+from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
-from padiff.adapter.restoring import Attributes
+from padiff.adapter.restoring import Attributes, machinery_of, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
 from padiff.errors import InputError, LiftError, NotOffered, UnwatchableModel
 from padiff.kinds import CATALOGUE, Habit, Part, Rule, Setting, Unit, conversions, spelling
@@ -31,6 +32,7 @@ __all__ = [
     "Adapter",
     "AdapterInfo",
     "Attributes",
+    "CallsFunction",
     "Contribution",
     "DelegatingAdapter",
     "DelegatingModel",
@@ -41,7 +43,10 @@ __all__ = [
     "Habit",
     "Hear",
     "Hook",
+    "HookedModel",
+    "HookedModule",
     "InputError",
+    "Intercept",
     "LiftError",
     "Listener",
     "Metric",
@@ -67,10 +72,12 @@ __all__ = [
     "fitted",
     "hookimpl",
     "leaves",
+    "machinery_of",
     "map_leaves",
     "optimizers",
     "qualified_name",
     "shares_elements",
     "spelling",
+    "switched",
     "walk",
 ]

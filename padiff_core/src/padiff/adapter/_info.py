@@ -23,10 +23,10 @@ CAPABILITIES: Mapping[str, str] = {
     "randomness": "modules that draw random numbers: seeded, and the generators put back",
     "freezing": "parameters taken out of training",
     "optimizers": "steps of the framework's own optimizers",
-    "recomputation": "calls that the framework repeats in the backward pass, heard once",
+    "recomputation": "calls that the framework repeats in the backward pass, reported once",
     "compilation": "compiled models, on which hooks would be ignored, refused",
     "devices": "tensors and models on accelerators",
-    "operations": "functions, operators and tensor methods that a model's own code calls, heard one by one",
+    "operations": "functions, operators and tensor methods that a model's own code calls, reported one by one",
 }
 """What an adapter may offer beyond the rest of the interface; `Adapter.capabilities` says which it does."""
 

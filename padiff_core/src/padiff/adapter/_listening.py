@@ -1,4 +1,4 @@
-"""Hear about calls and functions: who listens, and how listening ends."""
+"""Report calls and intercept functions: who is told, and how that ends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from padiff.adapter._module import Module
 
-__all__ = ["Hear", "Hook", "Listener"]
+__all__ = ["Hear", "Hook", "Intercept", "Listener"]
 
-Hear = Callable[[Callable[..., Any], str, tuple[Any, ...], dict[str, Any]], Any]
+Intercept = Callable[[Callable[..., Any], str, tuple[Any, ...], dict[str, Any]], Any]
 """Takes a function, its full name, and the arguments of a call of it; returns what the caller gets."""
+Hear = Intercept
+"""Its name before padiff 0.5."""
 
 
 class Hook:
-    """Remove what was registered when closed; closing twice is harmless."""
+    """What removes what was registered, once it is closed; closing twice is harmless."""
 
     def __init__(self, *removers: Callable[[], Any]) -> None:
         self._removers = list(removers)
@@ -38,12 +40,12 @@ class Hook:
 
 
 class Listener(ABC):
-    """Hear about every call of every module, in execution order."""
+    """What every call of every module is reported to, in execution order."""
 
     @abstractmethod
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Hear that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
+        """Take that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
 
     @abstractmethod
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
-        """Hear that a call ended; a return value that is not None is what the caller gets instead."""
+        """Take that a call ended; a return value that is not None is what the caller gets instead."""

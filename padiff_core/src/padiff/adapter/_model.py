@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from padiff.adapter._info import offered_not
-from padiff.adapter._listening import Hear, Hook, Listener
+from padiff.adapter._listening import Hook, Intercept, Listener
 from padiff.adapter._module import Module, Parameter
 from padiff.errors import InputError, LiftError, NotOffered
 from padiff.import_string import loss_of, optimizer_of
@@ -71,14 +71,18 @@ class Model(ABC):
         Calls that the framework repeats on its own in the backward pass (recomputation) are not reported.
         """
 
-    def hear_operations(self, hear: Hear) -> Hook:
-        """Let ``hear`` be called in place of the framework's functions on tensors, until the hook is closed.
+    def intercept_operations(self, intercept: Intercept) -> Hook:
+        """Let ``intercept`` be called in place of the framework's functions on tensors, until the hook is closed.
 
         That is: its functions, the operators and the methods of its tensors, under names such as
         ``torch.nn.functional.relu`` and ``torch.Tensor.mul``. Functions that these call themselves may be reported as
-        well, and so may those called outside of the model: the core tells them apart. ``hear`` returns what the caller
-        gets, and has called the function unless that raised.
+        well, and so may those called outside of the model: the core tells them apart. ``intercept`` returns what the
+        caller gets, and has called the function unless that raised.
         """
+        return self.hear_operations(intercept)
+
+    def hear_operations(self, intercept: Intercept) -> Hook:
+        """Answer to the name that `intercept_operations` had before padiff 0.5, for adapters written then."""
         raise NotOffered(offered_not("operations were to be compared", "operations"))
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Be a model or an adapter by asking another one: what a model that reads or listens otherwise is built on."""
+"""Models and adapters that ask another one: what a model that reads or reports otherwise is built on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class DelegatingModel(Model):
-    """Be the model ``inner``; subclasses say in what they differ."""
+    """A model that is the model ``inner``; subclasses say in what they differ."""
 
     def __init__(self, inner: Model, adapter: Adapter) -> None:
         super().__init__(inner.native, adapter)
@@ -44,9 +44,11 @@ class DelegatingModel(Model):
         """Report calls."""
         return self.inner.attach(listener)
 
-    def hear_operations(self, hear: Callable[..., Any]) -> Hook:
-        """Report the framework's functions."""
-        return self.inner.hear_operations(hear)
+    def intercept_operations(self, intercept: Callable[..., Any]) -> Hook:
+        """Intercept the framework's functions."""
+        return self.inner.intercept_operations(intercept)
+
+    hear_operations = intercept_operations
 
     def run(
         self,
@@ -91,7 +93,7 @@ class DelegatingModel(Model):
 
 
 class DelegatingAdapter(Adapter):
-    """Be the adapter ``inner``; subclasses say in what they differ."""
+    """An adapter that is the adapter ``inner``; subclasses say in what they differ."""
 
     def __init__(self, inner: Adapter) -> None:
         self.inner = inner

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter._adapter import Adapter
+from padiff.adapter._listening import Hook, Intercept
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 
-__all__ = ["FrameworkAdapter", "NativeTensor", "Optimizers"]
+__all__ = ["CallsFunction", "FrameworkAdapter", "NativeTensor", "Operations", "Optimizers"]
 
 Array = NDArray[Any]
 
@@ -69,15 +70,39 @@ class Optimizers(Protocol):
         """Return the hyper-parameters under common names; empty for a plain callable."""
 
 
+class Operations(Protocol):
+    """What knows a framework's functions."""
+
+    def Calling(self, function: Callable[..., Any]) -> Any:
+        """Return a native module that calls a function."""
+
+    def intercept_functions(self, model: Any, intercept: Intercept) -> Hook:
+        """Let ``intercept`` be called in place of the framework's functions until the hook is closed."""
+
+
+class CallsFunction:
+    """What makes a framework's class of modules one that calls a function, as a base class before that one."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the function returns."""
+        return self.function(*args, **kwargs)
+
+    construct = forward
+
+
 class FrameworkAdapter(Adapter):
     """An adapter that says which classes are the framework's, and which wrap them."""
 
     model_class: ClassVar[type[Model]]
     tensor_class: ClassVar[type[Tensor]]
     native_tensor: ClassVar[type]
-    calling: ClassVar[type]
-    """The class of a native module that calls a function."""
     optimizers: Optimizers
+    operations: Operations
+    """For the capability ``operations`` alone."""
 
     def wrap(self, model: Any) -> Model:
         """Wrap a native model; raises `UnwatchableModel` where hooks on it would be ignored."""
@@ -93,7 +118,7 @@ class FrameworkAdapter(Adapter):
 
     def as_module(self, function: Callable[..., Any]) -> Any:
         """Return a native module that calls a function."""
-        return self.calling(function)
+        return self.operations.Calling(function)
 
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value is one of the framework's optimizers."""

@@ -1,4 +1,4 @@
-"""Stand in for a framework's functions while someone listens: for frameworks that cannot be asked for what they run.
+"""Intercept a framework's functions: for frameworks that cannot be asked for what they run.
 
 A function is reached by many names: in its namespace, as a method of the tensor class, imported into the user's module,
 kept as an attribute of a module. All of them lead through a detour until the hook is closed.
@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from padiff.adapter._listening import Hear, Hook
+from padiff.adapter._listening import Hook, Intercept
 from padiff.kinds import computes
 
 __all__ = ["Detour"]
@@ -23,7 +23,7 @@ _METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
 
 
 class Detour:
-    """Know a framework's functions, and lead calls of them to whoever listens.
+    """A framework's functions, and what leads calls of them to whoever intercepts them.
 
     ``namespaces`` maps a prefix of full names (``paddle.nn.functional``) to a module or a class; a function that
     several of them hold goes by the first. ``called`` maps classes whose objects are called like functions, and define
@@ -31,7 +31,7 @@ class Detour:
     """
 
     def __init__(self, namespaces: Mapping[str, Any], called: Mapping[type, str] | None = None) -> None:
-        self._hears: list[Hear] = []
+        self._intercepts: list[Intercept] = []
         self._roots = {prefix.partition(".")[0] for prefix in namespaces}
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
         self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
@@ -46,16 +46,16 @@ class Detour:
         for cls, prefix in (called or {}).items():
             self._places.append((cls, "__call__", cls.__call__, self._caller(cls.__call__, prefix)))
 
-    def open(self, hear: Hear, modules: Iterable[Any] = ()) -> Hook:
-        """Lead calls to ``hear`` until the hook is closed.
+    def open(self, intercept: Intercept, modules: Iterable[Any] = ()) -> Hook:
+        """Lead calls to ``intercept`` until the hook is closed.
 
         ``modules`` are native modules that will run: functions that they keep as attributes, and that the files of
         their classes have imported, lead there too.
         """
         hook = Hook()
-        first = not self._hears
-        self._hears.append(hear)
-        hook.add(self._hears.pop)
+        first = not self._intercepts
+        self._intercepts.append(intercept)
+        hook.add(self._intercepts.pop)
         try:
             if first:
                 for namespace, name, function, wrapper in self._places:
@@ -91,29 +91,29 @@ class Detour:
         known = self._by_function.get(id(function))
         if known is not None:
             return known[1]
-        hears = self._hears
+        intercepts = self._intercepts
 
         @functools.wraps(function)
         def led(*args: Any, **kwargs: Any) -> Any:
-            return hears[-1](function, name, args, kwargs) if hears else function(*args, **kwargs)
+            return intercepts[-1](function, name, args, kwargs) if intercepts else function(*args, **kwargs)
 
         self._by_function[id(function)] = function, led
         return led
 
     def _caller(self, call: Callable[..., Any], prefix: str) -> Callable[..., Any]:
-        hears = self._hears
+        intercepts = self._intercepts
 
         @functools.wraps(call)
         def led(one: Any, *args: Any, **kwargs: Any) -> Any:
-            if not hears:
+            if not intercepts:
                 return call(one, *args, **kwargs)
-            return hears[-1](_Bound(call, one), f"{prefix}.{type(one).__name__}", args, kwargs)
+            return intercepts[-1](_Bound(call, one), f"{prefix}.{type(one).__name__}", args, kwargs)
 
         return led
 
 
 class _Bound:
-    """Be an object as it is called without the detour; the same to a dict for any that was made alike.
+    """An object as it is called without the detour; the same to a dict for any that was made alike.
 
     A model may make one whenever it runs: ``ops.Softmax(axis=-1)(x)``.
     """

@@ -1,11 +1,15 @@
-"""Put a model's modules back as they were: what a run or a wider dtype changes in their attributes."""
+"""Put back what a run or a wider dtype changes: the attributes of a model's modules, a framework's global settings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
 
-__all__ = ["Attributes"]
+__all__ = ["Attributes", "machinery_of", "switched"]
+
+Value = TypeVar("Value")
 
 
 class Attributes:
@@ -49,3 +53,20 @@ class Attributes:
         for table, content in self._tables:
             table.clear()
             table.update(content)
+
+
+@cache
+def machinery_of(base: type) -> frozenset[str]:
+    """Return the names of the attributes that a framework itself keeps on every module: ``base`` is their class."""
+    return frozenset(vars(base()))
+
+
+@contextmanager
+def switched(read: Callable[[], Value], write: Callable[[Value], Any], value: Value) -> Iterator[None]:
+    """Let one of the framework's global settings have another value within."""
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)

@@ -85,7 +85,7 @@ class Remote:
                 session.greet()
                 session.request("build", self.target, *self._given, [*self._path, *importable(self._cwd)], answer=None)
             except BaseException as error:
-                told = session.heard
+                told = session.answered
                 self.close()
                 if not (told and isinstance(error, PadiffError)):
                     raise

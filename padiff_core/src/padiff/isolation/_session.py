@@ -43,7 +43,7 @@ class Session:
         self.failed: str | None = None
         """Why the worker can no longer be used, where that was not asked for."""
         self.closed = False
-        self.ready = self.heard = False
+        self.ready = self.answered = False
         """Whether it has said that it is a worker; whether it has answered a request, be it with an error."""
         self._doing = ""
         self._beats = 0
@@ -74,7 +74,7 @@ class Session:
         try:
             self._connection.send(ASK, (name, arguments, self._connection.codec.known.dropped()))
             kind, body = self._connection.receive(self._is_at_work)
-            self.heard = True
+            self.answered = True
             if kind == FAIL and type(body) is Told:
                 raise raised_again(body, self._who)
             if kind != ANSWER or not self._connection.codec.checker(answer)(body):

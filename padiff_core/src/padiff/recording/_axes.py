@@ -251,14 +251,14 @@ class _TurnedTensor(Tensor):
         return self._inner.overwrite(self.natively(array))
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
-        def hear(gradient: Tensor) -> Any | None:
+        def arrived(gradient: Tensor) -> Any | None:
             other = callback(_TurnedTensor(gradient, self._axes, self._adapter))
             if other is None:
                 return None
             values = self.natively(self._adapter.tensor(other).view())
             return self._adapter.from_numpy(values, device=gradient.device)
 
-        return self._inner.on_gradient(hear)
+        return self._inner.on_gradient(arrived)
 
     def swapped(self, array: Array) -> Any:
         return self._inner.swapped(self.natively(array))

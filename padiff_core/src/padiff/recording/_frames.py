@@ -45,7 +45,7 @@ def origin_of(file: str, adapter: Adapter) -> Origin:
 
 
 class Stack:
-    """Read the calling frames of a call that padiff hears of, as they stand on this thread's stack."""
+    """Read the calling frames of a call that is reported, as they stand on this thread's stack."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter

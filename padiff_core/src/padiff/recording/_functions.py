@@ -1,8 +1,8 @@
-"""Hear the operations of a model's own code: functions, operators and tensor methods, as calls like any module's.
+"""Report the operations of a model's own code: functions, operators and tensor methods, as calls like any module's.
 
-An operating model is the model itself, but what listens to it hears these too, as calls of modules of the call whose
+An operating model is the model itself, but these are reported to a listener too, as calls of modules of the call whose
 code they stand in. A framework's own modules are not looked into. What each adapter does is to call back where one of
-its functions is called; whose code that is, how the operation is called in any framework, and that one is not heard
+its functions is called; whose code that is, how the operation is called in any framework, and that one is not reported
 inside of another, is decided here.
 """
 
@@ -111,17 +111,17 @@ class _OperatingModel(DelegatingModel):
 
     def attach(self, listener: Listener) -> Hook:
         """Report the calls of modules, and of operations in their code."""
-        hearer = _Hearer(listener, self.adapter)
-        hook = self.inner.attach(hearer)
+        reporter = _Reporter(listener, self.adapter)
+        hook = self.inner.attach(reporter)
         try:
-            hook.add(self.inner.hear_operations(hearer.hear).close)
+            hook.add(self.inner.intercept_operations(reporter.intercept).close)
         except BaseException:
             hook.close()
             raise
         return hook
 
 
-class _Hearer(Listener):
+class _Reporter(Listener):
     """Pass on the calls of modules, and turn those of functions in a module's own code into calls of operations."""
 
     def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
@@ -142,7 +142,7 @@ class _Hearer(Listener):
         with _Busy(self):
             return self._listener.leave(module, args, kwargs, output)
 
-    def hear(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function; as an operation where a module's own code calls it, with a tensor."""
         if self._busy or not self._is_of_users_code(name):
             return function(*args, **kwargs)
@@ -165,13 +165,13 @@ class _Hearer(Listener):
 
 
 class _Busy:
-    """Let nothing be heard within: what padiff does itself, and what an operation does inside."""
+    """A context within which nothing is reported: what padiff does itself, and what an operation does inside."""
 
-    def __init__(self, hearer: _Hearer) -> None:
-        self._hearer = hearer
+    def __init__(self, reporter: _Reporter) -> None:
+        self._reporter = reporter
 
     def __enter__(self) -> None:
-        self._before, self._hearer._busy = self._hearer._busy, True
+        self._before, self._reporter._busy = self._reporter._busy, True
 
     def __exit__(self, *error: object) -> None:
-        self._hearer._busy = self._before
+        self._reporter._busy = self._before

@@ -109,7 +109,7 @@ class _Disturber(Recorder):
 
 
 class _Bystander(Recorder):
-    """A recorder that hears of every call, and keeps none."""
+    """A recorder to which every call is reported, and keeps none."""
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let a call begin."""

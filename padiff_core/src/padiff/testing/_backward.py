@@ -21,18 +21,18 @@ __all__ = ["GradientTests"]
 Array = NDArray[Any]
 
 
-class Heard(list[Array]):
-    """Keep the gradients that a hook heard."""
+class Reported(list[Array]):
+    """The gradients that a hook was given."""
 
     @property
     def only(self) -> Array:
-        """Return the one gradient that was to be heard."""
+        """Return the one gradient that was to come."""
         assert len(self) == 1, f"an input's on_gradient was called {len(self)} times; expected once, with the total"
         return self[0]
 
 
 class GradientTests(Harness):
-    """Run backward, and hear of every gradient."""
+    """Run backward, and be given every gradient."""
 
     feature: ClassVar[str] = "gradients"
     requires: ClassVar[tuple[str, ...]] = ("gradients",)
@@ -42,9 +42,9 @@ class GradientTests(Harness):
         with model.attach(log or Log()):
             return model.run((x,), {}, lambda output: [(output, self.native(gradient))])
 
-    def leaf(self, *shape: int) -> tuple[Any, Heard]:
-        """Return a differentiable input, and what will hear its gradient."""
-        native, seen = self.native(randoms(*shape), differentiable=True), Heard()
+    def leaf(self, *shape: int) -> tuple[Any, Reported]:
+        """Return a differentiable input, and what will be given its gradient."""
+        native, seen = self.native(randoms(*shape), differentiable=True), Reported()
         self.adapter.tensor(native).on_gradient(lambda gradient: seen.append(gradient.numpy()))
         return native, seen
 
@@ -78,14 +78,14 @@ class GradientTests(Harness):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
     def test_gradients_of_inputs_are_right(self) -> None:
-        """A hook on an input hears the complete gradient of it."""
+        """A hook on an input is given the complete gradient of it."""
         model, gradient = self.wrap(self.module(models.residual, first=self.linear(3, 3))), randoms(5, 3, seed=1)
         x, seen = self.leaf(5, 3)
         self.backward(model, x, gradient)
         np.testing.assert_allclose(seen.only, gradient @ self.canonical(model, "first", "weight") + gradient, rtol=1e-4)
 
-    def test_a_gradient_is_heard_once_and_complete(self) -> None:
-        """Of a tensor that is used in several places a hook hears the sum over all of them, once."""
+    def test_a_gradient_is_reported_once_and_complete(self) -> None:
+        """Of a tensor that is used in several places a hook is given the sum over all of them, once."""
         seen: dict[str, Array] = {}
         log, gradient = self.grader(seen), randoms(5, 3, seed=1)
         model = self.wrap(self.module(models.square, first=self.linear(4, 3)))
@@ -110,20 +110,20 @@ class GradientTests(Harness):
 
     def test_a_closed_gradient_hook_is_silent(self) -> None:
         """After close, which may be called twice, the callback is never called."""
-        x, heard = self.native(randoms(5, 3), differentiable=True), list[Any]()
-        hook = self.adapter.tensor(x).on_gradient(heard.append)
+        x, reported = self.native(randoms(5, 3), differentiable=True), list[Any]()
+        hook = self.adapter.tensor(x).on_gradient(reported.append)
         hook.close()
         hook.close()
         self.backward(self.wrap(self.linear(3, 3)), x, randoms(5, 3, seed=1))
-        assert heard == [], "the callback was called after its hook was closed"
+        assert reported == [], "the callback was called after its hook was closed"
 
     @needs("operations")
     def test_a_hook_on_a_parameter_is_closed_too(self) -> None:
-        """A parameter that a module's own code uses is a tensor: its hook hears the total, and nothing after close."""
-        heard, hooks = [Heard(), Heard()], list[Hook]()
+        """A parameter that a module's own code uses is a tensor: its hook gets the total, and nothing after close."""
+        reported, hooks = [Reported(), Reported()], list[Hook]()
 
         def forward(made: Any, x: Any) -> Any:
-            seen = heard[len(hooks)]
+            seen = reported[len(hooks)]
             hooks.append(self.adapter.tensor(bias.native).on_gradient(lambda gradient: seen.append(gradient.numpy())))
             return made.first(x) * bias.native
 
@@ -133,15 +133,15 @@ class GradientTests(Harness):
         x, gradient = randoms(5, 4), randoms(5, 3, seed=1)
         values = self.canonical(model, "first", "bias")
         expected = (gradient * (x @ self.canonical(model, "first", "weight").T + 2 * values)).sum(0)
-        for seen in heard:
+        for seen in reported:
             self.backward(model, self.native(x), gradient)
             hooks[-1].close()
             np.testing.assert_allclose(seen.only, expected, rtol=1e-4, atol=1e-5)
-        assert len(heard[0]) == 1, "a hook on a parameter was called by a backward pass after it was closed"
+        assert len(reported[0]) == 1, "a hook on a parameter was called by a backward pass after it was closed"
 
     @pytest.mark.parametrize("make", models.OUTPUTS.values(), ids=models.OUTPUTS)
     def test_gradients_reach_into_containers(self, make: Callable[[Any, Any], Any]) -> None:
-        """Each tensor that a module returns inside a container has a gradient that a hook hears."""
+        """Each tensor that a module returns inside a container has a gradient that a hook is given."""
 
         def inside(made: Any, x: Any) -> Any:
             return make(made.first(x), made.second(x))
@@ -167,7 +167,7 @@ class GradientTests(Harness):
 
     @needs("in-place")
     def test_a_gradient_belongs_to_the_value_that_was_there(self) -> None:
-        """A hook set before an in-place change hears the gradient of the value before it."""
+        """A hook set before an in-place change is given the gradient of the value before it."""
         suite = self
 
         def forward(made: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Specify what a listener hears, and what it can change."""
+"""Specify what is reported to a listener, and what it can change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CallTests(Harness):
             assert module.path == path
             assert module is model.modules()[path], "modules() gives another wrapper each time: keep them"
 
-    def test_calls_are_heard_in_execution_order(self) -> None:
+    def test_calls_are_reported_in_execution_order(self) -> None:
         """A call is entered before those inside it and left after them."""
         log, _ = self.watched(self.nested(), self.native(randoms(2, 4)))
         inside = [("enter", "first.first"), ("leave", "first.first"), ("enter", "first.second")]
@@ -68,7 +68,7 @@ class CallTests(Harness):
         assert log.modules[""].native is native
         assert log.modules["second"].native is native.second
 
-    def test_a_module_called_twice_is_heard_twice(self) -> None:
+    def test_a_module_called_twice_is_reported_twice(self) -> None:
         """Each call of a shared module is reported, under the module's first path."""
         log, _ = self.watched(self.module(models.twice, first=self.linear(3, 3)), self.native(randoms(2, 3)))
         assert log.calls == ["", "first", "first"]
@@ -179,22 +179,22 @@ class CallTests(Harness):
         assert versions[1] > versions[0]
         assert log.outputs["first"] is log.inputs["second"][0][0]
 
-    def test_a_closed_hook_hears_nothing_and_leaves_nothing(self) -> None:
+    def test_a_closed_hook_reports_nothing_and_leaves_nothing(self) -> None:
         """After close, which may be called twice, the model runs as if it had never been watched."""
         native = self.nested()
         before = {path: _outline(module) for path, module in self.wrap(native).modules().items()}
         log, _ = self.watched(native, self.native(randoms(2, 4)))
-        heard = list(log.events)
+        reported = list(log.events)
         hook = self.wrap(native).attach(log)
         hook.close()
         hook.close()
         self.wrap(native).run((self.native(randoms(2, 4)),), {})
-        assert log.events == heard, "the listener hears calls after its hook was closed"
+        assert log.events == reported, "calls are reported after its hook was closed"
         for path, module in self.wrap(native).modules().items():
             changed = sorted(name for name, _ in _outline(module).items() ^ before[path].items())
             assert not changed, f"after close, {path!r} ({module.class_name}) is not as it was: {', '.join(changed)}"
 
-    def test_two_listeners_hear_the_same(self) -> None:
+    def test_two_listeners_are_told_the_same(self) -> None:
         """Listeners do not disturb one another."""
         one, two = Log(), Log()
         model = self.wrap(self.nested())
@@ -203,7 +203,7 @@ class CallTests(Harness):
         assert one.events == two.events != []
 
     def test_a_class_of_any_base_is_watched(self) -> None:
-        """A module that the table does not know is heard like any other, and has no kind."""
+        """A module that the table does not know is reported like any other, and has no kind."""
         log, _ = self.watched(self.module(models.residual, first=self.linear(3, 3)), self.native(randoms(2, 3)))
         assert log.calls == ["", "first"]
         assert log.modules[""].kind is None
@@ -227,7 +227,7 @@ class CallTests(Harness):
         assert not models.__file__.startswith((*self.adapter.library, *self.adapter.machinery))
 
     @needs("recomputation", "gradients")
-    def test_recomputed_calls_are_heard_once(self) -> None:
+    def test_recomputed_calls_are_reported_once(self) -> None:
         """What the framework runs again in the backward pass is no call of the model's own."""
         suite = self
 

@@ -1,4 +1,4 @@
-"""Specify how functions, operators and tensor methods are heard."""
+"""Specify how functions, operators and tensor methods are intercepted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from padiff.testing._log import Log
 
 __all__ = ["OperationTests"]
 
-Heard = list[tuple[str, tuple[Any, ...]]]
+Reported = list[tuple[str, tuple[Any, ...]]]
 
 
 class OperationTests(Harness):
-    """Report what a model's own code calls of the framework, as ``hear`` is told."""
+    """Report what a model's own code calls of the framework, as it is intercepted."""
 
     feature: ClassVar[str] = "operations"
     requires: ClassVar[tuple[str, ...]] = ("operations",)
@@ -29,53 +29,53 @@ class OperationTests(Harness):
         """Return a model whose own code multiplies, adds and calls a function."""
         return self.module(lambda module, x: self.rectified(module.first(x) * factor + x), first=self.linear(4, 4))
 
-    def listening(self, heard: Heard) -> Callable[..., Any]:
-        """Return a ``hear`` that writes down, under short names, what is called with a tensor."""
+    def listening(self, reported: Reported) -> Callable[..., Any]:
+        """Return what writes down, under short names, what is called with a tensor."""
 
-        def hear(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def intercept(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if any(map(self.adapter.is_tensor, args)):
-                heard.append((short_name(name), args))
+                reported.append((short_name(name), args))
             return function(*args, **kwargs)
 
-        return hear
+        return intercept
 
-    def test_operators_and_functions_are_heard(self) -> None:
+    def test_operators_and_functions_are_reported(self) -> None:
         """An operator, a tensor method or a function is reported under its full name, with its arguments."""
-        model, heard = self.wrap(self.counting()), Heard()
-        with model.hear_operations(self.listening(heard)):
+        model, reported = self.wrap(self.counting()), Reported()
+        with model.intercept_operations(self.listening(reported)):
             output = model.run((self.native(randoms(2, 4)),), {})
-        names = [name for name, _ in heard]
-        assert {"mul", "add", "relu"} <= set(names), f"heard were {', '.join(names) or 'none'}"
+        names = [name for name, _ in reported]
+        assert {"mul", "add", "relu"} <= set(names), f"reported were {', '.join(names) or 'none'}"
         assert names.index("mul") < names.index("add") < names.index("relu")
-        given = [arg for name, args in heard if name == "mul" for arg in args if isinstance(arg, float)]
+        given = [arg for name, args in reported if name == "mul" for arg in args if isinstance(arg, float)]
         assert 2.0 in given, "the plain argument is missing"
         assert (self.values(output) >= 0).all()
 
-    def test_the_caller_gets_what_hear_returns(self) -> None:
-        """What hear returns takes the place of what the function gave."""
+    def test_the_caller_gets_what_intercepting_returns(self) -> None:
+        """What is returned in place of a function takes the place of what it gave."""
         model, x = self.wrap(self.counting()), randoms(2, 4)
 
         def halved(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             output = function(*args, **kwargs)
             return self.native(np.full((2, 4), 0.5, np.float32)) if short_name(name) == "relu" else output
 
-        with model.hear_operations(halved):
+        with model.intercept_operations(halved):
             output = model.run((self.native(x),), {})
         assert (self.values(output) == 0.5).all()
 
-    def test_nothing_is_heard_before_and_after(self) -> None:
+    def test_nothing_is_reported_before_and_after(self) -> None:
         """Closing the hook ends it, after an exception too, and the framework's functions are its own again."""
-        model, heard, x = self.wrap(self.counting()), Heard(), self.native(randoms(2, 4))
+        model, reported, x = self.wrap(self.counting()), Reported(), self.native(randoms(2, 4))
         before = self.values(model.run((x,), {}))
 
         def interrupted() -> None:
-            with model.hear_operations(self.listening(heard)):
+            with model.intercept_operations(self.listening(reported)):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             interrupted()
         assert np.array_equal(self.values(model.run((x,), {})), before)
-        assert not heard
+        assert not reported
 
     def test_a_function_is_run_by_a_module(self) -> None:
         """as_module gives a module without parameters that calls the function with what it is given."""
@@ -88,7 +88,7 @@ class OperationTests(Harness):
         assert np.array_equal(self.values(output), x * np.float32(3.0))
 
     def test_operations_stand_among_the_calls_of_modules(self) -> None:
-        """A listener hears each operation of the model's own code once, in order, and none of the framework's own."""
+        """Each operation of the model's own code is reported once, in order, and none of the framework's own."""
         model, log = operating(self.wrap(self.counting())), Log()
         with model.attach(log):
             model.run((self.native(randoms(2, 4)),), {})

@@ -130,12 +130,12 @@ class StateTests(Harness):
         with pytest.raises(ZeroDivisionError) as caught, model.attach(log), model.preserved():
             self.run(model, randoms(2, 3))
         assert caught.value is error, "run must not wrap what the model raises"
-        heard = list(log.events)
-        assert ("enter", "second") in heard
-        assert ("leave", "second") not in heard
+        reported = list(log.events)
+        assert ("enter", "second") in reported
+        assert ("leave", "second") not in reported
         with pytest.raises(ZeroDivisionError):
             self.run(model, randoms(2, 3))
-        assert log.events == heard, "the hooks are still there after an exception"
+        assert log.events == reported, "the hooks are still there after an exception"
 
     def test_exceptions_of_a_listener_come_out_unchanged(self) -> None:
         """What a listener raises stops the run and reaches its caller; afterwards the model runs."""
@@ -152,7 +152,7 @@ class StateTests(Harness):
         assert self.values(self.run(model, randoms(2, 3))).shape == (2, 3)
 
     def test_a_caught_exception_does_not_disturb_the_rest(self) -> None:
-        """A forward that catches what its child raised goes on, and later calls are heard."""
+        """A forward that catches what its child raised goes on, and later calls are reported."""
 
         def fail(made: Any, x: Any) -> Any:
             msg = "caught below"

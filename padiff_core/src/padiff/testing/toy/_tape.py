@@ -23,7 +23,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 
 class Step:
-    """One value on the way: what it was made of, and who wants to hear its gradient."""
+    """One value on the way: what it was made of, and who wants its gradient."""
 
     __slots__ = ("grad", "hooks", "number", "sources")
 

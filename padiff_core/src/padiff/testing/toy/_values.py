@@ -64,12 +64,12 @@ class ToyTensor(Tensor):
         """Call back with the gradient of the value that is there now."""
         cls, hooks = type(self.native), self.native.step.hooks
 
-        def heard(gradient: Array) -> Array | None:
+        def arrived(gradient: Array) -> Array | None:
             answer = callback(ToyTensor(cls(gradient)))
             return None if answer is None else np.asarray(answer.data)
 
-        hooks.append(heard)
-        return Hook(lambda: hooks.remove(heard))
+        hooks.append(arrived)
+        return Hook(lambda: hooks.remove(arrived))
 
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits; gradients pass through to this one."""

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hear, Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Hook, Intercept, Listener, Model, Module, Parameter, Tensor
 from padiff.adapter.interception import Detour
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.kinds import Rule
@@ -80,9 +80,9 @@ class ToyModel(Model):
             hook.add(functools.partial(module.native.hooks.remove, pair))
         return hook
 
-    def hear_operations(self, hear: Hear) -> Hook:
-        """Let ``hear`` be called in place of functions and of tensors' methods."""
-        return self.adapter.detour().open(hear, [module.native for module in self.modules().values()])
+    def intercept_operations(self, intercept: Intercept) -> Hook:
+        """Let ``intercept`` be called in place of functions and of tensors' methods."""
+        return self.adapter.detour().open(intercept, [module.native for module in self.modules().values()])
 
     def run(
         self,

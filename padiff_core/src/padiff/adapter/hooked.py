@@ -1,0 +1,226 @@
+"""Models whose modules run hooks around their calls: what torch, and frameworks that follow it, have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+from padiff.adapter._listening import Hook, Intercept, Listener
+from padiff.adapter._module import Module
+from padiff.adapter.dtypes import COMPLEX, wider
+from padiff.adapter.frameworks import FrameworkAdapter
+from padiff.adapter.restoring import Attributes, machinery_of
+from padiff.adapter.trees import TensorParameter, TreeModel, walk
+from padiff.errors import LiftError
+from padiff.pytree import map_leaves
+
+__all__ = ["HookedModel", "HookedModule", "State"]
+
+
+class State(Protocol):
+    """A module of functions that put a model's tensors back as they were, and other storages under them."""
+
+    def remembered(self, native: Any) -> Callable[[], None]:
+        """Return what puts gradient, the very same object, and whether it is trained back as they are now."""
+
+    def kept(self, native: Any) -> Callable[[], None]:
+        """Return what puts the values back as they are now, bit for bit."""
+
+    def cast(self, native: Any, dtype: str) -> Any:
+        """Return a tensor with the values of another in a wider dtype, without its history."""
+
+    def storage(self, native: Any) -> Any:
+        """Return what holds a native tensor's values."""
+
+    def hold(self, native: Any, storage: Any) -> None:
+        """Put other values under a native tensor; a gradient of another dtype goes."""
+
+    def computing_in(self, dtype: str) -> AbstractContextManager[Any]:
+        """Let what a forward makes without naming a dtype be of this one within."""
+
+
+class HookedModule(Module):
+    """A native module that knows its mode, and whose users write its ``body``."""
+
+    body: ClassVar[str] = "forward"
+    """The method that users override."""
+
+    @property
+    def training(self) -> bool:
+        """Return whether it is in training mode."""
+        return bool(self.native.training)
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Return the bound method that users override."""
+        bound: Callable[..., Any] = getattr(self.native, self.body)
+        return bound
+
+
+class HookedModel(TreeModel):
+    """A tree of modules that each hold their children and tensors, and run hooks around their calls.
+
+    Subclasses say how to look into a native module (`children`, `tensors`) and how to register hooks (`register`);
+    ``base`` is the framework's class of modules, ``state`` knows its tensors. `Attributes` says what ``tables`` and
+    ``modes`` are.
+    """
+
+    adapter: FrameworkAdapter
+    module: ClassVar[type[Module]] = HookedModule
+    base: ClassVar[type]
+    state: State
+    tables: ClassVar[tuple[str, ...]] = ()
+    modes: ClassVar[tuple[str, ...]] = ("training",)
+
+    @abstractmethod
+    def children(self, native: Any) -> Iterable[tuple[str, Any]]:
+        """Return the modules that a native module holds, by name; what is None is left out."""
+
+    @abstractmethod
+    def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
+        """Return the tensors that a native module holds, by name, and whether they are buffers."""
+
+    @abstractmethod
+    def register(
+        self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]
+    ) -> Iterable[Callable[[], Any]]:
+        """Register hooks, one by one, and yield what removes each, behind those that are registered already.
+
+        ``enter(native, args, kwargs)`` returns None or ``(args, kwargs)``, ``leave(native, args, kwargs, output)`` None
+        or an output.
+        """
+
+    def walk(self) -> Iterator[tuple[str, Any]]:
+        """Yield every native module with every path under which it hangs, parents first."""
+        return walk(self.native, self.children)
+
+    def held(self) -> Iterator[tuple[str, Any, bool]]:
+        """Yield every native tensor with every path under which it hangs, and whether it is a buffer."""
+        for path, module in self.walk():
+            for name, native, buffer in self.tensors(module):
+                yield f"{path}.{name}" if path else name, native, buffer
+
+    # Hooks --------------------------------------------------------------------------------------------------
+
+    def attach(self, listener: Listener) -> Hook:
+        """Report every module's calls, but for those that recomputation repeats in the backward pass."""
+        self.require_watchable()
+        hook = Hook()
+        try:
+            for module in self.modules().values():
+                enter, leave = partial(self.enter, listener, module), partial(self.leave, listener, module)
+                for remove in self.register(module.native, enter, leave):
+                    hook.add(remove)
+        except BaseException:
+            hook.close()
+            raise
+        return hook
+
+    def repeated(self) -> bool:
+        """Return whether a call happens within the backward pass, where only recomputation calls modules."""
+        return False
+
+    def enter(self, listener: Listener, module: Module, _: Any, args: Any, kwargs: Any) -> Any:
+        """Report that a call begins."""
+        return None if self.repeated() else listener.enter(module, args, kwargs)
+
+    def leave(self, listener: Listener, module: Module, _: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        """Report that a call ended."""
+        return None if self.repeated() else listener.leave(module, args, kwargs, output)
+
+    def intercept_operations(self, intercept: Intercept) -> Hook:
+        """Let ``intercept`` be called in place of the framework's functions until the hook is closed."""
+        return self.adapter.operations.intercept_functions(self.native, intercept)
+
+    # Back as it was -----------------------------------------------------------------------------------------
+
+    def _attributes(self) -> list[Callable[[], None]]:
+        names = machinery_of(self.base)
+        return [Attributes(native, names, self.tables, self.modes).restore for _, native in self.natives()]
+
+    def changing(self) -> Iterable[TensorParameter]:
+        """Return the parameters whose values a run may change: buffers."""
+        return (parameter for parameter in self.parameters().values() if parameter.buffer)
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Put back gradients, requires_grad, modes, plain attributes, and buffers bit for bit on leaving."""
+        with ExitStack() as stack:
+            for restore in self._attributes():
+                stack.callback(restore)
+            for parameter in self.parameters().values():
+                stack.callback(self.state.remembered(parameter.native))
+            for parameter in self.changing():
+                stack.callback(self.state.kept(parameter.native))
+            yield
+
+    def evaluate(self) -> None:
+        """Put every module into evaluation mode."""
+        for _, native in self.natives():
+            native.training = False
+
+    def liftable(self) -> Iterable[TensorParameter]:
+        """Return the parameters that `lifted` holds in another dtype."""
+        return self.parameters().values()
+
+    def computing_in(self, dtype: str) -> AbstractContextManager[Any]:
+        """Let what a forward makes without naming a dtype be of this one within."""
+        return self.state.computing_in(dtype)
+
+    def lifted(self, dtype: str) -> AbstractContextManager[None]:
+        """Hold floating tensors in at least ``dtype``, the default dtype too; put the old storages back after.
+
+        Objects stay the same, only their storage is exchanged: so tied parameters stay tied, and whoever holds one
+        sees the wider values. Raises `LiftError` where a tensor cannot be moved.
+        """
+        if dtype not in COMPLEX:
+            msg = f"a model cannot be lifted to {dtype!r}\nHint: lift to one of {', '.join(COMPLEX)}"
+            raise LiftError(msg)
+        return self._lifted(dtype)
+
+    @contextmanager
+    def _lifted(self, dtype: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            for restore in self._attributes():
+                stack.callback(restore)
+            done = {id(parameter.native) for parameter in self.liftable()}
+            for parameter in self.changing():
+                if wider(parameter.dtype, dtype) is None:
+                    stack.callback(self.state.kept(parameter.native))
+            for parameter in self.liftable():
+                wide = wider(parameter.dtype, dtype)
+                if wide is not None:
+                    stack.callback(self.state.remembered(parameter.native))
+                    stack.callback(self._exchanged(parameter, wide))
+            for _, native in self.natives():
+                self._lift_attributes(native, dtype, done)
+            stack.enter_context(self.computing_in(dtype))
+            yield
+
+    def _exchanged(self, parameter: TensorParameter, wide: str) -> Callable[[], None]:
+        native, dtype = parameter.native, parameter.dtype
+        try:
+            old = self.state.storage(native)
+            self.state.hold(native, self.state.storage(self.state.cast(native, wide)))
+        except Exception as error:
+            msg = f"{parameter.path!r} ({type(native).__qualname__}, {dtype}) cannot be held in {wide}: {error}"
+            raise LiftError(msg) from error
+        return partial(self.state.hold, native, old)
+
+    def _lift_attributes(self, module: Any, dtype: str, done: Collection[int]) -> None:
+        """Lift tensors that a module keeps as plain attributes, or in a list or dict of its own."""
+        machinery, adapter = machinery_of(self.base), self.adapter
+
+        def wanted(value: Any) -> bool:
+            return adapter.is_tensor(value) and id(value) not in done
+
+        def widened(_: str, value: Any) -> Any:
+            wide = wider(adapter.tensor(value).dtype, dtype)
+            return value if wide is None else self.state.cast(value, wide)
+
+        for name, value in list(vars(module).items()):
+            if name not in machinery and (isinstance(value, list | tuple | dict) or adapter.is_tensor(value)):
+                vars(module)[name] = map_leaves(value, wanted, widened)
