@@ -86,6 +86,11 @@ class ModuleList(Module):
     def __len__(self) -> int:
         return len(self.children())
 
+    def forward(self, x: Any) -> Any:
+        """Refuse: a list computes nothing."""
+        msg = "a list of modules was called.\nHint: call the modules in it."
+        raise NotImplementedError(msg)
+
 
 class Sequential(ModuleList):
     """Modules called one after another."""

@@ -1,0 +1,1 @@
+"""Plant bugs inside rewrites of many architectures, and count what a diff finds."""
