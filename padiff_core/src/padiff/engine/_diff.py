@@ -13,6 +13,7 @@ import attrs
 from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
+from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import matched
 from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import Side
@@ -73,7 +74,7 @@ def diff(
     started = time.perf_counter()
     request = Request(inputs, inputs if candidate_inputs is None else candidate_inputs, loss, optimizers, mapping)
     options = DiffOptions(steps, phase, transfer, tolerance, seed, operations, optimizers is not None)
-    with served(reference, candidate) as shared:
+    with collecting_seldom(), served(reference, candidate) as shared:
         prepared = adapted(reference, candidate, request, options)
         with shown() as progress, ExitStack() as stack:
             run = _Run(prepared, progress, stack, SharedStore if shared else ValueStore)

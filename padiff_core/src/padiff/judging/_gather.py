@@ -125,7 +125,7 @@ class Outcome:
             return
         chance = Verdict.STOCHASTIC in verdicts
         ends = Ends(judge.alignment)
-        proof = prove(sides, tasks, Runs(*traces), ends, random=chance)
+        proof = prove(sides, tasks, Runs(*traces), ends, random=chance, complete=self._is_complete(judge))
         drawn = proof.by is Whole.RANDOM or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
         if proof.gap is None and drawn and not known.undecided:
@@ -156,6 +156,17 @@ class Outcome:
     def _is_unproven(self, judge: Judge) -> bool:
         """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
         return bool(judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing))
+
+    def _is_complete(self, judge: Judge) -> bool:
+        """Return whether all that leads to the outputs was compared, by values that could be fed."""
+        if (
+            self.coverage is None
+            or self.coverage.missing
+            or Verdict.STOCHASTIC in {call.verdict for call in self.calls}
+        ):
+            return False
+        fed = not any(pair.misfed or pair.misfits for pair in judge.alignment.pairs)
+        return fed and not any(check.kept or check.tainted for check in judge.forced.checks)
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""

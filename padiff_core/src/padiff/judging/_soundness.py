@@ -5,7 +5,8 @@ so where the outputs or the loss of the two models, each run freely, are further
 tell what the rest is. In order: both models in float64, where rounding all but vanishes and a fault stays what it is;
 the reference disturbed by one machine epsilon at every call, whose outputs then move as far as accumulated rounding
 does; another seed, under which a random model disagrees with itself, and then evaluation mode. Gradients are asked for
-in the same way, where some were compared nowhere.
+in the same way, where some were compared nowhere. Where nothing was left out of the comparison, each call is proven,
+and the chain of them: there the reference's response comes first, which is cheap, and float64 where it does not do.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Side
 from padiff.judging._distributions import SEEDS, differ
 from padiff.judging._findings import place_of
+from padiff.judging._response import response_by_gradients
 from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
 from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
@@ -66,19 +68,29 @@ class Proof:
     """The smallest region that holds that: the innermost matched call whose inputs agree, and whose outputs do not."""
 
 
-def prove(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False) -> Proof:
+def prove(
+    sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False, complete: bool = False
+) -> Proof:
     """Return what the free runs prove of some wholes; ``native`` are the runs in the models' own types.
 
-    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may.
+    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may; ``complete`` that
+    the forced run compared all that leads to the outputs.
     """
     gaps = wholes.gaps(native)
     if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
         return Proof(
             Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
         )
+    seed = tasks[0].seed
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
-    proof = _explained(sides, tasks, native, wholes)
+    bound = None
+    if complete and not wholes.backward and not any(is_coarse(gap.eps) for gap in gaps):
+        bound, apart = response_by_gradients(native.reference, seed), worst(gaps)
+        bound = _disturbed(sides[0], first, native, wholes) if bound is None else ACCUMULATION * bound
+        if apart <= min(bound, *(SAME(gap.eps) for gap in gaps)):
+            return Proof(Whole.DISTURBED, apart, bound, apart)
+    proof = _explained(sides, tasks, native, wholes, bound)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
     still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
@@ -126,8 +138,8 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
     )
 
 
-def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Proof:
-    """Decide in float64 where that tells; else by the reference's response to rounding.
+def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: float | None = None) -> Proof:
+    """Decide in float64 where that tells; else by the reference's response to rounding: ``bound``, where it is known.
 
     Where casts are written into the code, a run in float64 rounds as these types do. Then the difference grows from
     call to call, where at a fault it leaps.
@@ -138,24 +150,28 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Proo
         ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
         if ends is not None:
             widened = wholes.gaps(ends)
-            bound, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
-            if figure <= bound:
-                return Proof(Whole.FLOAT64, apart, bound, figure)
+            vanished, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
+            if figure <= vanished:
+                return Proof(Whole.FLOAT64, apart, vanished, figure)
             largest = max(widened, key=lambda gap: gap.rel_l2)
             wide = _both(sides, tasks, store, wholes, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
-                return Proof(Whole.FLOAT64, apart, bound, figure, largest, leap)
-        disturbed = _tried(
-            partial(sides[0].record, attrs.evolve(tasks[0], disturbed=True), store, values=wholes.backward)
-        )
-        bound = 0.0
-        if disturbed is not None:
-            bound = ACCUMULATION * worst(wholes.response(Runs(native.reference, disturbed)))
+                return Proof(Whole.FLOAT64, apart, vanished, figure, largest, leap)
+    bound = _disturbed(sides[0], tasks[0], native, wholes) if bound is None else bound
     if apart <= bound:
         return Proof(Whole.DISTURBED, apart, bound, apart)
     largest = max(gaps, key=lambda gap: gap.rel_l2)
     return Proof(Whole.DISTURBED, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _disturbed(side: Side, task: Task, native: Runs, wholes: Wholes) -> float:
+    """Return how far apart rounding may be, by the reference's response to disturbances of an epsilon at every call."""
+    with temporary_store() as store:
+        run = partial(side.record, attrs.evolve(task, disturbed=True), store, values=wholes.backward)
+        disturbed = _tried(run)
+        found = () if disturbed is None else wholes.response(Runs(native.reference, disturbed))
+        return ACCUMULATION * worst(found)
 
 
 def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:

@@ -14,6 +14,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 from padiff.numerics._compare import close, difference, metrics, sample
 from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference, Metrics
+from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
     ACCUMULATED,
     ACCUMULATION,
@@ -80,6 +81,7 @@ __all__ = [
     "laid_out",
     "metrics",
     "numpy_dtype",
+    "product_norm",
     "relative",
     "sample",
 ]

@@ -10,6 +10,7 @@ from padiff.recording._live import Live
 from padiff.recording._record import (
     Recorder,
     Task,
+    cotangent,
     differentiator,
     guarded_run,
     record,
@@ -30,6 +31,7 @@ __all__ = [
     "arguments",
     "at_input",
     "composed",
+    "cotangent",
     "describe",
     "described",
     "differentiator",

@@ -102,10 +102,20 @@ class _Disturber(Recorder):
         for index, tensor in enumerate(tensors):
             eps = epsilon_of(tensor.dtype)
             if eps and tensor.dtype[0] != "c":
-                noise = np.random.default_rng((call.index, index)).uniform(-eps, eps, tensor.shape)
-                values = tensor.view()
-                found[index] = tensor.swapped((values.astype(np.float64) * (1 + noise)).astype(values.dtype))
+                found[index] = tensor.swapped(_moved(tensor.view(), eps, (call.index, index)))
         return found
+
+
+def _moved(values: Array, eps: float, seed: tuple[int, int]) -> Array:
+    """Return values of which each is moved by a random share of up to ``eps``, one way or the other."""
+    work: Any = np.float64 if values.dtype == np.float64 else np.float32
+    exact: Array = values.astype(work, copy=False)
+    moved: Array = np.random.Generator(np.random.SFC64(seed)).random(values.shape, work)
+    moved -= 0.5
+    moved *= 2 * eps
+    moved *= exact
+    moved += exact
+    return moved.astype(values.dtype, copy=False)
 
 
 class _Bystander(Recorder):

@@ -1,0 +1,34 @@
+"""Look for garbage among what a diff makes, not among all that the process holds, and not every 700 objects."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["collecting_seldom"]
+
+_NEW = 20_000
+"""Objects after which the youngest are looked through: a model's cycles do not pile up, whatever they hold."""
+
+
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Set aside what is there already, and put everything back as it was on leaving, with no garbage left.
+
+    A recorded run keeps some hundred objects for each call, none of them garbage; looking through them, and through
+    the frameworks' own, again and again took a fifth of the time. Where the user collects in another way, nothing is
+    changed.
+    """
+    before = gc.get_threshold()
+    if not gc.isenabled() or gc.get_freeze_count() or before[0] == 0:
+        yield
+        return
+    gc.freeze()
+    gc.set_threshold(max(_NEW, before[0]), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.collect()
+        gc.unfreeze()

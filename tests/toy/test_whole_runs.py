@@ -1,0 +1,71 @@
+"""Compare what gradients tell of accumulated rounding with what a disturbed run shows; leave the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.judging._response import response_by_gradients
+from padiff.numerics import difference
+from padiff.plugins import adapter_for
+from padiff.recording import Task, record
+from padiff.testing.toy import columns, rows
+from padiff.trace import temporary_store
+
+from .generated import numbers
+
+
+class Deep(rows.Module):
+    """Layers with a sum around them, whose response is more than one rounding."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        for i in range(depth):
+            setattr(self, f"layer{i}", rows.Linear(4, 4))
+            setattr(self, f"norm{i}", rows.LayerNorm(4, 1e-5))
+        self.depth = depth
+
+    def forward(self, x: Any) -> Any:
+        for i in range(self.depth):
+            x = x + getattr(self, f"norm{i}")(getattr(self, f"layer{i}")(x))
+        return x
+
+
+@pytest.mark.parametrize("depth", [1, 6, 20])
+def test_gradients_tell_how_far_rounding_moves_the_output(depth: int) -> None:
+    np.random.seed(depth)
+    native = Deep(depth)
+    model = adapter_for(native).wrap(native)
+    with temporary_store() as store:
+        task = Task((numbers(),), {})
+        trace = record(model, task, store)
+        disturbed = record(model, Task((numbers(),), {}, disturbed=True), store, values=False)
+        expected = difference(trace.outputs[0], disturbed.outputs[0]).rel_l2
+        found = response_by_gradients(trace, task.seed)
+        assert found is not None
+        assert expected / 4 < found < 2 * expected
+
+
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    before = gc.get_threshold()
+    model = Deep(2)
+    padiff.diff(model, model, (numbers(),))
+    with pytest.raises(padiff.PadiffError):
+        padiff.diff(model, model, (numbers(3, 7),))
+    assert (gc.get_threshold(), gc.get_freeze_count(), gc.isenabled()) == (before, 0, True)
+
+
+def test_a_collector_that_a_user_has_set_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    gc.disable()
+    try:
+        padiff.diff(Deep(1), columns.Dense(4, 4), (numbers(),))
+        assert not frozen
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
