@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from padiff_mindspore.adapter import MindSporeAdapter
+from typing import Any
 
 __all__ = ["MindSporeAdapter"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the adapter, and MindSpore with it, on first use."""
-    if name in __all__:
-        return getattr(import_module("padiff_mindspore.adapter"), name)
+    if name == "MindSporeAdapter":
+        from padiff_mindspore.adapter import MindSporeAdapter
+
+        return MindSporeAdapter
     msg = f"module 'padiff_mindspore' has no attribute {name!r}"
     raise AttributeError(msg)

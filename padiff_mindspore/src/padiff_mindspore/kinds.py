@@ -19,7 +19,7 @@ __all__ = ["HABITS", "TABLE"]
 # Units ------------------------------------------------------------------------------------------------------
 
 
-_AFFINE, _NORM, _CELL = spelling.AFFINE, spelling.NORM, spelling.CELL
+_AFFINE, _NORM = spelling.AFFINE, spelling.NORM
 _SCALED = {"weight": "gamma", "bias": "beta"}
 _MOVING = {**_SCALED, "running_mean": "moving_mean", "running_var": "moving_variance"}
 _MOVING_3D = {role: f"bn2d.{name}" for role, name in _MOVING.items()}
@@ -127,21 +127,8 @@ _PADDING = {
     **{f"ReplicationPad{n}d": Rule("pad", settings=spelling.pad(n, "replicate")) for n in (1, 2, 3)},
 }
 
-_RECURRENCE = {
-    "rnns.LSTM": Rule("lstm", spelling.recurrent_units("lstm"), spelling.RECURRENT),
-    "rnns.GRU": Rule("gru", spelling.recurrent_units("gru"), spelling.RECURRENT),
-    "rnns.RNN": Rule("rnn", spelling.recurrent_units("rnn"), native.RNN),
-    "rnn_cells.LSTMCell": spelling.simple("lstm_cell", *_CELL),
-    "rnn_cells.GRUCell": spelling.simple("gru_cell", *_CELL),
-    "rnn_cells.RNNCell": spelling.simple("rnn_cell", *_CELL, settings=spelling.own(activation="nonlinearity")),
-}
-
-_TRANSFORMER = {
-    "MultiheadAttention": spelling.ATTENTION,
-    "TransformerEncoderLayer": Rule("transformer_encoder_layer", settings=spelling.LAYER),
-    "TransformerDecoderLayer": Rule("transformer_decoder_layer", settings=spelling.LAYER),
-    **spelling.plain("TransformerEncoder TransformerDecoder Transformer"),
-}
+_RECURRENT = {f"rnn{'_cells' if 'Cell' in name else 's'}.{name}": rule for name, rule in spelling.recurrent().items()}
+_RECURRENT["rnns.RNN"] = Rule("rnn", spelling.recurrent_units("rnn"), native.RNN)
 
 _SHUFFLE = Rule("pixel_shuffle", settings=spelling.own(factor="upscale_factor"))
 
@@ -158,8 +145,8 @@ _FILES: Mapping[str, Mapping[str, Rule]] = {
         **{f"Conv{n}d": _convolution(n) for n in (1, 2, 3)},
         **{f"Conv{n}dTranspose": _convolution(n, transposed=True) for n in (1, 2, 3)},
     },
-    "nn.layer": _RECURRENCE,
-    "nn.layer.transformer": _TRANSFORMER,
+    "nn.layer": _RECURRENT,
+    "nn.layer.transformer": {"MultiheadAttention": spelling.ATTENTION, **spelling.transformer()},
     "nn.layer.dense": {"BiDense": spelling.simple("bilinear", *_AFFINE)},
     "nn.layer.embedding": {
         "Embedding": _EMBEDDING_TABLE,

@@ -39,13 +39,10 @@ def is_optimizer(value: Any) -> bool:
 
 
 def step(optimizer: Any) -> None:
-    """Take one step on the gradients that stand at the parameters, and clear them; simply call what is no optimizer.
+    """Take one step on the gradients that stand at the parameters, and clear them.
 
     A parameter without a gradient gets zeros, which is what MindSpore's own ``value_and_grad`` gives it.
     """
-    if not is_optimizer(optimizer):
-        optimizer()
-        return
     parameters = list(optimizer.parameters)
     optimizer(tuple(ops.zeros_like(one) if one._grad is None else one._grad for one in parameters))
     finish()

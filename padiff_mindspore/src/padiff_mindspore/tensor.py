@@ -31,22 +31,8 @@ Array = NDArray[Any]
 
 _SMALL = ("float8_e4m3fn", "float8_e5m2")
 _DTYPES = Dtypes("mindspore", mindspore, (*dtypes.PLAIN, "bfloat16", *_SMALL))
+dtype_name, native_dtype, is_inexact = _DTYPES.of, _DTYPES.native, _DTYPES.inexact
 _DEVICES = {"CPU": "cpu", "GPU": "cuda", "Ascend": "npu"}
-
-
-def dtype_name(native: Any) -> str:
-    """Return the numpy or ml_dtypes name of a tensor's dtype."""
-    return _DTYPES.name(native.dtype)
-
-
-def native_dtype(name: str) -> Any:
-    """Return the MindSpore dtype of that name; raises `InputError` where MindSpore has none."""
-    return _DTYPES.native(name)
-
-
-def is_inexact(native: Any) -> bool:
-    """Return whether the dtype is floating or complex, so that gradients exist."""
-    return dtypes.is_inexact(dtype_name(native))
 
 
 def device_name(native: Any = None) -> str:

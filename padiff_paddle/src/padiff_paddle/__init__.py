@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from padiff_paddle.adapter import PaddleAdapter
+from typing import Any
 
 __all__ = ["PaddleAdapter"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the adapter, and Paddle with it, on first use."""
-    if name in __all__:
-        return getattr(import_module("padiff_paddle.adapter"), name)
+    if name == "PaddleAdapter":
+        from padiff_paddle.adapter import PaddleAdapter
+
+        return PaddleAdapter
     msg = f"module 'padiff_paddle' has no attribute {name!r}"
     raise AttributeError(msg)

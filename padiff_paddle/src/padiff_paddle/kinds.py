@@ -6,29 +6,14 @@ its running averages are weighed by 1 - torch's momentum, and paddings have four
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import attrs
 
 from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
 
 __all__ = ["HABITS", "STATISTICS", "TABLE"]
 
 # Values in the catalogue's convention -----------------------------------------------------------------------
-
-
-def _around(value: Any, axes: int, data_format: str) -> Any:
-    """Return (before, after) pairs: from one number, one or two for each axis, or pairs for all axes."""
-    if isinstance(value, str):
-        return value.lower()
-    value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, tuple | list) and isinstance(value[0], tuple | list):
-        spatial = value[2:] if conversions.image_format(data_format) == "NCHW" else value[1:-1]
-        return tuple(tuple(pair) for pair in (spatial if len(value) == axes + 2 else value))
-    if isinstance(value, tuple | list) and len(value) == 2 * axes:
-        return conversions.pairs(value, axes)
-    return conversions.around(axes)(value)
 
 
 def _dropped(value: Any) -> str:
@@ -62,42 +47,13 @@ def _padding_idx(module: Any) -> int | None:
 _EPS = spelling.own(eps="_epsilon")
 
 
-def _padding(axes: int, attribute: str, data_format: str) -> Setting:
-    return Setting(
-        attribute,
-        spelled="padding",
-        derive=lambda m: _around(getattr(m, attribute), axes, getattr(m, data_format, "NCHW")),
-    )
-
-
-def _conv_padding(axes: int) -> Setting:
-    """Return a reader of a convolution's padding; with a stride, ``same`` goes by the size and stays a name."""
-    given = _padding(axes, "_padding", "_data_format")
-
-    def pairs(module: Any) -> Any:
-        found = given.value(module)
-        sizes = (module._kernel_size, module._stride, module._dilation)
-        kernel, stride, dilation = (conversions.spread(one, axes) for one in sizes)
-        if found == "valid":
-            return ((0, 0),) * axes
-        return conversions.same_padding(kernel, stride, dilation) if found == "same" and set(stride) == {1} else found
-
-    return attrs.evolve(given, derive=pairs)
-
-
 def _conv(axes: int, *, transposed: bool = False) -> dict[str, Setting]:
-    return {
-        **spelling.shaped(axes, stride="_stride", dilation="_dilation"),
-        "padding": _conv_padding(axes),
-        **spelling.own(padding_mode="_padding_mode", groups="_groups"),
-        "data_format": Setting("_data_format", conversions.image_format, "data_format"),
-        **(spelling.shaped(axes, "output_padding") if transposed else {}),
-    }
+    data_format = Setting("_data_format", conversions.image_format, "data_format")
+    return spelling.conv(axes, transposed=transposed, mark="_", data_format=data_format)
 
 
 def _pool(axes: int) -> dict[str, Setting]:
-    kernel = "kernel_size" if axes == 1 else "ksize"
-    return {**spelling.pool(axes, kernel), "padding": _padding(axes, "padding", "data_format")}
+    return spelling.pool(axes, "kernel_size" if axes == 1 else "ksize", spelling.padding(axes))
 
 
 def _avg_pool(axes: int) -> dict[str, Setting]:
@@ -155,33 +111,17 @@ def _pad(axes: int) -> dict[str, Setting]:
 # Units ------------------------------------------------------------------------------------------------------
 
 
-def _layers(kind: str) -> Callable[[Any], Mapping[str, Unit]]:
-    """Return the units of a recurrent module: one cell for each layer and direction."""
-
-    def units(module: Any) -> Mapping[str, Unit]:
-        found: dict[str, Unit] = {}
-        for layer in range(module.num_layers):
-            both = {"": "cell_fw", "_reverse": "cell_bw"} if module.num_directions == 2 else {"": "cell"}
-            for suffix, cell in both.items():
-                name, path = f"l{layer}{suffix}", f"{layer}.{cell}"
-                native = getattr(module[layer], cell)
-                parts = {role: Part(_exposed(module, native, role, f"{role}_{name}", path)) for role in spelling.CELL}
-                found[name] = Unit(f"{kind}_cell", parts)
-                if getattr(module, "proj_size", 0):
-                    projection = Part(f"{path}.weight_ho", transpose=(1, 0))
-                    found[f"{name}_projection"] = Unit(None, {"weight_hr": projection})
-        return found
-
-    return units
-
-
-def _exposed(module: Any, cell: Any, role: str, name: str, path: str) -> str:
-    """Return the name under which a cell's parameter hangs at the module itself, else its path.
+def _in_cell(module: Any, layer: int, suffix: str, role: str) -> Part:
+    """Return where a role of a recurrent module lies: at the module itself under its own name, else in the cell.
 
     Paddle hands those names out by counting: where a bias is left out, they stand for other parameters.
     """
-    native = getattr(cell, role)
-    return name if native is not None and module._parameters.get(name) is native else f"{path}.{role}"
+    cell = ("cell_bw" if suffix else "cell_fw") if module.num_directions == 2 else "cell"
+    if role == "weight_hr":
+        return Part(f"{layer}.{cell}.weight_ho", transpose=(1, 0))
+    native, name = getattr(getattr(module[layer], cell), role), f"{role}_l{layer}{suffix}"
+    exposed = native is not None and module._parameters.get(name) is native
+    return Part(name if exposed else f"{layer}.{cell}.{role}")
 
 
 _TRANSPOSED = Part("weight", transpose=(1, 0))
@@ -201,7 +141,6 @@ _ROLES = {"weight": "weight", "bias": "bias", "running_mean": "_mean", "running_
 _BATCH_NORM = spelling.simple("batch_norm", settings=_BATCH, **_ROLES)
 _ALPHA = {axis: Rule("dropout", settings=spelling.dropout(axis, mode="alpha")) for axis in ("element", "channel")}
 _CHANNELS = Rule("dropout", settings=spelling.dropout("channel"))
-_BY_AXIS = spelling.own(axis="_axis")
 
 
 def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
@@ -242,7 +181,7 @@ _PADDLE: Mapping[str, Mapping[str, Rule]] = {
         "Upsample": Rule("upsample", settings=spelling.upsample()),
         "UpsamplingNearest2D": Rule("upsample", settings=spelling.upsample("nearest")),
         "UpsamplingBilinear2D": Rule("upsample", settings=spelling.upsample("bilinear")),
-        "CosineSimilarity": Rule("cosine_similarity", settings={**_BY_AXIS, **spelling.own(eps="_eps")}),
+        "CosineSimilarity": Rule("cosine_similarity", settings=spelling.own(axis="_axis", eps="_eps")),
         "Unfold": Rule("unfold", settings=spelling.shaped(2, **_UNFOLD)),
     },
     "norm": {
@@ -256,34 +195,18 @@ _PADDLE: Mapping[str, Mapping[str, Rule]] = {
         ),
         "LocalResponseNorm": Rule("local_response_norm", settings=spelling.own("size", "alpha", "beta", "k")),
     },
-    "rnn": {
-        "LSTM": Rule("lstm", _layers("lstm"), _RECURRENT),
-        "GRU": Rule("gru", _layers("gru"), _RECURRENT),
-        "SimpleRNN": Rule("rnn", _layers("rnn"), {**_RECURRENT, **spelling.own("activation")}),
-        "LSTMCell": spelling.simple("lstm_cell", *spelling.CELL),
-        "GRUCell": spelling.simple("gru_cell", *spelling.CELL),
-        "SimpleRNNCell": spelling.simple("rnn_cell", *spelling.CELL, settings=spelling.own("activation")),
-    },
+    "rnn": spelling.recurrent("SimpleRNN", _in_cell, _RECURRENT, spelling.own("activation")),
     "transformer": {
         "MultiHeadAttention": Rule("attention", settings=_ATTENTION),
-        "TransformerEncoderLayer": Rule("transformer_encoder_layer", settings=_LAYER),
-        "TransformerDecoderLayer": Rule("transformer_decoder_layer", settings=_LAYER),
-        **spelling.plain("TransformerEncoder TransformerDecoder Transformer"),
+        **spelling.transformer(_LAYER),
     },
     "activation": {
-        **spelling.plain("ReLU ReLU6 Sigmoid Tanh Silu Mish Softsign Tanhshrink Hardswish Hardsigmoid LogSigmoid SELU"),
+        **spelling.activations("_axis", ("_min", "_max"), mark="_"),
+        **spelling.plain("Silu"),
         "Swish": Rule("silu"),
         "PReLU": spelling.simple("prelu", weight="_weight"),
         "GELU": Rule("gelu", settings={"approximate": Setting("_approximate", _approximate, "approximate")}),
-        "LeakyReLU": Rule("leaky_relu", settings=spelling.own(slope="_negative_slope")),
-        "ELU": Rule("elu", settings=spelling.own(alpha="_alpha")),
-        "CELU": Rule("celu", settings=spelling.own(alpha="_alpha")),
-        "Softplus": Rule("softplus", settings=spelling.own(beta="_beta", threshold="_threshold")),
-        "Hardtanh": Rule("hardtanh", settings=spelling.own(min="_min", max="_max")),
-        "Softmax": Rule("softmax", settings=_BY_AXIS),
         "Softmax2D": spelling.CHANNEL_SOFTMAX,
-        "LogSoftmax": Rule("log_softmax", settings=_BY_AXIS),
-        "GLU": Rule("glu", settings=_BY_AXIS),
     },
     "container": {"Sequential": Rule("sequential")},
     "vision": {

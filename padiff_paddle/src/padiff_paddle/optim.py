@@ -43,10 +43,7 @@ def is_optimizer(value: Any) -> bool:
 
 
 def step(optimizer: Any) -> None:
-    """Take one step and clear the gradients; simply call what is no optimizer."""
-    if not hasattr(optimizer, "step"):
-        optimizer()
-        return
+    """Take one step and clear the gradients."""
     optimizer.step()
     optimizer.clear_grad(set_to_zero=False)
 

@@ -32,6 +32,7 @@ Array = NDArray[Any]
 _SMALL = ("float8_e4m3fn", "float8_e5m2")
 _NAMES = (*(name for name in dtypes.PLAIN if name[:4] != "uint"), "uint8", "bfloat16", *_SMALL)
 _DTYPES = Dtypes("Paddle", paddle, _NAMES)
+dtype_name, native_dtype, is_inexact = _DTYPES.of, _DTYPES.native, _DTYPES.inexact
 _WIDENED = {"uint16": "int32", "uint32": "int64"}
 _CARRIERS = dict.fromkeys(_SMALL, "uint8") | {"bfloat16": "int16"}
 """The Paddle dtype under which the bits of what numpy does not know cross."""
@@ -55,30 +56,10 @@ def relayed() -> Iterator[None]:
             raise failures[0]
 
 
-def dtype_name(native: Any) -> str:
-    """Return the numpy or ml_dtypes name of a tensor's dtype."""
-    return _DTYPES.name(native.dtype)
-
-
-def native_dtype(name: str) -> Any:
-    """Return the Paddle dtype of that name; raises `InputError` where Paddle has none."""
-    return _DTYPES.native(name)
-
-
 def device_name(native: Any) -> str:
     """Return a tensor's place in padiff's words: ``Place(gpu:0)`` is ``cuda:0``."""
-    place = native.place
-    if place.is_cpu_place():
-        return "cpu"
-    text = str(place).removeprefix("Place(").removesuffix(")")
-    if text.startswith("gpu_pinned"):
-        return "cpu"
-    return text.replace("gpu", "cuda")
-
-
-def is_inexact(native: Any) -> bool:
-    """Return whether the dtype is floating or complex, so that gradients exist."""
-    return dtypes.is_inexact(dtype_name(native))
+    place = str(native.place).removeprefix("Place(").removesuffix(")")
+    return "cpu" if place.startswith(("cpu", "gpu_pinned")) else place.replace("gpu", "cuda")
 
 
 def array_of(native: Any) -> Array:

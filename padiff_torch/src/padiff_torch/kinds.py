@@ -22,7 +22,7 @@ def _rms_eps(module: Any) -> float:
     return torch.finfo(dtype).eps if module.eps is None else float(module.eps)
 
 
-_AFFINE, _NORM, _CELL = spelling.AFFINE, spelling.NORM, spelling.CELL
+_AFFINE, _NORM = spelling.AFFINE, spelling.NORM
 _LINEAR = spelling.simple("linear", *_AFFINE)
 _EPS = spelling.own("eps")
 _LAYER_NORM = spelling.simple("layer_norm", *_AFFINE, settings={**_EPS, **spelling.normalized_shape()})
@@ -30,12 +30,10 @@ _INSTANCE_NORM = spelling.simple("instance_norm", *_NORM, settings=spelling.own(
 _RMS_NORM = spelling.simple("rms_norm", "weight", settings=_EPS)
 _FROZEN = {**_EPS, "training": spelling.constant(False), "track": spelling.constant(True)}
 _LRN = Rule("local_response_norm", settings=spelling.own("size", "alpha", "beta", "k"))
-_NONLINEARITY = spelling.own(activation="nonlinearity")
 _ALPHA = {axis: Rule("dropout", settings=spelling.dropout(axis, mode="alpha")) for axis in ("element", "channel")}
 _DEPTH = {**spelling.dropout("sample"), "axis": Setting("mode", {"row": "sample", "batch": "batch"}.get)}
 _PADS = {"Zero": "constant", "Constant": "constant", "Reflection": "reflect"}
 _PADS = {**_PADS, "Replication": "replicate", "Circular": "circular"}
-_BY_AXIS = spelling.own(axis="dim")
 
 
 def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
@@ -74,19 +72,8 @@ _TORCH = {
         "LocalResponseNorm": _LRN,
         "CrossMapLRN2d": _LRN,
     },
-    "rnn": {
-        "LSTM": Rule("lstm", spelling.recurrent_units("lstm"), spelling.RECURRENT),
-        "GRU": Rule("gru", spelling.recurrent_units("gru"), spelling.RECURRENT),
-        "RNN": Rule("rnn", spelling.recurrent_units("rnn"), {**spelling.RECURRENT, **_NONLINEARITY}),
-        "LSTMCell": spelling.simple("lstm_cell", *_CELL),
-        "GRUCell": spelling.simple("gru_cell", *_CELL),
-        "RNNCell": spelling.simple("rnn_cell", *_CELL, settings=_NONLINEARITY),
-    },
-    "transformer": {
-        "TransformerEncoderLayer": Rule("transformer_encoder_layer", settings=spelling.LAYER),
-        "TransformerDecoderLayer": Rule("transformer_decoder_layer", settings=spelling.LAYER),
-        **spelling.plain("TransformerEncoder TransformerDecoder Transformer"),
-    },
+    "rnn": spelling.recurrent(),
+    "transformer": spelling.transformer(),
     "dropout": {
         "Dropout": Rule("dropout", settings=spelling.dropout("element")),
         "AlphaDropout": _ALPHA["element"],
@@ -94,26 +81,19 @@ _TORCH = {
     },
     "flatten": {"Flatten": Rule("flatten", settings=spelling.own(start="start_dim", end="end_dim"))},
     "activation": {
-        **spelling.plain("ReLU ReLU6 Sigmoid Tanh SiLU Mish Softsign Tanhshrink Hardswish Hardsigmoid LogSigmoid SELU"),
+        **spelling.activations("dim", ("min_val", "max_val")),
+        **spelling.plain("SiLU"),
         "MultiheadAttention": spelling.ATTENTION,
         "PReLU": spelling.simple("prelu", "weight"),
         "GELU": Rule("gelu", settings=spelling.own("approximate")),
-        "LeakyReLU": Rule("leaky_relu", settings=spelling.own(slope="negative_slope")),
-        "ELU": Rule("elu", settings=spelling.own("alpha")),
-        "CELU": Rule("celu", settings=spelling.own("alpha")),
-        "Softplus": Rule("softplus", settings=spelling.own("beta", "threshold")),
-        "Hardtanh": Rule("hardtanh", settings=spelling.own(min="min_val", max="max_val")),
-        "Softmax": Rule("softmax", settings=_BY_AXIS),
         "Softmax2d": spelling.CHANNEL_SOFTMAX,
-        "LogSoftmax": Rule("log_softmax", settings=_BY_AXIS),
-        "GLU": Rule("glu", settings=_BY_AXIS),
     },
     "upsampling": {"Upsample": Rule("upsample", settings=spelling.upsample())},
     "pixelshuffle": {"PixelShuffle": Rule("pixel_shuffle", settings=spelling.own(factor="upscale_factor"))},
     "channelshuffle": {"ChannelShuffle": Rule("channel_shuffle", settings=spelling.own("groups"))},
     "fold": {"Unfold": Rule("unfold", settings=spelling.shaped(2, "kernel_size", "stride", "padding", "dilation"))},
     "container": {"Sequential": Rule("sequential")},
-    "distance": {"CosineSimilarity": Rule("cosine_similarity", settings={**_EPS, **_BY_AXIS})},
+    "distance": {"CosineSimilarity": Rule("cosine_similarity", settings={**_EPS, **spelling.own(axis="dim")})},
 }
 
 _OTHERS = {

@@ -22,10 +22,7 @@ def is_optimizer(value: Any) -> bool:
 
 
 def step(optimizer: Any) -> None:
-    """Take one step and clear the gradients; simply call what is no optimizer."""
-    if not hasattr(optimizer, "step"):
-        optimizer()
-        return
+    """Take one step and clear the gradients."""
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 

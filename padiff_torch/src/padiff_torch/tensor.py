@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 
 _DTYPES = Dtypes("torch", torch)
+native_dtype = _DTYPES.native
 
 # What has no counterpart in numpy, and the dtype that holds its values exactly.
 _WIDENED = {torch.complex32: torch.complex64}
@@ -31,11 +32,6 @@ _CARRIERS = dict.fromkeys(dtypes.FLOAT8, torch.uint8) | {"bfloat16": torch.int16
 def dtype_name(native: Any) -> str:
     """Return the numpy or ml_dtypes name of a native tensor's dtype; quantized tensors read as float32."""
     return "float32" if native.is_quantized else _DTYPES.name(_WIDENED.get(native.dtype, native.dtype))
-
-
-def native_dtype(name: str) -> Any:
-    """Return the torch dtype of that name; raises `InputError` where torch has none."""
-    return _DTYPES.native(name)
 
 
 def device_name(native: Any) -> str:

@@ -52,6 +52,14 @@ class Dtypes:
             msg = f"{native} has no counterpart in numpy or ml_dtypes\nHint: use tensors of another dtype"
             raise InputError(msg) from None
 
+    def of(self, tensor: Any) -> str:
+        """Return the name of a native tensor's dtype."""
+        return self.name(tensor.dtype)
+
+    def inexact(self, tensor: Any) -> bool:
+        """Return whether a native tensor's dtype is floating or complex, so that gradients exist."""
+        return is_inexact(self.of(tensor))
+
     def native(self, name: str) -> Any:
         """Return the native dtype of that name; raises `InputError` where the framework has none."""
         try:

@@ -64,7 +64,7 @@ class Optimizers(Protocol):
         """Return whether the value is an optimizer."""
 
     def step(self, optimizer: Any) -> None:
-        """Take one step and clear the gradients; simply call what is no optimizer."""
+        """Take one step and clear the gradients."""
 
     def settings_of(self, optimizer: Any) -> dict[str, Any]:
         """Return the hyper-parameters under common names; empty for a plain callable."""
@@ -125,8 +125,11 @@ class FrameworkAdapter(Adapter):
         return self.optimizers.is_optimizer(value)
 
     def step(self, optimizer: Any) -> None:
-        """Let an optimizer take one step and clear its gradients."""
-        self.optimizers.step(optimizer)
+        """Let an optimizer take one step and clear its gradients; simply call a function."""
+        if self.is_optimizer(optimizer) or hasattr(optimizer, "step"):
+            self.optimizers.step(optimizer)
+        else:
+            optimizer()
 
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters under common names."""

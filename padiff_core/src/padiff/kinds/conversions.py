@@ -34,9 +34,20 @@ def each(axes: int) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: spread(value, axes)
 
 
-def around(axes: int) -> Callable[[Any], Pairs]:
-    """Return a converter of symmetric paddings to (before, after) pairs."""
-    return lambda value: tuple((one, one) for one in spread(value, axes))
+def around(value: Any, axes: int, data_format: Any = "NCHW") -> Any:
+    """Return a padding as (before, after) pairs; one that has a name, such as ``same``, as that.
+
+    It is given as one number, as one or two for each axis, as pairs, or as pairs of all axes with batch and channels.
+    """
+    if isinstance(value, str):
+        return value.lower()
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, tuple | list) and isinstance(value[0], tuple | list):
+        spatial = value[2:] if image_format(data_format) == "NCHW" else value[1:-1]
+        return tuple(tuple(pair) for pair in (spatial if len(value) == axes + 2 else value))
+    if isinstance(value, tuple | list) and len(value) == 2 * axes:
+        return pairs(value, axes)
+    return tuple((one, one) for one in spread(value, axes))
 
 
 def pairs(value: Any, axes: int) -> Pairs:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from padiff.kinds._catalogue import CATALOGUE
 from padiff.kinds._layout import Part
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
@@ -28,6 +30,7 @@ __all__ = [
     "RECURRENT",
     "RMS_NORM",
     "TRAINING",
+    "activations",
     "avg_pool",
     "constant",
     "conv",
@@ -35,12 +38,15 @@ __all__ = [
     "normalized_shape",
     "own",
     "pad",
+    "padding",
     "plain",
     "pool",
+    "recurrent",
     "recurrent_units",
     "shaped",
     "simple",
     "table",
+    "transformer",
     "transformers_activations",
     "upsample",
 ]
@@ -83,33 +89,48 @@ def normalized_shape(attribute: str = "normalized_shape") -> Settings:
     return {"normalized_shape": Setting(attribute, tuple, "normalized_shape")}
 
 
-def _named_padding(axes: int) -> Setting:
-    """Return a reader of a padding that is symmetric or has a name; ``same`` takes no stride."""
-
-    def pairs(module: Any) -> tuple[tuple[Any, Any], ...]:
-        if module.padding == "same":
-            return same_padding(*(spread(getattr(module, one), axes) for one in ("kernel_size", "stride", "dilation")))
-        return around(axes)(0 if module.padding == "valid" else module.padding)
-
-    return Setting("padding", spelled="padding", derive=pairs)
+def padding(axes: int, mark: str = "") -> Setting:
+    """Return a padding in any of its spellings; ``mark`` is what the class puts before the names of its attributes."""
+    return Setting(
+        f"{mark}padding",
+        spelled="padding",
+        derive=lambda m: around(getattr(m, f"{mark}padding"), axes, getattr(m, f"{mark}data_format", "NCHW")),
+    )
 
 
-def conv(axes: int, *, transposed: bool = False) -> Settings:
-    """Return the settings of a convolution."""
+def _named_padding(axes: int, mark: str) -> Setting:
+    """Return the padding of a convolution; with a stride, ``same`` goes by the size and stays a name."""
+    given = padding(axes, mark)
+
+    def pairs(module: Any) -> Any:
+        found = given.value(module)
+        if found == "valid":
+            return ((0, 0),) * axes
+        kernel, stride, dilation = (
+            spread(getattr(module, f"{mark}{name}"), axes) for name in ("kernel_size", "stride", "dilation")
+        )
+        return same_padding(kernel, stride, dilation) if found == "same" and set(stride) == {1} else found
+
+    return attrs.evolve(given, derive=pairs)
+
+
+def conv(axes: int, *, transposed: bool = False, mark: str = "", data_format: Setting | None = None) -> Settings:
+    """Return the settings of a convolution; ``mark`` as in `padding`, ``data_format`` where it is not fixed."""
     return {
-        **shaped(axes, "stride", "dilation", *(("output_padding",) if transposed else ())),
-        "padding": _named_padding(axes),
-        **own("padding_mode", "groups"),
-        "data_format": constant("NCHW"),
+        **shaped(axes, **{name: f"{mark}{name}" for name in ("stride", "dilation")}),
+        **(shaped(axes, "output_padding") if transposed else {}),
+        "padding": _named_padding(axes, mark),
+        **own(**{name: f"{mark}{name}" for name in ("padding_mode", "groups")}),
+        "data_format": data_format or constant("NCHW"),
     }
 
 
-def pool(axes: int, kernel: str = "kernel_size") -> Settings:
+def pool(axes: int, kernel: str = "kernel_size", padding: Setting | None = None) -> Settings:
     """Return the settings of a pooling; without a stride the kernel's size stands for it."""
     return {
         "kernel_size": Setting(kernel, each(axes), "kernel_size"),
         "stride": Setting(lambda m: getattr(m, kernel) if m.stride is None else m.stride, each(axes), "stride"),
-        "padding": Setting("padding", around(axes), "padding"),
+        "padding": padding or Setting("padding", lambda value: around(value, axes), "padding"),
         **own("ceil_mode"),
     }
 
@@ -166,17 +187,28 @@ def simple(kind: str, *roles: str, settings: Mapping[str, Setting] | None = None
     return Rule(kind, {"": Unit(kind, parts)} if parts else {}, settings or {})
 
 
-def recurrent_units(kind: str) -> Callable[[Any], Mapping[str, Unit]]:
-    """Return the units of a recurrent module: one cell for each layer and direction."""
+def _exposed(module: Any, layer: int, suffix: str, role: str) -> Part:
+    return Part(f"{role}_l{layer}{suffix}")
+
+
+def recurrent_units(
+    kind: str, part: Callable[[Any, int, str, str], Part] = _exposed
+) -> Callable[[Any], Mapping[str, Unit]]:
+    """Return the units of a recurrent module: one cell for each layer and direction.
+
+    ``part(module, layer, suffix, role)`` says where a role lies, ``suffix`` being ``_reverse`` for the way back.
+    """
 
     def units(module: Any) -> Mapping[str, Unit]:
         found = {}
+        both = getattr(module, "bidirectional", getattr(module, "num_directions", 1) == 2)
         for layer in range(module.num_layers):
-            for suffix in ("", "_reverse") if module.bidirectional else ("",):
+            for suffix in ("", "_reverse") if both else ("",):
                 name = f"l{layer}{suffix}"
-                found[name] = Unit(f"{kind}_cell", {role: Part(f"{role}_{name}") for role in CELL})
+                found[name] = Unit(f"{kind}_cell", {role: part(module, layer, suffix, role) for role in CELL})
                 if getattr(module, "proj_size", 0):
-                    found[f"{name}_projection"] = Unit(None, {"weight_hr": Part(f"weight_hr_{name}")})
+                    projection = {"weight_hr": part(module, layer, suffix, "weight_hr")}
+                    found[f"{name}_projection"] = Unit(None, projection)
         return found
 
     return units
@@ -218,6 +250,46 @@ _BY_NAME = {name.replace("_", ""): name for name in CATALOGUE}
 def plain(classes: str) -> dict[str, Rule]:
     """Return the rules of classes that are called as their kind is, and have neither parameters nor settings."""
     return {name: Rule(_BY_NAME[name.lower()]) for name in classes.split()}
+
+
+def recurrent(
+    rnn: str = "RNN",
+    part: Callable[[Any, int, str, str], Part] = _exposed,
+    settings: Mapping[str, Setting] = RECURRENT,
+    activation: Mapping[str, Setting] | None = None,
+) -> dict[str, Rule]:
+    """Return the rules of LSTM, GRU and the plain recurrent network, which is called ``rnn``, and of their cells."""
+    chosen = own(activation="nonlinearity") if activation is None else activation
+    found = {}
+    for name, kind, more in (("LSTM", "lstm", {}), ("GRU", "gru", {}), (rnn, "rnn", chosen)):
+        found[name] = Rule(kind, recurrent_units(kind, part), {**settings, **more})
+        found[f"{name}Cell"] = simple(f"{kind}_cell", *CELL, settings=more)
+    return found
+
+
+def transformer(layer: Mapping[str, Setting] = LAYER) -> dict[str, Rule]:
+    """Return the rules of a transformer's parts, but for attention."""
+    layers = (f"transformer_{part}_layer" for part in ("encoder", "decoder"))
+    names = ("TransformerEncoderLayer", "TransformerDecoderLayer")
+    rules = {name: Rule(kind, settings=layer) for name, kind in zip(names, layers, strict=True)}
+    return {**rules, **plain("TransformerEncoder TransformerDecoder Transformer")}
+
+
+def activations(axis: str, hard: tuple[str, str], mark: str = "") -> dict[str, Rule]:
+    """Return the rules of activations that are called as in torch; ``hard`` names the bounds of Hardtanh."""
+    names = "ReLU ReLU6 Sigmoid Tanh Mish Softsign Tanhshrink Hardswish Hardsigmoid LogSigmoid SELU"
+    by_axis = own(axis=axis)
+    return {
+        **plain(names),
+        "LeakyReLU": Rule("leaky_relu", settings=own(slope=f"{mark}negative_slope")),
+        "ELU": Rule("elu", settings=own(alpha=f"{mark}alpha")),
+        "CELU": Rule("celu", settings=own(alpha=f"{mark}alpha")),
+        "Softplus": Rule("softplus", settings=own(beta=f"{mark}beta", threshold=f"{mark}threshold")),
+        "Hardtanh": Rule("hardtanh", settings=own(min=hard[0], max=hard[1])),
+        "Softmax": Rule("softmax", settings=by_axis),
+        "LogSoftmax": Rule("log_softmax", settings=by_axis),
+        "GLU": Rule("glu", settings=by_axis),
+    }
 
 
 def transformers_activations() -> dict[str, Rule]:
