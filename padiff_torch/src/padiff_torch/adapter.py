@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,6 +35,10 @@ _MACHINERY = (
     "_compile.py",
     "fx/",
 )
+
+
+_CASTING = ("cpu", "cuda")
+"""Kinds of devices whose automatic casts are watched."""
 
 
 class TorchAdapter(FrameworkAdapter):
@@ -79,6 +84,11 @@ class TorchAdapter(FrameworkAdapter):
                 torch.cuda.set_rng_state_all(cuda)
             torch.set_rng_state(cpu)
 
+    def ambient(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what enters the automatic casts that are on now again."""
+        on = [(kind, torch.get_autocast_dtype(kind)) for kind in _CASTING if torch.is_autocast_enabled(kind)]
+        return partial(_casting, on) if on else nullcontext
+
     def environment(self) -> Mapping[str, str]:
         """Return versions, devices, threads, and the switches that change a float."""
         found = {
@@ -101,3 +111,11 @@ class TorchAdapter(FrameworkAdapter):
 
 def _leaf(native: Any, differentiable: bool) -> Any:
     return native.requires_grad_(differentiable and (native.is_floating_point() or native.is_complex()))
+
+
+@contextmanager
+def _casting(kinds: Sequence[tuple[str, Any]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for kind, dtype in kinds:
+            stack.enter_context(torch.autocast(kind, dtype))
+        yield

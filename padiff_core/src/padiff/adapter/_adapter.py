@@ -7,7 +7,7 @@ import random
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,6 +129,13 @@ class Adapter(ABC):
             array = np.asarray(value)
             return self.from_numpy(array, device=device, differentiable=differentiable)
         return value
+
+    def ambient(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what enters again the mode in which the framework computes now: automatic casts (autocast).
+
+        Asked for at each call of a module; calls are replayed in the mode in which they were made.
+        """
+        return nullcontext
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -146,6 +146,9 @@ class DelegatingAdapter(Adapter):
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         return self.inner.convert(value, device=device, differentiable=differentiable)
 
+    def ambient(self) -> Callable[[], AbstractContextManager[None]]:
+        return self.inner.ambient()
+
     @contextmanager
     def quiet(self) -> Iterator[None]:
         with self.inner.quiet():

@@ -32,6 +32,7 @@ from padiff.judging import (
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, transfer
 from padiff.progress import Progress, shown
+from padiff.recording import exact
 from padiff.refinement import Evidence, aligned, with_exchanges, with_operations_matched, without_mismatches
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
@@ -138,7 +139,9 @@ class _Run:
         free = evidence.free(known.axes)
         self.outcome.gather(step, known, trace, free, judge)
         sides = self.reference, evidence.side(known.axes)
-        self.outcome.prove(step, sides, self.tasks, (trace, free), known, judge)
+        ours, theirs = self.tasks
+        tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)
+        self.outcome.prove(step, sides, tasks, (trace, free), known, judge)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
 

@@ -66,18 +66,20 @@ class Bench:
         *,
         seed: int = 0,
         own: bool = True,
+        jitter: float = 0.0,
         backward: bool = True,
     ) -> Replayed:
         """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own."""
         call = pair.candidate
+        fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
         inputs: list[Array | None] = [self.own.get((call.key, index)) for index in range(len(call.inputs))]
         for ours, theirs in pair.inputs:
             if inputs[theirs] is None or not own:
-                inputs[theirs] = self.trace.value(pair.reference.inputs[ours])
+                inputs[theirs] = fed.value(pair.reference.inputs[ours])
         outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
         below = self._inside(pair)
         return self.candidate.replay(
-            self._request(call, inputs, outputs, below, self.trace, truth, dtype, seed=seed, backward=backward, side=1)
+            self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
         )
 
     def _request(

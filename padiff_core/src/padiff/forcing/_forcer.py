@@ -236,11 +236,13 @@ class Forcer(Watcher):
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
         # a tensor stands for two of the reference's.
-        gross = apart is not None and apart.rel_l2 > SAME(epsilon(value.dtype))
+        right = value if truth is None else truth
+        gross = apart is not None and apart.rel_l2 > SAME(epsilon(right.dtype))
         module = spot.pair.candidate.module
         if spot.what == "output" and module.memory == "same":
             self._memory.take_back(tensor)
-        if gross and new and self._memory.overwrite(tensor, value):
+        # In a replay in a wider type, code goes on with what the reference's does there: what was recorded is rounded.
+        if gross and new and self._memory.overwrite(tensor, right) and right is value:
             self._hold(tensor, token, spot)
             return
         if module.memory != "own" or (module.operation and self._memory.is_protected(tensor)):

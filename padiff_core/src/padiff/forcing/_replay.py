@@ -6,7 +6,6 @@ The calls below it are fed, so that what is left is the call's own code.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes  # registers bfloat16 and float8 with numpy
@@ -18,6 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.numerics import epsilon_of, numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording import Live, at_input, fill, natively, wrapped
 from padiff.trace import Call, Key
@@ -38,7 +38,10 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     model = wrapped(adapter, live.native(call), call)
     observed = Observed()
     given = [v if v is None else at_input(adapter, call, i, v) for i, v in enumerate(request.inputs)]
-    natives = [None if v is None else _native(adapter, v, request, model.device) for v in given]
+    natives = [
+        None if value is None else _native(adapter, value, leaf.dtype, request, model.device)
+        for leaf, value in zip(call.inputs, given, strict=True)
+    ]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
     once = {leaf.token: native for leaf, native in zip(call.inputs, natives, strict=True) if native is not None}
     natives = [once.get(leaf.token) for leaf in call.inputs]
@@ -57,7 +60,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     with adapter.quiet(), adapter.seeded(request.seed), model.preserved():
         if request.evaluating:
             model.evaluate()
-        with model.lifted(dtype) if dtype else nullcontext():
+        with live.lifted(model, dtype) if dtype else live.ambient(call):
             forcer = _Idling(
                 {key for key, below in _numbered(call) if below.key in request.idle},
                 adapter,
@@ -87,11 +90,14 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     return Replayed(observed, forcer.checks, gradients, buffers)
 
 
-def _native(adapter: Adapter, value: Array, request: ReplayRequest, device: str) -> Any:
-    """Return a value as the framework's tensor; floating ones in the request's type, and with gradients if asked."""
+def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, device: str) -> Any:
+    """Return a value as the framework's tensor; floating ones in the request's type, or in the call's ``own``.
+
+    With gradients if asked.
+    """
     floating = is_float(value)
-    if request.dtype and floating:
-        value = value.astype(request.dtype)
+    if floating and (request.dtype or epsilon_of(own)):
+        value = value.astype(numpy_dtype(request.dtype or own))
     native = adapter.from_numpy(value, device=device, differentiable=floating and request.differentiable)
     # Not the leaf itself: a module may change its input in place, which a leaf forbids.
     return adapter.tensor(native).swapped(value) if floating and request.differentiable else native

@@ -184,6 +184,7 @@ class LocalSide:
         """Return the side, with some tensors read in another order of axes."""
         other = LocalSide(turned(self.model, axes))
         other._loss, other._optimizer = self._loss, self._optimizer
+        other._live.share(self._live)
         return other
 
     def value(self, path: str) -> Array:
@@ -192,8 +193,7 @@ class LocalSide:
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Overwrite parameters or buffers in place."""
-        for path, array in arrays.items():
-            self._parameters[path].assign(array)
+        self._live.assign(arrays)
 
     def step(self, gradients: Mapping[str, Array | None]) -> None:
         """Set the gradients of parameters, and let the optimizer take one step."""

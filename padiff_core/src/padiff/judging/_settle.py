@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
+from padiff.judging._narrow import Narrow
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
 from padiff.judging._replays import Replays
 from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
@@ -23,7 +24,6 @@ from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
     FLOORS,
-    JITTER,
     NEGLIGIBLE,
     ROUNDING,
     SAME,
@@ -69,6 +69,7 @@ class Settler:
         self.bench = bench
         self._runs: Replays[_Runs] = Replays.beside(bench.trace.store)
         self.chance = Chance(bench)
+        self._narrow = Narrow(bench, self.runs)
         self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
         self._still: Settler | None = None
@@ -132,13 +133,20 @@ class Settler:
             wide = relative(difference(ours, theirs), scale)
             floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
             figures = Figures(relative(native, scale), native.max_abs, floor, wide)
-            return self._rule(pair, read, figures, eps, native, dtype)
+            return self._rule(pair, read, figures, eps, native, dtype, backward)
         if eps == 0:
             return self._by_floor(native, eps, self.runs(pair, None, backward=backward).refused)
         return self._by_one_side(pair, read, native, truth, scale, eps, backward)
 
     def _rule(
-        self, pair: Pair, read: Reader, figures: Figures, eps: float, native: Difference, dtype: str | None
+        self,
+        pair: Pair,
+        read: Reader,
+        figures: Figures,
+        eps: float,
+        native: Difference,
+        dtype: str | None,
+        backward: bool,
     ) -> Ruling:
         wide, floor, local = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2
         if eps == 0:
@@ -155,8 +163,10 @@ class Settler:
         if wide <= (CONSTANT if same_settings else TOGETHER)(eps):
             evidence = Evidence.of("float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.ROUNDING if small else Verdict.PRECISION, figures, (evidence,))
-        if small and wide <= ROUNDING(eps) and self._casts(pair, read):
-            return Ruling(Verdict.ROUNDING, figures, (Evidence("narrow_cast"),))
+        found = self._narrow.explains(wide, pair, read, backward=backward, eps=eps)
+        if found is not None:
+            verdict = Verdict.ROUNDING if small else Verdict.PRECISION
+            return Ruling(verdict, figures, (Evidence.of("narrow_cast", **found),))
         return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
 
     def _by_one_side(
@@ -290,21 +300,6 @@ class Settler:
         if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
             return None
         return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence))
-
-    def _casts(self, pair: Pair, read: Reader) -> bool:
-        """Return whether a side rounds to a narrower type inside: a tiny disturbance does not pass through it."""
-        runs = self.runs(pair, "float64")
-        if runs.reference is None:
-            return False
-        try:
-            disturbed = self.bench.run_reference(pair, "float64", jitter=JITTER)
-        except Exception:  # as above
-            return False
-        ours, moved = read(runs.reference, True), read(disturbed, True)
-        if ours is None or moved is None:
-            return False
-        change = difference(ours, moved).rel_l2
-        return not JITTER / 100 < change < JITTER * 1000
 
 
 def _widths(eps: float) -> tuple[str | None, ...]:

@@ -22,12 +22,14 @@ from padiff.numerics._figures import Difference
 __all__ = [
     "ACCUMULATED",
     "ACCUMULATION",
+    "CAST",
     "CONSTANT",
     "ELEMENT",
     "EXACT",
     "FLOORS",
     "GROSS",
     "JITTER",
+    "JITTERS",
     "KINK",
     "LOSS",
     "NEGLIGIBLE",
@@ -64,6 +66,9 @@ VANISHES = 30.0
 10^5 and more, kernels that hold constants in float32 at least 100, and a fault 1."""
 JITTER = 2.0**-36
 """The relative disturbance that shows a cast: it comes through float64, and not through anything narrower."""
+JITTERS = (2.0**-16, 2.0**-7)
+"""Disturbances that measure what a cast rounds: one above float32's epsilon, one above bfloat16's. What is smooth moves
+in a line with them, and by their square out of it; what a cast rounds does neither."""
 _COARSE = 2.0**-13
 """Machine epsilon above which rounding hides faults."""
 
@@ -131,6 +136,13 @@ ROUNDING = Threshold(
     lambda eps: 16 * eps,
     "a native error that rounding explains where the noise floor happened to be low",
     "",
+)
+CAST = Threshold(
+    "CAST",
+    "ε / 64, at least 16 ε of float32",
+    lambda eps: max(eps / 64, 16 * FLOAT32),
+    "the same of a table that code makes of no input, in a fixed narrower type even in a float64 model",
+    "rotary angles of 2,048 positions that float32 rounds once: 3e-5",
 )
 UNSETTLED = Threshold(
     "UNSETTLED",
@@ -211,6 +223,7 @@ THRESHOLDS = (
     TOGETHER,
     CONSTANT,
     ROUNDING,
+    CAST,
     UNSETTLED,
     LOSS,
     EXACT,

@@ -5,7 +5,7 @@ from padiff.recording._describe import describe, described, module_record, param
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
-from padiff.recording._inputs import arguments, narrowed
+from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._record import (
     Recorder,
@@ -35,6 +35,7 @@ __all__ = [
     "describe",
     "described",
     "differentiator",
+    "exact",
     "fill",
     "first_nonfinite",
     "guarded_run",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import attrs
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import InputError
-from padiff.numerics import numpy_dtype
+from padiff.numerics import epsilon, numpy_dtype
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import leaves, map_leaves
+from padiff.recording._record import Task
 from padiff.trace import Description
 
-__all__ = ["arguments", "narrowed"]
+__all__ = ["arguments", "exact", "narrowed"]
+
+Array = NDArray[Any]
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -79,6 +83,23 @@ def _is_foreign(leaf: Any) -> bool:
 
 def _plain(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, str | bytes | int | float | complex | np.ndarray | np.generic)
+
+
+def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
+    """Return the candidate's task, which knows of what the reference's inputs lost in its own narrower types."""
+    first, second = ([leaf for _, leaf in leaves((*one.args, one.kwargs), _is_array)] for one in (ours, theirs))
+    known = {}
+    for a, b in matched:
+        if a < len(first) and b < len(second):
+            wide, narrow = np.asarray(first[a]), np.asarray(second[b])
+            wider = epsilon(narrow.dtype) > epsilon(wide.dtype) > 0 and wide.shape == narrow.shape
+            if wider and np.array_equal(wide.astype(narrow.dtype), narrow):
+                known[b] = wide
+    return attrs.evolve(theirs, exact=known) if known else theirs
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic)
 
 
 def narrowed(value: Any, model: Description) -> tuple[Any, bool]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module
+from padiff.numerics import epsilon, epsilon_of
 from padiff.recording._describe import settings_at
 from padiff.trace import Call, Key
 
 __all__ = ["Live"]
+
+Array = NDArray[Any]
 
 
 @attrs.frozen
@@ -20,6 +27,7 @@ class _Called:
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    ambient: Callable[[], AbstractContextManager[None]]
 
 
 class Live:
@@ -31,6 +39,8 @@ class Live:
         self._paths = {id(module.native): path for path, module in self._modules.items()}
         """Of live objects, which this keeps alive."""
         self._called: dict[Key, _Called] = {}
+        self._exact: dict[int, Array] = {}
+        """Live parameters, by id, whose dtype is too narrow for what was assigned -> that."""
 
     @property
     def adapter(self) -> Adapter:
@@ -41,9 +51,15 @@ class Live:
         """Forget the calls of an earlier run."""
         self._called.clear()
 
+    def share(self, other: Live) -> None:
+        """Know what was assigned to the same model through another."""
+        self._exact = other._exact
+
     def keep(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep what a call is made of."""
-        self._called[call.key] = _Called(module.native if module.operation else None, args, kwargs)
+        self._called[call.key] = _Called(
+            module.native if module.operation else None, args, kwargs, self.adapter.ambient()
+        )
 
     def path_of(self, module: Module) -> str:
         """Return the path of a module in the whole model, of which a part may have been wrapped by itself."""
@@ -73,3 +89,28 @@ class Live:
         """Return a call's arguments, each tensor replaced by a `Slot`."""
         known = self._called[call.key]
         return known.args, known.kwargs
+
+    def ambient(self, call: Call) -> AbstractContextManager[None]:
+        """Return the mode in which the framework computed at a call."""
+        return self._called[call.key].ambient()
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite parameters or buffers, and keep what their dtype is too narrow for."""
+        parameters = self.model.parameters()
+        for path, array in arrays.items():
+            parameter = parameters[path]
+            parameter.assign(array)
+            self._exact.pop(id(parameter.native), None)
+            narrow = epsilon_of(parameter.dtype)
+            if narrow > epsilon(array.dtype) and not np.array_equal(parameter.view(), array):
+                self._exact[id(parameter.native)] = np.array(array)
+
+    @contextmanager
+    def lifted(self, model: Model, dtype: str) -> Iterator[None]:
+        """Hold a model, this one or a part of it, in a wider type: of what was assigned to it, nothing is rounded."""
+        with model.lifted(dtype):
+            for parameter in model.parameters().values() if self._exact else ():
+                exact = self._exact.get(id(parameter.native))
+                if exact is not None:
+                    parameter.assign(exact)
+            yield

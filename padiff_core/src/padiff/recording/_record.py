@@ -47,6 +47,8 @@ class Task:
     seed: int = 0
     dtype: str | None = None
     """What the whole model and its inputs are held in; None for their own types."""
+    exact: Mapping[int, Array] | None = None
+    """Index of an array in the arguments -> what it was before it was rounded to this side's type: `dtype` holds it."""
     evaluating: bool = False
     """Whether it runs in evaluation mode, whatever mode it is in."""
     disturbed: bool = False
@@ -152,7 +154,7 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
         if task.evaluating:
             model.evaluate()
         if task.dtype is not None:
-            stack.enter_context(model.lifted(task.dtype))
+            stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
         output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
         natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
         trace.outputs = [tensor.numpy() for tensor in natives]
@@ -224,7 +226,7 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
         index = next(count)
         floating = _is_floating(value)
         if floating and task.dtype is not None:
-            value = np.asarray(value).astype(task.dtype)
+            value = np.asarray((task.exact or {}).get(index, value)).astype(task.dtype)
         native = adapter.convert(value, device=device, differentiable=task.backward and floating)
         if task.backward and floating:
             leaf = adapter.tensor(native)

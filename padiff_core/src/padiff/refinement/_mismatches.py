@@ -99,10 +99,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
         return correspondence
-    seen = {_spot_key(s) for s in rough}
+    seen = {_spot_key(s) for s in rough if s.verdict is Verdict.DIFFERS}
 
     def fresh(judge: Judge) -> list[Suspicion]:
-        return [s for s in judge.forward(rough=True) if _spot_key(s) not in seen]
+        found = judge.forward(rough=True)
+        return [s for s in found if s.verdict is Verdict.DIFFERS and _spot_key(s) not in seen]
 
     second = without(doubtful)
     second_judge = evidence.judged(second)
@@ -134,7 +135,7 @@ def _may_be_mismatched(
 ) -> Pair | None:
     """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
     spot = suspicion.spot
-    if spot is None or suspicion.verdict not in (Verdict.DIFFERS, Verdict.PRECISION):
+    if spot is None or suspicion.verdict is not Verdict.DIFFERS:
         return None
     pair = spot.pair
     if pair.why not in GUESSED or pair.candidate.parent is None or pair.reference.parent is None:

@@ -119,6 +119,13 @@ def _one_side(data: Data) -> str:
     )
 
 
+def _narrow_cast(data: Data) -> str:
+    return (
+        f"the {data['side']} casts to a fixed narrower type, in a float64 model too, and what it rounds there "
+        f"({data['noise']:.1e}) explains the difference"
+    )
+
+
 def _namesake(data: Data) -> str:
     shapes = ", ".join(f"{role} {list(shape)}" for role, shape in data["roles"].items())
     return f"{data['path']} there holds {shapes} (in padiff's layout), which does not fit {list(data['shape'])}"
@@ -153,7 +160,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",
     "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",
     "like": "within {factor:g} times the noise floor of {call!r}, which does the same ({floor:.1e})",
-    "narrow_cast": "computes in a fixed narrower type even when lifted to float64; within rounding of that type",
+    "narrow_cast": _narrow_cast,
     "narrow_gradient": "the candidate's module by itself is as far from its own float64: a narrower type inside",
     "one_side_in_float64": _one_side,
     "native": lambda data: (

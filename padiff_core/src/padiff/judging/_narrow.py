@@ -1,0 +1,80 @@
+"""Measure what code rounds that casts to a fixed type, whatever it is lifted to: a norm that computes in float32.
+
+Such a call rounds in float64 too, by as much as its type does. How much that is shows in its response to disturbances
+of what it is fed: what is smooth moves with them in a line, so that f(+d) - 2 f(0) + f(-d) all but vanishes, while each
+of the three is rounded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, Reader, Replayed
+from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, difference
+
+__all__ = ["Narrow"]
+
+Array = NDArray[Any]
+_OF_THREE = 6.0**0.5
+"""The errors of f(+d), f(0) twice and f(-d) together, where each is 1."""
+_SMOOTH = 1 / 8
+"""How far out of a line what moves in one may be, against how far it moves."""
+_SIDES = ("candidate", "reference")
+
+
+class Narrow:
+    """What calls round in float64, since they cast to a narrower type."""
+
+    def __init__(self, bench: Bench, runs: Callable[..., Any]) -> None:
+        self._bench = bench
+        self._runs = runs
+
+    def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
+        """Return which side's casts, and what they round, explain a difference in float64; None where none does."""
+        for ours in (True, False):
+            noise = self._noise(pair, read, eps, ours=ours, backward=backward)
+            if noise is not None and wide <= FLOORS * noise:
+                return {"side": _SIDES[ours], "noise": noise}
+        return None
+
+    def _noise(self, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
+        """Return what one side's casts round, relative L2; None where it has none."""
+        runs = self._runs(pair, "float64", backward=backward)
+        plain = runs.reference if ours else runs.candidate
+        still = None if plain is None else read(plain, ours)
+        if still is None:
+            return None
+        moved = self._disturbed(pair, read, JITTER, ours=ours, backward=backward)
+        if moved is None or JITTER / 100 < difference(still, moved).rel_l2 < JITTER * 100:
+            return None
+        noise = 0.0
+        for jitter in JITTERS:
+            up, down = (self._disturbed(pair, read, by, ours=ours, backward=backward) for by in (jitter, -jitter))
+            if up is None or down is None:
+                return None
+            size = float(np.linalg.norm(still.astype(np.float64)))
+            line, bend = (float(np.linalg.norm(one)) for one in (up - down, up + down - 2.0 * still))
+            if not line:
+                noise = CAST(eps) / FLOORS  # of no input: nothing tells how much is rounded
+                continue
+            noise = max(bend / _OF_THREE / size, CAST(0.0) / FLOORS) if size else 0.0
+            if bend <= _SMOOTH * line:
+                break
+        return noise
+
+    def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
+        try:
+            alone: Replayed = (
+                self._bench.run_reference(pair, "float64", jitter=jitter, backward=backward)
+                if ours
+                else self._bench.run_candidate(pair, None, "float64", jitter=jitter, backward=backward)
+            )
+        except Exception:  # what does not run disturbed tells nothing
+            return None
+        found = read(alone, ours)
+        return None if found is None else found.astype(np.float64)

@@ -1,0 +1,101 @@
+"""Find what is wrong in narrow types, and let pass what only a policy of types makes differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import padiff
+
+X = np.random.default_rng(0).standard_normal((2, 5, 16), dtype=np.float32)
+POLICIES = {
+    "bfloat16": ((torch.bfloat16, None), (torch.bfloat16, None)),
+    "float16": ((torch.float16, None), (torch.float16, None)),
+    "autocast": ((torch.float32, torch.bfloat16), (torch.float32, torch.bfloat16)),
+    "autocast in the reference": ((torch.float32, torch.bfloat16), (torch.float32, None)),
+    "autocast in the candidate": ((torch.float32, None), (torch.float32, torch.bfloat16)),
+    "a bfloat16 candidate": ((torch.float32, None), (torch.bfloat16, None)),
+    "a float64 reference": ((torch.float64, None), (torch.float32, None)),
+}
+"""Dtype of the weights, and of autocast, of both sides."""
+FAULTS = {
+    "the norm's scale": ("blocks.0.norm", "blocks.1.norm"),
+    "the softmax's scale": ("blocks.0", "blocks.1"),
+    "the residual": ("blocks.0", "blocks.1"),
+    "the table": ("",),
+}
+"""What is wrong by 3 % -> where."""
+
+
+class Norm(torch.nn.Module):
+    """A norm that computes in float32, whatever it is given."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, 16))
+        self.scale = 1.03 if fault == "the norm's scale" else 1.0
+
+    def forward(self, x: Any) -> Any:
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) * self.scale + 1e-6)).to(x.dtype)
+
+
+class Block(torch.nn.Module):
+    """Mix positions by a softmax in float32, and features by two linear layers."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.norm, self.inner, self.outer = Norm(fault), torch.nn.Linear(16, 24), torch.nn.Linear(24, 16)
+        self.sharp = 1.03 if fault == "the softmax's scale" else 1.0
+        self.share = 1.03 if fault == "the residual" else 1.0
+
+    def forward(self, x: Any) -> Any:
+        h = self.norm(x)
+        weights = F.softmax((h @ h.transpose(1, 2)).float() * self.sharp, -1).to(h.dtype)
+        x = x + (weights @ h) * self.share
+        return x + self.outer(F.silu(self.inner(x)))
+
+
+class Net(torch.nn.Module):
+    """Two blocks on inputs to which a table is added that float32 computes."""
+
+    def __init__(self, fault: str = "", casts: Any = None) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block(fault) for _ in range(2))
+        self.step = 1.03 if fault == "the table" else 1.0
+        self.casts = casts
+
+    def forward(self, x: Any) -> Any:
+        x = x + torch.arange(16).float().mul(self.step).cos().to(x.dtype)
+        with torch.autocast("cpu", self.casts, enabled=self.casts is not None):
+            for block in self.blocks:
+                x = block(x)
+        return x
+
+
+def judged(policy: str, fault: str) -> padiff.Report:
+    """Return the report on two nets, the candidate with a fault."""
+    sides = []
+    for (dtype, casts), wrong in zip(POLICIES[policy], ("", fault), strict=True):
+        torch.manual_seed(0)
+        sides.append(Net(wrong, casts).to(dtype))
+    given = tuple(torch.from_numpy(X).to(dtype) for dtype, _ in POLICIES[policy])
+    return padiff.diff(*sides, (given[0],), candidate_inputs=(given[1],))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_right_port_is_aligned(policy: str) -> None:
+    report = judged(policy, "")
+    assert report.aligned, report
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_three_percent_are_found_and_placed(policy: str, fault: str) -> None:
+    report = judged(policy, fault)
+    assert {source.candidate.path for source in report.sources} == set(FAULTS[fault]), report
+    assert {source.phase for source in report.sources} == {padiff.Phase.FORWARD}, report
