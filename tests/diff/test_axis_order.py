@@ -47,7 +47,7 @@ class TimeMajor(paddle.nn.Layer):
         x = x if self.fault == "not given so" else x.transpose([1, 0, 2])
         y, (hidden, _) = self.rnn(x)
         y = y + (0.01 if self.fault == "after" else 0.0)
-        return self.head(y.transpose([1, 0, 2])), hidden
+        return self.head(y if self.fault == "not taken back" else y.transpose([1, 0, 2])), hidden
 
 
 @sizes
@@ -65,6 +65,14 @@ def test_a_recurrent_layer_may_take_the_time_first(size: tuple[int, int]) -> Non
 def test_a_fault_around_it_is_named(size: tuple[int, int], fault: str, between: tuple[str, str]) -> None:
     report = padiff.diff(BatchFirst(), TimeMajor(fault), (sequences(size),))
     assert [(source.candidate.path, source.between) for source in report.sources] == [("", between)], str(report)
+
+
+def test_a_transposition_that_is_missing_at_the_end_is_named() -> None:
+    """A model that takes its inputs in the reference's order owes its outputs in that order."""
+    report = padiff.diff(BatchFirst(), TimeMajor("not taken back"), (sequences((4, 4)),))
+    assert [(source.candidate.path, source.between) for source in report.sources] == [("", ("head", "end"))], str(
+        report
+    )
 
 
 @sizes

@@ -136,7 +136,8 @@ def _computed(module: Any, steps: tuple[Any, ...], x: Any) -> Any:
     if op == "call":
         return getattr(module, rest[0])(x)
     if op == "turned":
-        return _computed(module, rest[0], x.transpose(1, 0, 2)).transpose(1, 0, 2)
+        made = _computed(module, rest[0], x if fault == "not given" else x.transpose(1, 0, 2))
+        return made if fault == "not taken back" else made.transpose(1, 0, 2)
     if op == "function":
         return _function(rest[0], fault)(x)
     if op == "chain":
@@ -180,11 +181,20 @@ class Hand:
     """Write plans down in one dialect, in a style of its own."""
 
     def __init__(
-        self, dialect: str, seed: int, *, ordered: bool = False, time_first: bool = False, orders: bool = False
+        self,
+        dialect: str,
+        seed: int,
+        *,
+        ordered: bool = False,
+        time_first: bool = False,
+        orders: bool = False,
+        forgotten: int | None = None,
     ) -> None:
         self.dialect, self.style, self.time_first = dialect, random.Random(seed), time_first
         self.orders = orders
         """Whether each block may take and give its values in (time, batch, features), whatever is around it."""
+        self.left = forgotten
+        """How many transpositions are still to be written before one is forgotten, if one is."""
         self.ordered = ordered
         """Whether definitions stand in the order of the calls, and names tell no other order."""
         self.places: list[set[str]] = []
@@ -214,7 +224,16 @@ class Hand:
         self.time_first = not self.time_first
         step = self._step(plan, path, children)
         self.time_first = not self.time_first
-        return ("turned", None, step)
+        return self._turned(step, path)
+
+    def _turned(self, step: tuple[Any, ...], path: str) -> tuple[Any, ...]:
+        fault = None
+        if self.left is not None:
+            self.left -= 1
+            if self.left == -1:
+                fault = self.style.choice(("not given", "not taken back"))
+                self.places.append({path})
+        return ("turned", fault, step)
 
     def _step(self, plan: Plan, path: str, children: dict[str, Any]) -> tuple[Any, ...]:
         if plan.op == "activation" and self.style.random() < 0.5:
@@ -241,7 +260,8 @@ class Hand:
         children[name] = made = getattr(self, f"_{plan.op}")(plan)
         call = ("call", None, name)
         takes_time_first = plan.op == "attention" and getattr(made, "time_first", False)
-        return ("turned", None, call) if plan.op == "attention" and takes_time_first != self.time_first else call
+        turned = plan.op == "attention" and takes_time_first != self.time_first
+        return self._turned(call, path) if turned else call
 
     def _name(self, plan: Plan, children: dict[str, Any]) -> str:
         words = ("part", plan.op) if self.dialect == "rows" else ("m", "unit", "b")
@@ -304,7 +324,7 @@ def numbers(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape or (2, 5, 4), dtype=np.float32)
 
 
-def written(dialect: str, plan: Plan, style: int, weights: int = 0, **options: bool) -> tuple[Any, list[set[str]]]:
+def written(dialect: str, plan: Plan, style: int, weights: int = 0, **options: Any) -> tuple[Any, list[set[str]]]:
     """Return a model of a plan, and where its faults may be named."""
     np.random.seed(weights)
     hand = Hand(dialect, style, **options)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import padiff
+from padiff.testing.toy import columns
 
 from .generated import Plan, apart, faulty, numbers, plans, written
 
@@ -53,3 +54,22 @@ def test_a_fault_is_named_at_its_place(
         assert apart(reference, candidate, *shape) < 1e-6, f"a wrong pass:\n{report}"
     else:
         assert named & {*around, *set.union(*places), ""}, f"{places}\n{report}"
+
+
+@shapes
+@SOME
+@given(plans(distinct=True), SEEDS, SEEDS, st.integers(0, 5))
+def test_a_transposition_that_was_forgotten_is_no_order_of_axes(
+    shape: tuple[int, ...], plan: Plan, one: int, other: int, which: int
+) -> None:
+    reference = written("rows", plan, one, ordered=True)[0]
+    candidate, _ = written("columns", plan, other, 1, ordered=True, orders=True, forgotten=which)
+    try:
+        candidate(columns.Tensor(numbers(*shape)))
+    except ValueError:
+        return  # a sum of unlike shapes
+    report = compared(reference, candidate, shape)
+    if report.aligned:
+        assert apart(reference, candidate, *shape) < 1e-6, f"a wrong pass:\n{report}"
+    else:
+        assert report.sources

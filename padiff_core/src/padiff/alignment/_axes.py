@@ -192,19 +192,10 @@ class _Teller:
 
 def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
     """Leave the whole model's outputs in the reference's order, unless its inputs are in another."""
-    values = list(values)
-    inputs = [value for value in values if value.pair is root and value.place[2] == "input"]
-    if any(not value.plain for value in inputs):
-        return
-    ends = {value.tokens for value in values if value.pair is root and value.place[2] == "output"}
-    for value in values:
-        plain = _plain(value)
-        if value.tokens in ends or value in inputs:
-            value.orders = (plain,)
-
-
-def _plain(value: _Value) -> Axes:
-    return tuple(range(len(value.theirs.shape)))
+    ends = [value for value in values if value.pair is root]
+    if all(value.plain for value in ends if value.place[2] == "input"):
+        for value in ends:
+            value.orders = (tuple(range(value.rank)),)
 
 
 def _propagate(values: Sequence[_Value]) -> None:

@@ -61,6 +61,19 @@ class Pair:
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
     @property
+    def misordered(self) -> tuple[tuple[int, int], ...]:
+        """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
+        if (
+            not self.misfed
+            or self.reference.module.kind is None
+            or self.reference.module.kind != self.candidate.module.kind
+        ):
+            return ()
+        found = _misfits(self.reference.inputs, self.candidate.inputs, self.inputs)
+        ours, theirs = self.reference.inputs, self.candidate.inputs
+        return tuple((i, j) for i, j in found if sorted(ours[i].shape) == sorted(theirs[j].shape))
+
+    @property
     def misfits(self) -> tuple[tuple[int, int], ...]:
         """Return the outputs, tied in order, whose shapes differ; for calls of one kind only."""
         if self.reference.module.kind is None or self.reference.module.kind != self.candidate.module.kind:
@@ -136,6 +149,11 @@ class Alignment:
             sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
             self.loose,
         )
+
+    def with_pair(self, pair: Pair) -> Alignment:
+        """Return the alignment with the pair of one call replaced by another of the same calls."""
+        pairs = [pair if one.key == pair.key else one for one in self.pairs]
+        return Alignment(pairs, self.left_reference, self.left_candidate, self.loose)
 
     def loosened(self, tokens: Iterable[int]) -> Alignment:
         """Return the alignment under which the gradients of some of the reference's tensors are no measure."""

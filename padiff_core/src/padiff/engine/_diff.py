@@ -33,7 +33,14 @@ from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, transfer
 from padiff.progress import Progress, shown
 from padiff.recording import exact
-from padiff.refinement import Evidence, aligned, with_exchanges, with_operations_matched, without_mismatches
+from padiff.refinement import (
+    Evidence,
+    aligned,
+    with_exchanges,
+    with_operations_matched,
+    without_mismatches,
+    without_refuted_orders,
+)
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
 
@@ -128,6 +135,7 @@ class _Run:
         if self.correspondence is None:
             self.correspondence = self._matched(evidence)
         known = aligned(self.correspondence, evidence)
+        known = without_refuted_orders(known, evidence)
         known = without_mismatches(known, evidence)
         if self.options.transfer and step == 0:
             known = with_exchanges(known, evidence)

@@ -18,7 +18,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Values
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
-from padiff.recording import Live, Watcher
+from padiff.recording import Live, Watcher, read_as
 from padiff.trace import Call, Key, ModuleRecord
 
 __all__ = ["Forcer"]
@@ -101,6 +101,10 @@ class Forcer(Watcher):
                 made = self._made.get(leaf.token) or self._wrapper(call, parent)
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=parent in self._tainted)
+        for ours, theirs in pair.misordered:
+            if theirs < len(tensors):
+                spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], call.inputs[theirs])
+                self.checks.append(Check(spot, False, _UNLIKE, tainted=parent in self._tainted))
         for index, tensor in enumerate(tensors):
             if index not in fed:
                 self.own[pair.key, index] = tensor.numpy()
@@ -253,7 +257,7 @@ class Forcer(Watcher):
                 self._tainted.add(self._stack[-1])
             return
         changed[index] = tensor.swapped(value)
-        swapped = self.adapter.tensor(changed[index])
+        swapped = read_as(tensor, self.adapter, changed[index])
         new_token = self.tokens.of(swapped)[0]
         self._stands_for[new_token] = self._stands_for.get(token, token)
         self._hold(swapped, new_token, spot)

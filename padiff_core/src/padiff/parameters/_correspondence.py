@@ -48,6 +48,8 @@ class Correspondence:
     """Modules that the user mapped: path of the reference -> path of the candidate."""
     axes: Turns = attrs.field(factory=dict)
     """How the candidate's tensors are read, where their axes lie in another order."""
+    refuted: frozenset[tuple[str, int, str, int]] = frozenset()
+    """Places, as in ``axes``, where forcing shows that the candidate needs its own order: another one is a fault."""
     calls: Alignment | None = None
     settled: Mapping[str, str] = attrs.field(factory=dict)
     """Parameter of the candidate -> its layout, where forcing chose it."""

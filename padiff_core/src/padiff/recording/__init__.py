@@ -1,6 +1,6 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
-from padiff.recording._axes import Axes, Turns, at_input, composed, natively, turned, turned_input, wrapped
+from padiff.recording._axes import Axes, Turns, at_input, composed, natively, read_as, turned, turned_input, wrapped
 from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._frames import Stack, line_of, package_of
@@ -49,6 +49,7 @@ __all__ = [
     "package_of",
     "parameter_record",
     "plain",
+    "read_as",
     "record",
     "settings_at",
     "turned",

@@ -24,13 +24,36 @@ from padiff.pytree import leaves
 from padiff.recording._live import Live
 from padiff.trace import Call, Key
 
-__all__ = ["Axes", "Turns", "at_input", "composed", "natively", "turned", "turned_input", "wrapped"]
+__all__ = [
+    "Axes",
+    "Turns",
+    "at_input",
+    "composed",
+    "natively",
+    "order_of",
+    "read_as",
+    "turned",
+    "turned_input",
+    "wrapped",
+]
 
 Array = NDArray[Any]
 Axes = tuple[int, ...]
 """The permutation that takes a native array to the other model's order, as numpy's transpose does."""
 Turns = Mapping[tuple[str, int, str, int], Axes]
 """(path and ordinal of a call, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
+
+
+def order_of(tensor: Tensor) -> Axes:
+    """Return in which order of its native axes a tensor is read; () for its own."""
+    return tensor.axes if isinstance(tensor, _TurnedTensor) else ()
+
+
+def read_as(tensor: Tensor, adapter: Adapter, native: Any) -> Tensor:
+    """Return a native tensor that takes the place of another one, read in its order."""
+    if isinstance(tensor, _TurnedTensor):
+        return tensor.of(native)
+    return adapter.tensor(native)
 
 
 def natively(tensor: Tensor, array: Array) -> Array:
@@ -196,14 +219,18 @@ def _weak(identity: Any) -> Callable[[], Any]:
 class _TurnedTensor(Tensor):
     """Be a tensor whose axes are read in another order."""
 
-    __slots__ = ("_adapter", "_axes", "_inner", "_inverse")
+    __slots__ = ("_adapter", "_inner", "_inverse", "axes")
 
     def __init__(self, inner: Tensor, axes: Axes, adapter: Adapter) -> None:
         super().__init__(inner.native)
         self._inner = inner
-        self._axes = axes
+        self.axes = axes
         self._inverse = tuple(np.argsort(axes).tolist())
         self._adapter = adapter
+
+    def of(self, native: Any) -> Tensor:
+        """Return another tensor, read in this one's order."""
+        return _TurnedTensor(self._adapter.tensor(native), self.axes, self._adapter)
 
     def natively(self, array: Array) -> Array:
         """Return an array of this shape in the native order of axes."""
@@ -220,7 +247,7 @@ class _TurnedTensor(Tensor):
     @property
     def shape(self) -> tuple[int, ...]:
         native = self._inner.shape
-        return tuple(native[axis] for axis in self._axes)
+        return tuple(native[axis] for axis in self.axes)
 
     @property
     def device(self) -> str:
@@ -235,14 +262,14 @@ class _TurnedTensor(Tensor):
         return self._inner.differentiable
 
     def numpy(self) -> Array:
-        return np.ascontiguousarray(self._inner.numpy().transpose(self._axes))
+        return np.ascontiguousarray(self._inner.numpy().transpose(self.axes))
 
     def view(self) -> Array:
-        return self._inner.view().transpose(self._axes)
+        return self._inner.view().transpose(self.axes)
 
     def writable(self) -> Array | None:
         memory = self._inner.writable()
-        return None if memory is None else memory.transpose(self._axes)
+        return None if memory is None else memory.transpose(self.axes)
 
     def extent(self) -> Extent | None:
         return self._inner.extent()
@@ -252,7 +279,7 @@ class _TurnedTensor(Tensor):
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         def arrived(gradient: Tensor) -> Any | None:
-            other = callback(_TurnedTensor(gradient, self._axes, self._adapter))
+            other = callback(_TurnedTensor(gradient, self.axes, self._adapter))
             if other is None:
                 return None
             values = self.natively(self._adapter.tensor(other).view())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.progress import advance
 from padiff.pytree import leaves, map_leaves
+from padiff.recording._axes import Axes, order_of
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
 from padiff.recording._live import Live
@@ -21,28 +22,29 @@ __all__ = ["Tokens", "Watcher", "fill"]
 
 
 class Tokens:
-    """Name the tensors of a run: the same object, unchanged in place, gets the same token.
+    """Name the tensors of a run: the same object, unchanged in place and read in one order, gets the same token.
 
     Holds no tensor alive where the framework allows weak references.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Callable[[], Any], int, int]] = {}
+        self._known: dict[tuple[int, Axes], tuple[Callable[[], Any], int, int]] = {}
         self._next = 0
 
     def of(self, tensor: Tensor) -> tuple[int, bool]:
         """Return the tensor's token, and whether it is new."""
         identity, version = tensor.identity, tensor.version
-        known = self._known.get(id(identity))
+        key = id(identity), order_of(tensor)
+        known = self._known.get(key)
         if known is not None and known[0]() is identity and known[1] == version:
             return known[2], False
         self._next += 1
-        self._known[id(identity)] = (_weak(identity), version, self._next)
+        self._known[key] = (_weak(identity), version, self._next)
         return self._next, True
 
     def rename(self, tensor: Tensor, token: int) -> None:
         """Let a tensor carry the token of the one that it replaces."""
-        self._known[id(tensor.identity)] = (_weak(tensor.identity), tensor.version, token)
+        self._known[id(tensor.identity), order_of(tensor)] = (_weak(tensor.identity), tensor.version, token)
 
 
 def _weak(identity: Any) -> Callable[[], Any]:

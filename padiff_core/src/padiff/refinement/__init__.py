@@ -1,6 +1,6 @@
 """Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
-from padiff.refinement._axes import aligned
+from padiff.refinement._axes import aligned, without_refuted_orders
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
 from padiff.refinement._layouts import with_layouts, with_layouts_by_value
@@ -16,4 +16,5 @@ __all__ = [
     "with_layouts_by_value",
     "with_operations_matched",
     "without_mismatches",
+    "without_refuted_orders",
 ]
