@@ -51,6 +51,8 @@ class InputCheck:
     users: list[Pair]
     reference: Array
     candidate: Array
+    alone: str | None = None
+    """The only side on which a gradient reaches the input, where it is one; the other's is zero."""
 
 
 @attrs.define(eq=False)
@@ -146,11 +148,15 @@ def _compare(
 def _inputs(root: Pair, trace: Trace, fed: Fed) -> Iterator[InputCheck]:
     for ours, theirs in root.inputs:
         expected, got = trace.input_gradients.get(ours), fed.input_gradients.get(theirs)
-        if expected is not None and got is not None:
-            apart = difference(expected, got)
-            if not apart.equal:
-                token = fed.input_tokens[theirs]
-                yield InputCheck(ours, apart, fed.consumers.get(token, []), expected, got)
+        if expected is None and got is None:
+            continue
+        alone = "candidate" if expected is None else "reference" if got is None else None
+        expected = np.zeros_like(got) if expected is None else expected
+        got = np.zeros_like(expected) if got is None else got
+        apart = difference(expected, got)
+        if not apart.equal:
+            token = fed.input_tokens[theirs]
+            yield InputCheck(ours, apart, fed.consumers.get(token, []), expected, got, alone)
 
 
 def _both(

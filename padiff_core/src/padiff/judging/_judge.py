@@ -175,6 +175,11 @@ class Judge:
             if apart.max_abs <= 2 * NEGLIGIBLE(epsilon(check.reference.dtype)) * self._sent(check.users):
                 continue
             evidence = Evidence("model_changes_gradient")
+            if check.alone:
+                given = self.trace.value(root.reference.inputs[check.index])
+                if given is not None and np.isin(given, (0, 1)).all():
+                    continue  # a mask: one model computes with it, the other compares it
+                evidence = Evidence.of("gradient_to_one", side=check.alone)
             ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (evidence,))
             what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
             measured = self.measures(check.reference, check.candidate)

@@ -173,6 +173,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "without_dropout": "without it the {side} is what the {other} is",
     "right_when_given": "{call} is right when it is given the reference's {name!r}",
     "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
+    "gradient_to_one": "a gradient reaches the input in the {side} only: the other model's code detaches it",
     "gradient_changed": (
         "right when the module is replayed, a difference of {rel_l2:.1e} in the model: something changes the gradient "
         "on its way (a hook on the parameter or on the module's output)"
