@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+import torch.utils.checkpoint
 
 import padiff
+from padiff import Phase
 
 X = np.random.default_rng(0).standard_normal((6, 4), dtype=np.float32)
 
@@ -55,3 +58,117 @@ def test_a_parameter_that_is_cut_off_is_named_itself() -> None:
 
     report = padiff.diff(Model(), Frozen(), (X,))
     assert [(found.candidate.path, found.what) for found in report.sources] == [("", "gradient of shift")], report
+
+
+class Inner(torch.nn.Module):
+    def __init__(self, *, cut: bool) -> None:
+        super().__init__()
+        self.linear, self.cut = torch.nn.Linear(4, 4), cut
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        return y.detach() if self.cut else y
+
+
+class Outer(torch.nn.Module):
+    """Alone on the way, or beside a stream that goes past it."""
+
+    def __init__(self, *, cut: bool, beside: bool) -> None:
+        super().__init__()
+        self.before, self.inner, self.after = torch.nn.Linear(4, 4), Inner(cut=cut), torch.nn.Linear(4, 4)
+        self.beside = beside
+
+    def forward(self, x: Any) -> Any:
+        x = self.before(x)
+        y = torch.tanh(self.inner(x))
+        return self.after(x + y if self.beside else y)
+
+
+@pytest.mark.parametrize("cut", [(False, True), (True, False)], ids=["candidate", "reference"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_module_that_detaches_its_own_output_is_the_only_source(cut: tuple[bool, bool], beside: bool) -> None:
+    """Before, what the reference cut off was blamed on the code around it, and on layers before."""
+    report = padiff.diff(*(Outer(cut=one, beside=beside) for one in cut), (X,))
+    assert [(found.candidate.path, found.phase) for found in report.sources] == [("inner", Phase.BACKWARD)], report
+    assert "lets no gradient through" in " ".join(report.sources[0].evidence)
+    assert padiff.diff(Outer(cut=True, beside=beside), Outer(cut=True, beside=beside), (X,)).aligned
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_is_frozen_on_one_side_only_is_named_so(side: int) -> None:
+    """Before, an embedding without gradients was blamed on the code that takes what it gives."""
+
+    def model(*, frozen: bool) -> Any:
+        made = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
+        made[0].weight.requires_grad_(not frozen)
+        return made
+
+    report = padiff.diff(model(frozen=side == 0), model(frozen=side == 1), (np.arange(6).reshape(2, 3),))
+    (found,) = report.sources
+    assert (found.candidate.path, found.what) == ("0", "gradient of weight"), report
+    assert found.cause is not None
+    assert found.cause.startswith(f"weight is frozen in the {('reference', 'candidate')[side]}")
+    assert padiff.diff(model(frozen=True), model(frozen=True), (np.arange(6).reshape(2, 3),)).aligned
+
+
+class Checkpointed(torch.nn.Module):
+    """Layers, all of them or each behind a checkpoint."""
+
+    def __init__(self, reentrant: bool | None = None, *, whole: bool = False, wrong: float = 1.0) -> None:
+        super().__init__()
+        self.stem, self.layers = torch.nn.Linear(4, 4), torch.nn.ModuleList(Block() for _ in range(3))
+        self.reentrant, self.whole, self.wrong = reentrant, whole, wrong
+
+    def every(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x) if self.whole else self.again(layer, x)
+        return x
+
+    def again(self, function: Any, x: Any) -> Any:
+        if self.reentrant is None:
+            return function(x)
+        return torch.utils.checkpoint.checkpoint(function, x, use_reentrant=self.reentrant)
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        return self.again(self.every, x) if self.whole else self.every(x)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_recomputation_is_compared_as_any_other_code(reentrant: bool, whole: bool) -> None:
+    """Before, the reentrant form was not aligned with the same layers as they are, and hid wrong gradients."""
+    plain, other = Checkpointed(), Checkpointed(reentrant, whole=whole)
+    assert padiff.diff(plain, other, (X,)).aligned
+    assert padiff.diff(other, plain, (X,)).aligned
+
+    class Wrong(Block):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * 1.1
+
+    other.layers[1] = Wrong()
+    report = padiff.diff(plain, other, (X,))
+    assert {(found.candidate.path, found.phase) for found in report.sources} == {("layers.1", Phase.FORWARD)}, report
+
+    class WrongBackward(Block):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return y * 1.1 - (y * 0.1).detach()
+
+    other.layers[1] = WrongBackward()
+    report = padiff.diff(plain, other, (X,))
+    assert {(found.candidate.path, found.phase) for found in report.sources} == {("layers.1", Phase.BACKWARD)}, report
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_statistics_that_recomputation_updates_twice_are_told(reentrant: bool) -> None:
+    """Before, they passed: replayed by itself, the norm is right."""
+
+    def model(reentrant: bool | None) -> Any:
+        made = Checkpointed(reentrant)
+        made.layers[1] = torch.nn.BatchNorm1d(4)
+        return made
+
+    report = padiff.diff(model(None), model(reentrant), (X,))
+    assert {(found.candidate.path, found.phase) for found in report.sources} == {("layers.1", Phase.BUFFER)}, report
+    assert padiff.diff(model(reentrant), model(reentrant), (X,)).aligned

@@ -1,71 +1,219 @@
 """Walk nested values: what models take and return.
 
-Understood are tuples, named tuples, lists, mappings (an HF ``ModelOutput`` among them), dataclasses and None.
-Everything else is a leaf; the caller says which leaves it wants. Paths read as Python does:
-``[0].hidden['mask']``.
+Understood are tuples, named tuples, lists, mappings (an HF ``ModelOutput`` among them), dataclasses, None, and objects
+that only hold data: a cache of keys and values, a distribution. Everything else is a leaf; the caller says which leaves
+it wants. Paths read as Python does: ``[0].hidden['mask']``.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
 import dataclasses
+import enum
+import sys
+import types
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-__all__ = ["leaves", "map_leaves"]
+__all__ = ["Memo", "copied", "exchanged", "is_mutable", "leaves", "map_leaves"]
+
+Wanted = Callable[[Any], bool]
+Change = Callable[[str, Any], Any]
+Items = Iterator[tuple[str, Any]]
+Memo = dict[int, tuple[Any, Any]]
+"""By identity, the containers that were met, and what they become."""
+
+_RECORDS = (types.SimpleNamespace, argparse.Namespace)
+"""Python's own classes of objects that only hold data."""
 
 
-def _items(value: Any) -> Iterator[tuple[str, Any]] | None:
+def _items(value: Any) -> Items | None:
     """Return the (step, item) pairs of a container, or None for a leaf."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return ((f".{name}", getattr(value, name)) for name in value._fields)
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple | list | deque):
         return ((f"[{index}]", item) for index, item in enumerate(value))
     if isinstance(value, Mapping):
         return ((f"[{key!r}]", item) for key, item in value.items())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ((f".{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value))
+    if _holds_data(value):
+        return ((f".{name}", getattr(value, name)) for name in _names(value))
     return None
 
 
-def leaves(value: Any, wanted: Callable[[Any], bool], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ``(path, leaf)`` for every wanted leaf, in the container's own order."""
+def _holds_data(value: Any) -> bool:
+    """Return whether a value is an object of some class that only holds data: no module, function, iterator, word."""
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in sys.stdlib_module_names:
+        return isinstance(value, _RECORDS)
+    if callable(value) or isinstance(value, type | enum.Enum | BaseException) or hasattr(kind, "__next__"):
+        return False
+    return isinstance(getattr(value, "__dict__", None), dict) or any(True for _ in _slots(kind))
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for cls in kind.__mro__:
+        slots = vars(cls).get("__slots__", ())
+        yield from (name for name in ((slots,) if isinstance(slots, str) else slots) if name[:2] != "__")
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names of the attributes that an object itself holds."""
+    yield from list(getattr(value, "__dict__", ()))
+    yield from (name for name in _slots(type(value)) if hasattr(value, name))
+
+
+def is_mutable(value: Any) -> bool:
+    """Return whether a value is a container that whoever holds it may change in place."""
+    if isinstance(value, tuple):
+        return False
+    if isinstance(value, list | deque | MutableMapping):
+        return True
+    if isinstance(value, Mapping):
+        return False
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return not getattr(type(value), "__dataclass_params__").frozen  # noqa: B009 - mypy does not know it
+    return _holds_data(value)
+
+
+def leaves(value: Any, wanted: Wanted, path: str = "") -> Items:
+    """Yield ``(path, leaf)`` for every wanted leaf, in the container's own order.
+
+    A container that can be changed in place is looked into once, wherever else it hangs.
+    """
+    return _leaves(value, wanted, path, {})
+
+
+def _leaves(value: Any, wanted: Wanted, path: str, seen: dict[int, Any]) -> Items:
     if wanted(value):
         yield path, value
         return
-    for step, item in _items(value) or ():
-        yield from leaves(item, wanted, path + step)
+    items = _items(value)
+    if items is None or id(value) in seen:
+        return
+    if is_mutable(value):
+        seen[id(value)] = value
+    for step, item in items:
+        yield from _leaves(item, wanted, path + step, seen)
 
 
-def map_leaves(value: Any, wanted: Callable[[Any], bool], change: Callable[[str, Any], Any], path: str = "") -> Any:
+def map_leaves(value: Any, wanted: Wanted, change: Change, path: str = "") -> Any:
     """Return the value with each wanted leaf replaced by ``change(path, leaf)``.
 
     A container none of whose leaves changed comes back as the same object.
     """
-    if wanted(value):
-        return change(path, value)
-    pairs = _items(value)
-    if pairs is None:
-        return value
-    old = list(pairs)
-    new = [(step, map_leaves(item, wanted, change, path + step)) for step, item in old]
-    if all(a is b for (_, a), (_, b) in zip(old, new, strict=True)):
-        return value
-    return _rebuild(value, [item for _, item in new])
+    return _Mapping(wanted, change).of(value, path)
 
 
-def _rebuild(value: Any, items: list[Any]) -> Any:
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*items)
-    if isinstance(value, tuple | list):
-        return type(value)(items)
-    twin = copy.copy(value)
-    if isinstance(value, MutableMapping):
-        for key, item in zip(list(value), items, strict=True):
-            twin[key] = item
+def copied(value: Any, wanted: Wanted, change: Change, path: str = "", memo: Memo | None = None) -> Any:
+    """Return the same with every container that can be changed in place copied, whether a leaf in it changed or not.
+
+    A ``memo`` that several calls share lets them know the containers that they have in common.
+    """
+    return _Copying(wanted, change, memo).of(value, path)
+
+
+def exchanged(value: Any, wanted: Wanted, change: Change, path: str = "", memo: Memo | None = None) -> Any:
+    """Return the same, but written into the containers that can be changed in place: all who hold them see it."""
+    return _Exchanging(wanted, change, memo).of(value, path)
+
+
+class _Mapping:
+    """One walk over a value that replaces leaves."""
+
+    def __init__(self, wanted: Wanted, change: Change, memo: Memo | None = None) -> None:
+        self._wanted, self._change = wanted, change
+        self._memo: Memo = {} if memo is None else memo
+
+    def of(self, value: Any, path: str) -> Any:
+        """Return what becomes of a value."""
+        if self._wanted(value):
+            return self._change(path, value)
+        if id(value) in self._memo:
+            return self._memo[id(value)][1]
+        pairs = _items(value)
+        if pairs is None:
+            return value
+        mutable = is_mutable(value)
+        twin = self.begun(value) if mutable else value
+        if mutable:
+            self._memo[id(value)] = value, twin
+        old = list(pairs)
+        new = [self.of(item, path + step) for step, item in old]
+        if all(a is b for (_, a), b in zip(old, new, strict=True)):
+            return twin
+        if not mutable:
+            return _rebuilt(value, new)
+        twin = self.to_write(value, twin)
+        self._memo[id(value)] = value, twin
+        _write(twin, new)
         return twin
+
+    def begun(self, value: Any) -> Any:
+        """Return what stands for a container while its items are walked: a cycle leads back to it."""
+        return value
+
+    def to_write(self, value: Any, begun: Any) -> Any:
+        """Return what other items are written into."""
+        return _twin(value)
+
+
+class _Copying(_Mapping):
+    def begun(self, value: Any) -> Any:
+        """Return a copy."""
+        return _twin(value)
+
+    def to_write(self, value: Any, begun: Any) -> Any:
+        """Return the copy."""
+        return begun
+
+
+class _Exchanging(_Mapping):
+    def to_write(self, value: Any, begun: Any) -> Any:
+        """Return the container itself."""
+        return value
+
+
+def _twin(value: Any) -> Any:
+    """Return a copy of a container that can be changed in place, with the same items."""
+    if isinstance(value, list | deque | MutableMapping) or dataclasses.is_dataclass(value):
+        return copy.copy(value)
+    try:
+        twin = object.__new__(type(value))
+    except TypeError:  # made by C code alone
+        return value
+    for name in _names(value):
+        object.__setattr__(twin, name, getattr(value, name))
+    return twin
+
+
+def _write(value: Any, items: list[Any]) -> None:
+    """Put other items into a container."""
+    if isinstance(value, list):
+        value[:] = items
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(items)
+    elif isinstance(value, MutableMapping):
+        for key, item in zip(list(value), items, strict=True):
+            value[key] = item
+    else:
+        found = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else None
+        for name, item in zip(_names(value) if found is None else found, items, strict=True):
+            object.__setattr__(value, name, item)
+
+
+def _rebuilt(value: Any, items: list[Any]) -> Any:
+    """Return a container, of those that cannot be changed in place, with other items."""
+    if isinstance(value, tuple):
+        # Past what a class does when it is made: torch's PackedSequence looks at its tensors.
+        return tuple.__new__(type(value), items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, Mapping):
         return type(value)(zip(value, items, strict=True))  # type: ignore[call-arg]
+    twin = copy.copy(value)
     for field, item in zip(dataclasses.fields(value), items, strict=True):
         object.__setattr__(twin, field.name, item)
     return twin

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import HookedModel, LiftError, TensorParameter, qualified_name, switched
 from padiff_torch import state
+from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
 
 __all__ = ["TorchModel", "TorchParameter"]
@@ -96,7 +97,7 @@ class TorchModel(HookedModel):
         """Call the model with grad mode on, and run backward from what ``differentiate(output)`` returns."""
         for parameter in self.native.parameters():
             parameter.grad = None
-        with torch.inference_mode(False), torch.enable_grad(), _ordinary_attention():
+        with torch.inference_mode(False), torch.enable_grad(), _ordinary_attention(), recorded_at_once():
             output = self.native(*args, **kwargs)
             if differentiate is not None:
                 pairs = [(tensor, grad) for tensor, grad in differentiate(output) if tensor.requires_grad]

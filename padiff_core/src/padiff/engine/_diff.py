@@ -13,6 +13,7 @@ import attrs
 from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
+from padiff.engine._ends import backward_starts
 from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import matched
 from padiff.errors import BackwardError, PluginWarning
@@ -115,8 +116,7 @@ class _Run:
         In evaluation mode a framework may have no backward pass (recurrent kernels); forward is then all there is.
         """
         try:
-            with closing(self.store()) as store:
-                self._step(step, store)
+            self._stored(step)
         except BackwardError as error:
             training = self.reference.about.training or self.candidate.about.training
             if training or self.options.phase == "backward" or self.options.optimizers:
@@ -125,16 +125,31 @@ class _Run:
             self.outcome.notes.append(Note("forward_only", {"why": why}))
             self.options = self.outcome.options = self.options.without_backward(why)
             self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
-            with closing(self.store()) as store:
-                self._step(step, store)
+            self._stored(step)
 
-    def _step(self, step: int, store: ValueStore) -> None:
-        """Go the way of the data: record, match and transfer, align, refine, force, judge, step."""
+    def _stored(self, step: int) -> None:
+        """Go the way with a place for values; once more where the reference was asked for another backward pass."""
+        done = False
+        while not done:
+            with closing(self.store()) as store:
+                done = self._step(step, store)
+
+    def _step(self, step: int, store: ValueStore) -> bool:
+        """Go the way of the data: record, match and transfer, align, refine, force, judge, step.
+
+        Return False where the reference's backward pass started elsewhere than it should.
+        """
         trace = self._recorded(store)
         evidence = self._evidence(trace, store)
         if self.correspondence is None:
             self.correspondence = self._matched(evidence)
         known = aligned(self.correspondence, evidence)
+        starts = backward_starts(known.alignment.pairs[0], self.tasks, loss=self.given[0].loss)
+        again = starts[0] != self.tasks[0].starts
+        self.tasks = attrs.evolve(self.tasks[0], starts=starts[0]), attrs.evolve(self.tasks[1], starts=starts[1])
+        if again:
+            return False
+        evidence.task = self.tasks[1]
         known = without_refuted_orders(known, evidence)
         known = without_mismatches(known, evidence)
         if self.options.transfer and step == 0:
@@ -152,6 +167,7 @@ class _Run:
         self.outcome.prove(step, sides, tasks, (trace, free), known, judge)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
+        return True
 
     def _recorded(self, store: ValueStore) -> Trace:
         self.progress.phase("running the reference")

@@ -146,6 +146,8 @@ class Forcer(Watcher):
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
                 missing.append(spot)
+                if not spot.candidate.differentiable:
+                    self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
                 if spot.what == "input" and spot.owner is not None:
                     self.starved.add(spot.owner.key)
         self._awaited.clear()
@@ -158,6 +160,8 @@ class Forcer(Watcher):
                 if not handed[pair.key].isdisjoint(tokens):
                     self.unreached.add(pair.key)
         for spot in missing:
+            if not spot.candidate.differentiable:
+                continue
             # Of what one code made, the last is where the gradient was cut off; the rest follows.
             user = self._user(spot, handed)
             cut[None if user is None else user.key] = spot
@@ -278,9 +282,11 @@ class Forcer(Watcher):
         def arrived(gradient: Tensor) -> Any | None:
             self._awaited.pop(token, None)
             same = self._check_gradient(spot, gradient.read, gradient.view)
-            if expected is None or same:
+            if same:
                 return None
-            return self.adapter.from_numpy(np.asarray(expected, dtype=numpy_dtype(gradient.dtype)), device=device)
+            # Where none comes in the reference, what it is made of is not to get any either.
+            fed = np.zeros(gradient.shape) if expected is None else expected
+            return self.adapter.from_numpy(np.asarray(fed, dtype=numpy_dtype(gradient.dtype)), device=device)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
@@ -310,8 +316,8 @@ class Forcer(Watcher):
             return False
         truth = self._truth.gradient(spot.reference)
         if truth is None:
-            if spot.reference.differentiable or not read(np.any):
-                return False
+            if not read(np.any):
+                return True
             truth = np.zeros_like(values())
         apart = read(difference, truth)
         if not apart.equal:

@@ -18,7 +18,6 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.numerics import epsilon_of, numpy_dtype
-from padiff.pytree import leaves
 from padiff.recording import Live, at_input, fill, natively, wrapped
 from padiff.trace import Call, Key
 
@@ -48,7 +47,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
 
     def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
         starts = []
-        for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
+        for index, native in enumerate(forcer.results):
             tensor = adapter.tensor(native)
             leaf = request.outputs.get(index)
             gradient = None if leaf is None else request.values.gradient(leaf)

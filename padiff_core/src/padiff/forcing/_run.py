@@ -72,6 +72,8 @@ class Forced:
     inputs: list[InputCheck]
     reached: frozenset[str]
     """Paths of the candidate's parameters that got a gradient."""
+    frozen: Sequence[tuple[UnitMatch, Link, str]]
+    """The parameters that are frozen on one side alone, and on which."""
 
 
 def force(
@@ -110,7 +112,16 @@ def force(
             fed.loss,
             list(_inputs(alignment.pairs[0], trace, fed)),
             fed.reached,
+            list(_frozen(matches)),
         )
+
+
+def _frozen(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, Link, str]]:
+    for match in matches:
+        for link in match.links:
+            ours = any(held.parameter.trainable for held in link.references)
+            if not link.buffer and ours != link.candidate.parameter.trainable:
+                yield match, link, "candidate" if ours else "reference"
 
 
 def compared_gradients(

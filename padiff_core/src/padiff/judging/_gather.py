@@ -100,7 +100,7 @@ class Outcome:
             self._measure(trace, free, judge.alignment)
             self.mapping = matching_of(judge.alignment, known, self.findings)
             self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
-        self._excuse_idle(trace, judge.forced)
+        self._excuse_idle(trace, judge.forced, judge.alignment.pairs[0])
         pending, self.findings = self.findings, []
         self.add(pending, judge.alignment)
 
@@ -184,8 +184,16 @@ class Outcome:
             candidate=with_location(finding.candidate, others, self.candidate),
         )
 
-    def _excuse_idle(self, trace: Trace, forced: Forced) -> None:
-        """Turn unmatched parameters that reach no output into notes: they change nothing that is computed."""
+    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair) -> None:
+        """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
+
+        Where a side returns something that the other does not, no backward pass starts there that would tell.
+        """
+        alone = {
+            side
+            for side, call in (("reference", root.reference), ("candidate", root.candidate))
+            if len(root.outputs) < len(call.outputs)
+        }
         if not self.options.backward:
             return
         kept = []
@@ -198,7 +206,7 @@ class Outcome:
             model = self.candidate if side == "candidate" else self.reference
             parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
-            if parameter is None or not parameter.trainable or parameter.path in reached:
+            if parameter is None or not parameter.trainable or parameter.path in reached or side in alone:
                 kept.append(finding)
             else:
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
+from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader, Settler
@@ -150,6 +151,8 @@ class Judge:
         excused = self.excused(forward)
         # What computes in a narrower type forward sends a gradient that is so much coarser.
         narrow = {s.pair.key for s in forward if s.verdict is Verdict.PRECISION}
+        frozen = {match.candidate.module.path for match, _, _ in self.forced.frozen}
+        cuts = Cuts(self.alignment, frozen)
         found = list(self._at_inputs(excused | narrow))
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
@@ -158,10 +161,14 @@ class Judge:
             if check.close is None:
                 suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_GRADIENT)
             if check.backward and suspect:
-                suspicion = self._blame(check, expected, excused)
+                cut = cut_side(check.spot.reference, check.spot.candidate)
+                if cut is None:
+                    suspicion = self._blame(check, expected, excused)
+                else:
+                    suspicion = cuts.suspicion(check, cut, excused)
                 if suspicion is not None:
                     found.append(suspicion)
-        return found
+        return [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
 
     def _at_inputs(self, excused: set[Key]) -> Iterator[Suspicion]:
         """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
@@ -201,7 +208,9 @@ class Judge:
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that cannot be fed works on other shapes than the reference's, too.
         around = [pair for pair in map(self.around, unfit) if pair is not None]
-        bare = [root] if len(root.outputs) < len(root.reference.outputs) else []
+        # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
+        started = root.outputs and not self.loss
+        bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
         return known | self._moved | {pair.key for pair in (*unfit, *around, *bare)}
 
     def _blame(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:

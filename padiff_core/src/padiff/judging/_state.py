@@ -5,7 +5,7 @@ They are of a call whose own outputs and gradients were judged before; what thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
+from padiff.judging._settle import Reader
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
@@ -27,7 +28,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.parameters import canonical
-from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, ParameterRecord
 
 __all__ = ["of_state"]
@@ -39,8 +40,28 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     """Settle the gradients of parameters and the buffers that no earlier source explains."""
     excused = judge.excused(earlier)
     found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
+    found += _frozen(judge)
     found += [_buffer(judge, check, excused) for check in judge.forced.buffers]
     return [suspicion for suspicion in found if suspicion is not None]
+
+
+def _frozen(judge: Judge) -> Iterator[Suspicion]:
+    """Yield the parameters that are frozen on one side only, where the other one's get a gradient."""
+    differing = {id(check.link): check for check in judge.forced.gradients}
+    for match, link, side in judge.forced.frozen:
+        path, check = link.candidate.parameter.path, differing.get(id(link))
+        if check is None and path not in judge.forced.reached:
+            continue
+        figures = Figures(float("inf"), float("nan")) if check is None else _figures(check)
+        what = What("parameter_gradient", link.candidate.part.parameter)
+        cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
+        pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
+        ruling = Ruling(Verdict.DIFFERS, figures, (), hint=cause)
+        yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=link.candidate)
+
+
+def _figures(check: StateCheck) -> Figures:
+    return Figures(check.difference.rel_l2, check.difference.max_abs)
 
 
 def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
@@ -48,10 +69,15 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     shared = [one.match for one in judge.forced.gradients if one.link.candidate.parameter.path == path]
     pairs = [pair for match in shared for pair in judge.alignment.using(match.candidate.module.path)]
     around = [p for p in map(judge.around, pairs) if p is not None]
-    if not pairs or any(pair.key in excused | judge.forced.unreached for pair in pairs):
+    if not pairs or any(link is check.link for _, link, _ in judge.forced.frozen):
+        return None
+    if any(pair.key in excused | judge.forced.unreached for pair in pairs):
+        # What cut the gradients off was told, or the free runs will tell.
+        judge.unproven |= not any(pair.key in excused for pair in pairs)
         return None
     without = path not in judge.forced.reached
     if without and any(pair.key in judge.forced.starved for pair in pairs):
+        judge.unproven = True
         return None  # cut off further on
     read = _of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
@@ -104,9 +130,19 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     read = _of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
+    if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
+        ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
     if ruling.verdict is Verdict.ROUNDING:
         return None
     return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _in_model_only(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
+    """Return whether a buffer differs though its module alone leaves it alike: by other calls, or more."""
+    if relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype)):
+        return False
+    sides = (True, False)
+    return not any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=ours) for ours in sides)
 
 
 def _bessel(judge: Judge, check: StateCheck) -> bool:
@@ -148,9 +184,7 @@ def _state_suspect(check: StateCheck) -> bool:
     return is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_GRADIENT)
 
 
-def _of_parameter(
-    judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]
-) -> Callable[[Replayed, bool], Array | None]:
+def _of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
     link = check.link
 
     def read(alone: Replayed, ours: bool) -> Array | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from padiff.errors import InputError
 from padiff.numerics import epsilon, numpy_dtype
 from padiff.plugins import adapter_of_tensor
-from padiff.pytree import leaves, map_leaves
+from padiff.pytree import copied, leaves, map_leaves
 from padiff.recording._record import Task
 from padiff.trace import Description
 
@@ -71,7 +71,7 @@ def _neutral(value: Any) -> Any:
         assert adapter is not None
         return adapter.tensor(leaf).numpy()
 
-    return map_leaves(value, is_tensor, to_numpy)
+    return copied(value, is_tensor, to_numpy)
 
 
 def _is_foreign(leaf: Any) -> bool:

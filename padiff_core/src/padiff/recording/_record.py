@@ -16,7 +16,7 @@ from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import epsilon_of, sample
 from padiff.progress import advance
-from padiff.pytree import leaves, map_leaves
+from padiff.pytree import Memo, copied, leaves
 from padiff.recording._axes import natively
 from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._frames import line_of, package_of
@@ -53,6 +53,9 @@ class Task:
     """Whether it runs in evaluation mode, whatever mode it is in."""
     disturbed: bool = False
     """Whether what each call gives is disturbed, element by element, by up to one machine epsilon, relatively."""
+    starts: tuple[tuple[int, int], ...] | None = None
+    """Without a loss: the outputs that backward starts from, by index, and which one's gradient each gets (see
+    `cotangent`); None for all, each its own."""
     ends: bool = False
     """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
 
@@ -156,8 +159,8 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
         if task.dtype is not None:
             stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
         output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
-        natives = (model.adapter.tensor(native) for _, native in leaves(output, model.adapter.is_tensor))
-        trace.outputs = [tensor.numpy() for tensor in natives]
+        given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
+        trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
         trace.returned = "" if trace.outputs else _in_words(output)
         parameters = model.parameters()
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
@@ -242,8 +245,10 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
     def wanted(value: Any) -> bool:
         return isinstance(value, np.ndarray | np.generic)
 
-    args = tuple(map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for value in task.args)
-    kwargs = {name: map_leaves(value, wanted, lambda _, leaf: convert(leaf)) for name, value in task.kwargs.items()}
+    # Copies, every time: a model may write into a cache that it is given.
+    memo = Memo()
+    args = tuple(copied(value, wanted, lambda _, leaf: convert(leaf), memo=memo) for value in task.args)
+    kwargs = {k: copied(value, wanted, lambda _, leaf: convert(leaf), memo=memo) for k, value in task.kwargs.items()}
     return args, kwargs
 
 
@@ -275,9 +280,9 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
 def differentiator(
     adapter: Adapter, task: Task, note_loss: Callable[[float], None]
 ) -> Callable[[Any], list[tuple[Any, Any | None]]]:
-    """Return what tells a run where backward starts: the loss, or without one every floating output.
+    """Return what tells a run where backward starts: the loss, or without one every floating output that is asked for.
 
-    Without a loss each output gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
+    Without a loss each of these gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
     behind a normalisation or a softmax and hide the backward pass.
     """
 
@@ -291,10 +296,12 @@ def differentiator(
             note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
             return [(value, None)] if tensor.differentiable else []
         starts = []
+        numbers = None if task.starts is None else dict(task.starts)
         for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
             tensor = adapter.tensor(native)
-            if tensor.differentiable:
-                seed = cotangent(task.seed, index, tensor.shape).astype(tensor.view().dtype)
+            number = index if numbers is None else numbers.get(index)
+            if tensor.differentiable and number is not None:
+                seed = cotangent(task.seed, number, tensor.shape).astype(tensor.view().dtype)
                 starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
         return starts
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.progress import advance
-from padiff.pytree import leaves, map_leaves
+from padiff.pytree import Memo, copied, exchanged, is_mutable, leaves
 from padiff.recording._axes import Axes, order_of
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
@@ -67,6 +67,8 @@ class Watcher(Listener):
         self.hooks = Hook()
         self.input_gradients: dict[int, NDArray[Any]] = {}
         """Index of a tensor in the arguments -> the gradient that reached it, behind every hook of the model."""
+        self.results: list[Any] = []
+        """What the outermost call gave, as its caller got it: native tensors, by output index."""
         self._live = live
         self._top = top
         self._stack: list[Call] = []
@@ -116,17 +118,19 @@ class Watcher(Listener):
             call.inputs.append(self._leaf(path, tensor))
             return Slot(len(tensors) - 1)
 
-        wanted = self.adapter.is_tensor
-        args = tuple(
-            map_leaves(value, wanted, take, names[i] if i < len(names) else f"[{i}]") for i, value in enumerate(args)
-        )
-        kwargs = {name: map_leaves(value, wanted, take, name) for name, value in kwargs.items()}
-        self.opened(call, module, args, kwargs)
+        wanted, memo = self.adapter.is_tensor, Memo()
+        paths = [names[i] if i < len(names) else f"[{i}]" for i in range(len(args))]
+        # Copies: what a call does to a cache that it was given must not show in what is kept of its arguments.
+        kept = tuple(copied(value, wanted, take, path, memo) for value, path in zip(args, paths, strict=True))
+        named = {name: copied(value, wanted, take, name, memo) for name, value in kwargs.items()}
+        self.opened(call, module, kept, named)
         changed = self.arrive(call, tensors)
         if not changed:
             return None
-        natives = [changed.get(i, tensor.native) for i, tensor in enumerate(tensors)]
-        return fill(args, natives), fill(kwargs, natives)
+        # Into the containers themselves: the caller's cache is to see what the call does to it.
+        natives = iter([changed.get(i, tensor.native) for i, tensor in enumerate(tensors)])
+        fed: tuple[Any, Any] = exchanged((args, kwargs), wanted, lambda _, native: next(natives))
+        return fed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Close a call."""
@@ -136,16 +140,44 @@ class Watcher(Listener):
             # A model that catches an exception leaves calls open that never return.
             call = self._stack.pop()
         self.closed(call, module)
+        wanted = self.adapter.is_tensor
         tensors: list[Tensor] = []
-        for path, native in leaves(output, self.adapter.is_tensor):
+        for path, native in leaves(output, wanted):
             tensor = self.adapter.tensor(native)
             tensors.append(tensor)
             call.outputs.append(self._leaf(path, tensor))
+        returned = len(tensors)
+        for leaf, tensor in self._left(call, module, args, kwargs):
+            tensors.append(tensor)
+            call.outputs.append(leaf)
         changed = self.depart(call, tensors)
+        natives = [changed.get(i, tensor.native) for i, tensor in enumerate(tensors)]
+        if call.parent is None:
+            self.results = natives
         if not changed:
             return None
-        natives = iter([changed.get(i, tensor.native) for i, tensor in enumerate(tensors)])
-        return map_leaves(output, self.adapter.is_tensor, lambda path, native: next(natives))
+        swaps = {id(tensors[i].native): natives[i] for i in range(returned, len(tensors))}
+        if swaps:
+            exchanged((args, kwargs), lambda value: id(value) in swaps, lambda _, native: swaps[id(native)])
+        given = iter(natives)
+        return exchanged(output, wanted, lambda path, native: next(given))
+
+    def _left(
+        self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[Leaf, Tensor]]:
+        """Yield, as further outputs, what a call left in the lists, dicts and objects that it was given: in a cache."""
+        if module.operation or not any(map(_is_container, (*args, *kwargs.values()))):
+            return
+        known = {leaf.token for leaf in (*call.inputs, *call.outputs)}
+        names = self._argument_names(module)
+        paths = {**{(names[i] if i < len(names) else f"[{i}]"): value for i, value in enumerate(args)}, **kwargs}
+        for name, value in paths.items():
+            for path, native in leaves(value, self.adapter.is_tensor, name) if _is_container(value) else ():
+                tensor = self.adapter.tensor(native)
+                leaf = self._leaf(path, tensor)
+                if leaf.token not in known:
+                    known.add(leaf.token)
+                    yield leaf, tensor
 
     def _record_of(self, module: Module, parent: Call | None) -> ModuleRecord:
         """Return a module as plain data, under its path in the whole model."""
@@ -194,4 +226,9 @@ def _positional(function: Callable[..., Any]) -> list[str]:
 
 def fill(template: Any, natives: list[Any]) -> Any:
     """Return recorded arguments with each `Slot` replaced by the native tensor of its index."""
-    return map_leaves(template, lambda value: isinstance(value, Slot), lambda _, slot: natives[slot.index])
+    return copied(template, lambda value: isinstance(value, Slot), lambda _, slot: natives[slot.index])
+
+
+def _is_container(value: Any) -> bool:
+    """Return whether a value is, or holds, something that can be changed in place, a tensor aside."""
+    return is_mutable(value) or (isinstance(value, tuple) and any(map(_is_container, value)))

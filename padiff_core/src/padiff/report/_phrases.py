@@ -94,6 +94,7 @@ _CAUSES: dict[str, Phrase] = {
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": _dropout,
     "inputs": "the inputs themselves differ, in {name!r}",
+    "frozen": "{name} is frozen in the {side}, so that it gets no gradient there, and trained in the {other}",
     "missing_module": "{name} ({kind}) is in the {side} only",
     "missing_parameter": "{name}: present in the {side}, absent or of another shape in the {other}",
     "merged": "two parameters of the reference are one in the candidate, and their values differ",
@@ -174,10 +175,12 @@ _EVIDENCE: dict[str, Phrase] = {
     "right_when_given": "{call} is right when it is given the reference's {name!r}",
     "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
     "gradient_to_one": "a gradient reaches the input in the {side} only: the other model's code detaches it",
+    "gradient_cut": "the {side} lets no gradient through to it (detached, or made without gradients), the {other} does",
     "gradient_changed": (
         "right when the module is replayed, a difference of {rel_l2:.1e} in the model: something changes the gradient "
         "on its way (a hook on the parameter or on the module's output)"
     ),
+    "buffer_in_model_only": "right when the module is replayed, not in the whole model: is it called more than once?",
     "loss_gradient": "the gradient that the loss sends to the output differs",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
     "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",

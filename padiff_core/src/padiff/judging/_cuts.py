@@ -1,0 +1,88 @@
+"""Find where one side alone lets no gradient through: a tensor that is detached, or made without gradients, there.
+
+Whatever is made of such a tensor alone cannot get a gradient either. So the code at fault is the one that first made
+one, on the way to wherever a gradient was missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Check
+from padiff.judging._ruling import Ruling
+from padiff.judging._suspicion import Suspicion, suspicion_of, value_at
+from padiff.report import Evidence, Figures, Phase, Verdict, What
+from padiff.trace import Key, Leaf
+
+__all__ = ["Cuts", "cut_side", "with_cut"]
+
+
+def cut_side(ours: Leaf, theirs: Leaf) -> str | None:
+    """Return the side on which a tensor cannot get a gradient, where it can on the other one."""
+    if ours.differentiable == theirs.differentiable:
+        return None
+    return "candidate" if ours.differentiable else "reference"
+
+
+def with_cut(suspicion: Suspicion) -> Suspicion:
+    """Return a suspicion that says so where its call gives what cannot get a gradient on one side."""
+    pair, ruling = suspicion.pair, suspicion.ruling
+    sides = (cut_side(pair.reference.outputs[a], pair.candidate.outputs[b]) for a, b in pair.outputs)
+    side = next((one for one in sides if one is not None), None)
+    if side is None or any(one.kind == "gradient_cut" for one in ruling.evidence):
+        return suspicion
+    evidence = (*ruling.evidence, Evidence("gradient_cut", {"side": side}))
+    return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=evidence))
+
+
+class Cuts:
+    """The calls that let no gradient through on one side alone; each is told once."""
+
+    def __init__(self, alignment: Alignment, frozen: Collection[str]) -> None:
+        self._alignment = alignment
+        self._frozen = frozen
+        """Paths of the candidate's modules of which a parameter is frozen on one side only: told with that."""
+        self.told: dict[Key, Suspicion] = {}
+        """By call: what else differs behind it follows."""
+
+    def suspicion(self, check: Check, side: str, excused: set[Key]) -> Suspicion | None:
+        """Rule on a gradient that differs because its tensor cannot get one on a side."""
+        spot = check.spot
+        if spot.owner is None:
+            return None
+        maker = self._maker(spot.owner, side, spot.pair.candidate.index if spot.what == "input" else None)
+        if maker.candidate.path in self._frozen:
+            return None
+        if maker.candidate.module.kind is not None and maker.reference.module.kind is not None:
+            maker = self._around(maker) or maker  # a framework's own module lets gradients through
+        if maker.key in excused or maker.key in self.told:
+            return None
+        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("gradient_cut", {"side": side}),))
+        if maker is spot.owner or maker is self._around(spot.owner):
+            found = suspicion_of(maker, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+            return self.told.setdefault(maker.key, found)
+        leaves = maker.candidate.outputs
+        index = next((b for a, b in maker.outputs if cut_side(maker.reference.outputs[a], leaves[b]) == side), 0)
+        what = What("output_gradient", leaves[index].path if len(leaves) > 1 else "", index)
+        return self.told.setdefault(maker.key, Suspicion(maker, Phase.BACKWARD, what, ruling, maker.candidate.index))
+
+    def _maker(self, pair: Pair, side: str, before: int | None = None) -> Pair:
+        """Return the call that first made a cut tensor, on the way to one that a call made before some other call."""
+        for call in pair.candidate.subtree():
+            inner = self._alignment.of_candidate(call)
+            if inner is None or inner is pair or (before is not None and call.index >= before):
+                continue
+            if any(cut_side(inner.reference.outputs[a], call.outputs[b]) == side for a, b in inner.outputs):
+                return self._maker(inner, side)
+        given = any(cut_side(pair.reference.inputs[a], pair.candidate.inputs[b]) == side for a, b in pair.inputs)
+        around = self._around(pair) if given else None
+        return pair if around is None else self._maker(around, side, pair.candidate.index)
+
+    def _around(self, pair: Pair) -> Pair | None:
+        """Return the nearest matched call around a pair's."""
+        found = (self._alignment.of_candidate(call) for call in pair.candidate.ancestors())
+        return next((one for one in found if one is not None), None)
