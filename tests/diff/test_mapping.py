@@ -319,7 +319,7 @@ def test_two_modules_of_one_model_are_an_error(kits: Kits) -> None:
     models = mlp(kits[0]), mlp(kits[1])
     said = _said(kits, {models[0].fc1: models[0].fc2}, models)
     assert "both are modules of the same model" in said
-    assert "tie a module of the reference to a module of the candidate" in said
+    assert "map a module of the reference to a module of the candidate" in said
 
 
 def test_one_module_tied_twice_is_an_error(kits: Kits) -> None:

@@ -378,7 +378,7 @@ def test_a_plugins_transfer_that_fails_is_left_out_and_the_diff_goes_on(
     assert message.startswith("the special transfer 'Old -> New' (acme 1.0) of padiff_transfers() ")
     assert said in message
     assert "for the reference's '0' (" in message
-    assert "\nHint: mend acme, or uninstall it" in message
+    assert "\nHint: fix acme, or uninstall it" in message
     assert report.aligned, report
 
 
@@ -404,7 +404,7 @@ def test_ones_own_transfer_that_fails_is_an_error(fault: str) -> None:
     with pytest.raises(PluginError) as caught:
         diff(padiff.SpecialTransfer("Old", "New", function), *models)
     assert said in str(caught.value)
-    assert "\nHint: mend the function that was registered with padiff.register_transfer" in str(caught.value)
+    assert "\nHint: fix the function that was registered with padiff.register_transfer" in str(caught.value)
     assert torch.equal(models[1][0].weight, before)
 
 

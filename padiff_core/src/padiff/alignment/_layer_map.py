@@ -189,7 +189,7 @@ class _Finder:
                 return left, right
         msg = (
             f"LayerMap ties {_shown(a)} to {_shown(b)}, and both are modules of the same model.\n"
-            "Hint: tie a module of the reference to a module of the candidate."
+            "Hint: map a module of the reference to a module of the candidate."
         )
         raise MappingError(msg)
 

@@ -34,9 +34,9 @@ class SpecialFailed(PluginError):
     """Say that a special transfer raised, or gave what does not fit."""
 
     def __init__(self, row: Row, why: str, hint: str = "") -> None:
-        without = f"mend {row.distribution}, or uninstall it; without it the parameters are matched as usual."
+        without = f"fix {row.distribution}, or uninstall it; without it the parameters are matched as usual."
         if row.given:
-            without = "mend the function that was registered with padiff.register_transfer, or take it back."
+            without = "fix the function that was registered with padiff.register_transfer, or take it back."
         super().__init__(f"the special transfer {row.label} of {_HOOK} {why}.\nHint: {hint or without}")
         self.row = row
 
