@@ -60,7 +60,7 @@ def called(spec: str) -> Any:
     value = load(spec)
     if not isinstance(value, _CALLED):
         return value
-    needed = [name for name, parameter in parameters(value).items() if parameter.default is parameter.empty]
+    needed = _needed(value)
     if needed:
         msg = f"{spec} needs arguments: {', '.join(needed)}.\n"
         raise SpecError(msg + "Hint: name a function without arguments that passes them.")
@@ -75,7 +75,7 @@ def loss_of(spec: str, side: int) -> Any:
     value = load(spec)
     if not callable(value) or isinstance(value, type) or not parameters(value):
         value = called(spec)
-    value = value[side] if isinstance(value, tuple | list) and len(value) == 2 else value
+    value = _of_side(value, side)
     if not callable(value):
         msg = f"{spec} is a {type(value).__qualname__}; expected a loss, a function of the model's output.\n"
         raise SpecError(msg + "Hint: name the function itself, or a pair of them.")
@@ -87,15 +87,18 @@ def optimizer_of(spec: str, side: int, model: Any) -> Any:
 
     Of a pair it is the one of that side, 0 for the reference's and 1 for the candidate's.
     """
-    value = load(spec)
-    value = value[side] if isinstance(value, tuple | list) and len(value) == 2 else value
+    value = _of_side(load(spec), side)
     if not isinstance(value, _CALLED):
         return value
-    needed = [name for name, parameter in parameters(value).items() if parameter.default is parameter.empty]
+    needed = _needed(value)
     if len(needed) > 1:
         msg = f"{spec} needs {', '.join(needed)}; expected a function of one argument, the model.\n"
         raise SpecError(msg + "Hint: return the optimizer of that model's parameters from it.")
     return guarded(spec, value, model) if needed else value
+
+
+def _of_side(value: Any, side: int) -> Any:
+    return value[side] if isinstance(value, tuple | list) and len(value) == 2 else value
 
 
 _CALLED = (
@@ -115,6 +118,11 @@ def parameters(value: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     except (TypeError, ValueError):
         return {}
     return {name: p for name, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+
+
+def _needed(value: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that must be given."""
+    return [name for name, parameter in parameters(value).items() if parameter.default is parameter.empty]
 
 
 def guarded(spec: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -188,19 +196,16 @@ def builder_name(target: Any) -> str:
     """Return the name of a model's builder; raise `InputError` where it is no name."""
     if isinstance(target, str) and all(target.rpartition(":")[::2]):
         return target
-    hint = "Hint: padiff.remote('package.module:build') or padiff.remote('path/file.py:build')."
-    if isinstance(target, str):
-        msg = f"padiff.remote() got {target!r}, which names no function: there is no colon.\n"
-        msg += hint
-        raise InputError(msg)
     name = getattr(target, "__qualname__", None)
-    if name is not None and callable(target):
-        hint = f"Hint: name it, so that the other process imports it: padiff.remote('{target.__module__}:{name}')."
-        msg = f"padiff.remote() got {name} itself, which lives in this process.\n"
-        msg += hint
-        raise InputError(msg)
-    msg = f"padiff.remote() got a {type(target).__module__}.{type(target).__qualname__}; expected a name.\n"
-    msg += hint
+    hint = "padiff.remote('package.module:build') or padiff.remote('path/file.py:build')"
+    if isinstance(target, str):
+        seen = f"{target!r}, which names no function: there is no colon"
+    elif name is not None and callable(target):
+        seen = f"{name} itself, which lives in this process"
+        hint = f"name it, so that the other process imports it: padiff.remote('{target.__module__}:{name}')"
+    else:
+        seen = f"a {type(target).__module__}.{type(target).__qualname__}; expected a name"
+    msg = f"padiff.remote() got {seen}.\nHint: {hint}."
     raise InputError(msg)
 
 
@@ -212,23 +217,17 @@ def referred(given: Any, what: str) -> str:
     if isinstance(given, str):
         return given
     module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", None)
-    hint = f"define a function in a module and name it: {what}='package.module:function'."
     if not isinstance(module, str) or not isinstance(name, str):
         cls = type(given)
-        msg = (
-            f"the {what} is a {cls.__module__}.{cls.__qualname__}, which lives in this process; the model is remote.\n"
-        )
-        msg += f"Hint: {hint}"
-        raise InputError(msg)
-    if module == "__main__":
-        msg = f"the {what} {name} is defined in the running script, which a remote model's process cannot import.\n"
-        msg += f"Hint: {hint}"
-        raise InputError(msg)
-    if _found(module, name) is not given:
-        msg = f"the {what} {module}.{name} is no function that another process could import by its name.\n"
-        msg += f"Hint: {hint}"
-        raise InputError(msg)
-    return f"{module}:{name}"
+        seen = f"is a {cls.__module__}.{cls.__qualname__}, which lives in this process; the model is remote"
+    elif module == "__main__":
+        seen = f"{name} is defined in the running script, which a remote model's process cannot import"
+    elif _found(module, name) is given:
+        return f"{module}:{name}"
+    else:
+        seen = f"{module}.{name} is no function that another process could import by its name"
+    msg = f"the {what} {seen}.\nHint: define a function in a module and name it: {what}='package.module:function'."
+    raise InputError(msg)
 
 
 def _found(module: str, name: str) -> Any:

@@ -11,17 +11,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["Progress", "Silent", "advance", "phase", "shown", "silenced"]
+__all__ = ["Progress", "advance", "phase", "shown", "silenced"]
 
 
-class Progress(Protocol):
-    """What follows how far the work has come."""
+class Progress:
+    """What follows how far the work has come; here it shows nothing."""
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Begin a phase of ``total`` steps; the one before is over.
@@ -34,17 +34,7 @@ class Progress(Protocol):
         """Count ``n`` more steps of the phase as done."""
 
 
-class Silent:
-    """A progress that shows nothing."""
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Show nothing."""
-
-    def advance(self, n: int = 1) -> None:
-        """Show nothing."""
-
-
-class _Shown:
+class _Shown(Progress):
     """A progress on one transient line for the current phase, from ``delay`` seconds on.
 
     Only a counter moves at each step; rich is imported, and draws in a thread of its own, after the delay.
@@ -118,7 +108,8 @@ class _Shown:
         self._task = self._bar.add_task(self._name, total=self._total, completed=self._done)
 
 
-_current: ContextVar[Progress | None] = ContextVar("padiff_progress", default=None)
+_SILENT = Progress()
+_current: ContextVar[Progress] = ContextVar("padiff_progress", default=_SILENT)
 _silenced: ContextVar[bool] = ContextVar("padiff_progress_silenced", default=False)
 
 
@@ -137,7 +128,7 @@ def shown(stream: TextIO | None = None, *, delay: float = 1.0) -> Iterator[Progr
     """Give a progress that is shown on ``stream`` (stderr) if that is a terminal, and else a silent one."""
     out = sys.stderr if stream is None else stream
     if _silenced.get() or not out.isatty() or os.environ.get("TERM") == "dumb":
-        yield Silent()
+        yield _SILENT
         return
     progress = _Shown(out, delay)
     token = _current.set(progress)
@@ -150,13 +141,9 @@ def shown(stream: TextIO | None = None, *, delay: float = 1.0) -> Iterator[Progr
 
 def phase(name: str, total: int | None = None) -> None:
     """Begin a phase of the progress that is shown, if any is; see `Progress.phase`."""
-    progress = _current.get()
-    if progress is not None:
-        progress.phase(name, total)
+    _current.get().phase(name, total)
 
 
 def advance() -> None:
     """Count one more step of the phase, if any is shown."""
-    progress = _current.get()
-    if progress is not None:
-        progress.advance()
+    _current.get().advance()

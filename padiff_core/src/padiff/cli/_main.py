@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from padiff._version import __version__
-from padiff.cli import _adapters, _diff, _plugins
+from padiff.cli import _diff, _lists
 from padiff.cli._parser import Parser, UsageError, did_you_mean
 from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
@@ -38,13 +38,13 @@ _COMMANDS = {
         "compare two models: do they compute the same, and if not, where do they differ?",
     ),
     "adapters": Command(
-        _adapters.add_arguments,
-        _adapters.run,
+        _lists.add_adapters_arguments,
+        _lists.adapters,
         "list which frameworks padiff can watch here, and what is broken, and why",
     ),
     "plugins": Command(
-        _plugins.add_arguments,
-        _plugins.run,
+        _lists.add_plugins_arguments,
+        _lists.plugins,
         "list all that plugins contribute: adapters, metrics, special transfers, renderers",
     ),
 }
