@@ -176,6 +176,9 @@ class Judge:
         for check in self.forced.inputs:
             apart = check.difference
             known = any(pair.key in excused for pair in (root, *check.users))
+            if check.users and all(pair.key in self.forced.unreached for pair in check.users):
+                self.unproven = True  # cut off further on
+                continue
             if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
                 continue
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
