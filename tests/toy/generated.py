@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from padiff.testing.toy import _tape, columns, functional, rows
 
-__all__ = ["FAULTS", "Hand", "Plan", "apart", "faulty", "numbers", "plans", "written"]
+__all__ = ["FAULTS", "Hand", "Plan", "a_plan", "apart", "faulty", "numbers", "plans", "written"]
 
 ACTIVATIONS = ("relu", "gelu", "tanh")
 COMPOSITES = ("chain", "residual", "sum", "gate", "twice")
@@ -54,14 +55,14 @@ class Plan:
 class _Drawer:
     """Draw blocks; ``distinct`` lets no two layers hold parameters of the same shapes: these tell them apart."""
 
-    def __init__(self, draw: Any, *, distinct: bool) -> None:
-        self._draw, self._distinct = draw, distinct
+    def __init__(self, pick: Callable[[Sequence[Any]], Any], *, distinct: bool) -> None:
+        self._pick, self._distinct = pick, distinct
         self._widths = itertools.count(12, 4)
         self._drawn: set[tuple[str, int]] = set()
         """Kinds of layers that hold parameters, with the width of each that there is."""
 
     def one_of(self, *choices: Any) -> Any:
-        return self._draw(st.sampled_from(choices))
+        return self._pick(choices)
 
     def leaf(self, width: int) -> Plan:
         op = self.one_of("linear", "linear", "norm", "activation", "attention")
@@ -91,16 +92,26 @@ class _Drawer:
 
     def chain(self, width: int, depth: int) -> Plan:
         parts: list[Plan] = []
-        for _ in range(self._draw(st.integers(1, 4))):
+        for _ in range(self._pick(range(1, 5))):
             parts.append(self.block(parts[-1].outer if parts else width, depth))
         return Plan("chain", width, parts[-1].outer, tuple(parts))
 
 
 @st.composite
 def plans(draw: Any, *, distinct: bool = False, depth: int = 2) -> Plan:
-    """Draw a model: a chain of blocks between two linear layers."""
+    """Draw a model."""
+
+    def pick(choices: Sequence[Any]) -> Any:
+        few = isinstance(choices, range)
+        return draw(st.integers(choices[0], choices[-1]) if few else st.sampled_from(choices))
+
+    return a_plan(pick, distinct=distinct, depth=depth)
+
+
+def a_plan(pick: Callable[[Sequence[Any]], Any], *, distinct: bool = False, depth: int = 2) -> Plan:
+    """Return a model whose parts ``pick`` chooses: a chain of blocks between two linear layers."""
     first = 8 if distinct else 4
-    body = _Drawer(draw, distinct=distinct).chain(first, depth)
+    body = _Drawer(pick, distinct=distinct).chain(first, depth)
     return Plan("chain", 4, 3, (Plan("linear", 4, first), *body.parts, Plan("linear", body.outer, 3)))
 
 
@@ -189,12 +200,15 @@ class Hand:
         time_first: bool = False,
         orders: bool = False,
         forgotten: int | None = None,
+        misnamed: bool = False,
     ) -> None:
         self.dialect, self.style, self.time_first = dialect, random.Random(seed), time_first
         self.orders = orders
         """Whether each block may take and give its values in (time, batch, features), whatever is around it."""
         self.left = forgotten
         """How many transpositions are still to be written before one is forgotten, if one is."""
+        self.misnamed = misnamed
+        """Whether names say the same in all dialects, and seldom the right thing."""
         self.ordered = ordered
         """Whether definitions stand in the order of the calls, and names tell no other order."""
         self.places: list[set[str]] = []
@@ -212,7 +226,7 @@ class Hand:
         children: dict[str, Any] = {}
         made.steps = self._steps(plan, path, children)
         names = list(children)
-        if self.style.random() < 0.5 and not self.ordered:
+        if self.misnamed or (self.style.random() < 0.5 and not self.ordered):
             self.style.shuffle(names)
         for name in names:
             setattr(made, name, children[name])
@@ -265,7 +279,8 @@ class Hand:
 
     def _name(self, plan: Plan, children: dict[str, Any]) -> str:
         words = ("part", plan.op) if self.dialect == "rows" else ("m", "unit", "b")
-        number = self.style.randrange(100)
+        words = ("a", "b") if self.misnamed else words
+        number = self.style.randrange(4 if self.misnamed else 100)
         name = f"{self.style.choice(words)}{len(children) if self.ordered else number}"
         while name in children:
             name += "x"

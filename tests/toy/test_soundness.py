@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 
 import padiff
 
 from .generated import Plan, apart, faulty, numbers, plans, written
+from .random_ports import Fate, fates
 
 SEEDS = st.integers(0, 10**6)
 QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 SOME = settings(max_examples=25, **QUIET)
-KNOWN = settings(max_examples=60, phases=[Phase.generate], report_multiple_bugs=False, **QUIET)
-"""For what is known to be wrong: it is found, and not shrunk."""
 
 
 def compared(reference: Any, candidate: Any) -> padiff.Report:
@@ -73,11 +71,15 @@ def test_nothing_wrong_passes_with_the_time_first(plan: Plan, one: int, other: i
     assert_sound(compared(reference, candidate), reference, candidate)
 
 
-@pytest.mark.xfail(strict=True, reason="layers of one shape are matched by names and order, not by the dataflow")
-@KNOWN
+@SOME
 @given(plans(), SEEDS, SEEDS)
 def test_a_right_port_of_layers_of_one_shape_is_aligned(plan: Plan, one: int, other: int) -> None:
     """Which layer is which follows from what it is called with, whatever it is called."""
     reference, candidate = written("rows", plan, one)[0], written("columns", plan, other, 1)[0]
     report = compared(reference, candidate)
     assert report.aligned, str(report)
+
+
+def test_names_that_mislead_and_layers_of_one_shape_make_no_port_misjudged() -> None:
+    """A sample of what ``python -m toy.random_ports`` tells of thousands."""
+    assert not {Fate.ALARM, Fate.PASSED} & set(fates(range(40)).values())

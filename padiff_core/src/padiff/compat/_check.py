@@ -21,7 +21,7 @@ from padiff.numerics import close, difference, sample
 from padiff.parameters import Link, canonical, match_units, pair_parameters
 from padiff.pytree import leaves
 from padiff.recording import arguments
-from padiff.trace import Frame, Trace
+from padiff.trace import Frame, Trace, flow_of_calls
 
 __all__ = ["check_dataloader", "check_grads", "check_params", "check_report", "check_weights"]
 
@@ -119,7 +119,7 @@ def _same_run(first: Path, second: Path, is_close: Close, phases: Sequence[str])
         raise InputError(msg)
     fixed = dict(zip(ours.layer_map, theirs.layer_map, strict=True))
     for traces in zip(ours.traces, theirs.traces, strict=True):
-        known = pair_parameters(ours.units, theirs.units, *traces, fixed)
+        known = pair_parameters(ours.units, theirs.units, (flow_of_calls(traces[0]), flow_of_calls(traces[1])), fixed)
         alignment = with_operations(align(*traces, [match.modules for match in known.matches], fixed), *traces)
         for phase in phases:
             pairs = sorted(alignment.pairs, key=_FIRST[phase])

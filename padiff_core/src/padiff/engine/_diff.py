@@ -37,6 +37,7 @@ from padiff.recording import exact
 from padiff.refinement import (
     Evidence,
     aligned,
+    with_dataflow,
     with_exchanges,
     with_operations_matched,
     without_mismatches,
@@ -153,7 +154,9 @@ class _Run:
         known = without_refuted_orders(known, evidence)
         known = without_mismatches(known, evidence)
         if self.options.transfer and step == 0:
-            known = with_exchanges(known, evidence)
+            known = with_exchanges(with_dataflow(known, evidence), evidence)
+        if step == 0:
+            self._tell_parameters(known)
         if self.options.operations:
             known = with_operations_matched(known, evidence)
         self._note_axes(known)
@@ -188,7 +191,7 @@ class _Run:
         return Evidence(
             self.reference,
             self.candidate,
-            self.tasks[1],
+            *self.tasks,
             trace,
             run,
             self.measures,
@@ -198,11 +201,14 @@ class _Run:
         )
 
     def _matched(self, evidence: Evidence) -> Correspondence:
-        """Match the parameters, give the candidate the reference's, and report what has no counterpart."""
+        """Match the parameters, and give the candidate the reference's."""
         fixed = self.resolved.pairs
-        found = self.specials.retried(lambda: matched(evidence, self.specials, fixed))
+        return self.specials.retried(lambda: matched(evidence, self.specials, fixed))
+
+    def _tell_parameters(self, known: Correspondence) -> None:
+        """Report what has no counterpart."""
         self.outcome.findings += parameter_findings(
-            found,
+            known,
             (self.reference, self.candidate),
             self.resolved.ignored,
             copied=self.options.transfer,
@@ -214,7 +220,6 @@ class _Run:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in (self.reference, self.candidate):
                 self.stack.enter_context(side.preserved())
-        return found
 
     def _note_axes(self, known: Correspondence) -> None:
         noted = any(note.kind == "axis_order" for note in self.outcome.notes)

@@ -15,8 +15,9 @@ __all__ = ["matched"]
 def matched(evidence: Evidence, specials: Specials, fixed: Mapping[str, str]) -> Correspondence:
     """Match the parameters; the candidate holds the reference's then, where that was asked for.
 
-    What names do not tell the order of the calls does, which only a run shows. So the candidate runs with a guess
-    copied to it, and again only where its calls refute the guess. Where that fails, the candidate keeps its own.
+    Names that agree are a guess, which whatever differs later puts in doubt. The order of definition is one that
+    stands where the candidate then gives what the reference gives. Else the dataflow of both tells, and where the
+    order was wrong the candidate has its own values back before.
     """
     reference, candidate = evidence.reference, evidence.candidate
     ours = units_of(reference.about, specials.on(0), values_of(reference))
@@ -31,7 +32,9 @@ def matched(evidence: Evidence, specials: Specials, fixed: Mapping[str, str]) ->
     try:
         if guess is not None:
             evidence.assign(guess.matches)
-        known = pair_parameters(ours, theirs, evidence.trace, evidence.free(), fixed)
+            if evidence.agrees():
+                return guess
+        known = pair_parameters(ours, theirs, evidence.flows(), fixed)
         if not evidence.transfer:
             return with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
     except BaseException:
@@ -41,6 +44,7 @@ def matched(evidence: Evidence, specials: Specials, fixed: Mapping[str, str]) ->
         return known
     candidate.assign(before)
     evidence.assign(known.matches)
+    evidence.forget_runs()
     known = with_layouts(known, evidence)
     evidence.forget_runs()
     return known

@@ -21,8 +21,19 @@ from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
 from padiff.numerics import numpy_dtype
-from padiff.recording import Live, Task, Turns, describe, differentiator, guarded_run, record, turned, turned_input
-from padiff.trace import Description, Trace, ValueStore
+from padiff.recording import (
+    Live,
+    Task,
+    Turns,
+    describe,
+    differentiator,
+    flow_of,
+    guarded_run,
+    record,
+    turned,
+    turned_input,
+)
+from padiff.trace import Description, Flow, Trace, ValueStore
 
 __all__ = ["LocalSide", "Side"]
 
@@ -60,6 +71,9 @@ class Side(Protocol):
 
         The calls of the last record are those that later requests name.
         """
+
+    def flow(self, task: Task) -> Flow | None:
+        """Run the model forward and return its dataflow; None where it does not run so."""
 
     def force(self, request: ForceRequest, ask: Ask | None = None) -> AbstractContextManager[Fed]:
         """Run the model with each matched call fed from the reference; the run stays open until the context is left.
@@ -137,6 +151,13 @@ class LocalSide:
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely on a task and return its trace."""
         return record(self.model, attrs.evolve(task, loss=self._loss), store, values=values, live=self._live)
+
+    def flow(self, task: Task) -> Flow | None:
+        """Run the model forward and return its dataflow; None where it does not run so."""
+        try:
+            return flow_of(self.model, task)
+        except Exception:  # what does not run under other hooks is matched without
+            return None
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:

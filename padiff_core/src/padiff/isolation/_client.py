@@ -14,7 +14,7 @@ from padiff.forcing import Ask, Check, Fed, ForceRequest, Given, Replayed, Repla
 from padiff.import_string import referred
 from padiff.isolation._session import Session
 from padiff.recording import Task, Turns
-from padiff.trace import Description, Trace, ValueStore
+from padiff.trace import Description, Flow, Trace, ValueStore
 
 __all__ = ["RemoteSide"]
 
@@ -93,6 +93,11 @@ class RemoteSide:
         """Run the model freely and return its trace, whose values lie in the worker's shared memory."""
         self._values.clear()
         return self._ask("record", task, values, answer=Trace)
+
+    def flow(self, task: Task) -> Flow | None:
+        """Run the model forward and return its dataflow."""
+        found: Flow | None = self._session.request("pass_on", self._number, "flow", task, answer=Flow | None)
+        return found
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:

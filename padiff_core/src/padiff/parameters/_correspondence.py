@@ -46,6 +46,8 @@ class Correspondence:
     packed: Sequence[Packed] = ()
     fixed: Mapping[str, str] = attrs.field(factory=dict)
     """Modules that the user mapped: path of the reference -> path of the candidate."""
+    symmetric: frozenset[HeldUnit] = frozenset()
+    """Units of the reference that their place in the dataflow does not tell from others, as far as it was recorded."""
     axes: Turns = attrs.field(factory=dict)
     """How the candidate's tensors are read, where their axes lie in another order."""
     refuted: frozenset[tuple[str, int, str, int]] = frozenset()

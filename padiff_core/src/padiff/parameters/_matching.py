@@ -20,6 +20,7 @@ __all__ = [
     "execution_order",
     "match_strays",
     "match_units",
+    "region_of",
     "same_names",
     "same_order",
 ]
@@ -155,9 +156,12 @@ def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
 
 
 def match_units(
-    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Mapping[str, str] | None = None
+    reference: Sequence[HeldUnit],
+    candidate: Sequence[HeldUnit],
+    fixed: Mapping[str, str] | None = None,
+    known: Mapping[int, int] | None = None,
 ) -> list[UnitMatch]:
-    """Match units of two models; both sequences in execution order.
+    """Match units of two models; both sequences in execution order. What is ``known`` already stays, by index.
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
     (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
@@ -165,8 +169,8 @@ def match_units(
     module paths: what is below one then belongs below the other.
     """
     tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
-    ours_in = [_region(unit.module.path, [a for a, _ in tops]) for unit in reference]
-    theirs_in = [_region(unit.module.path, [b for _, b in tops]) for unit in candidate]
+    ours_in = [region_of(unit.module.path, [a for a, _ in tops]) for unit in reference]
+    theirs_in = [region_of(unit.module.path, [b for _, b in tops]) for unit in candidate]
     names = similarity(_named(reference), _named(candidate))
     fit = np.zeros((len(reference), len(candidate)), np.float32)
     ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
@@ -180,14 +184,17 @@ def match_units(
                 cache[key] = _fit(ours, theirs)
             fit[i, j] = cache[key]
     sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
+    told = dict(known or {})
+    fit[list(told), :] = 0
+    fit[:, list(told.values())] = 0
     scores = np.where(fit > 0, fit + _NAME_WEIGHT * names + _SURE_WEIGHT * sure, 0).astype(np.float32)
     pairs = align_sequences(scores)
-    pairs = _swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)
+    pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
 
 
-def _region(path: str, tops: Sequence[str]) -> int | None:
+def region_of(path: str, tops: Sequence[str]) -> int | None:
     """Return which of the mapped modules a path is at or below."""
     return next((i for i, top in enumerate(tops) if not top or path == top or path.startswith(f"{top}.")), None)
 

@@ -13,15 +13,13 @@ from math import gcd
 
 import attrs
 
+from padiff.parameters._graph import Graph
 from padiff.parameters._matching import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import Trace
 
 __all__ = ["Arrangement", "Packing", "find_packings"]
 
 _LINEAR = "linear"
-_OUT = "out"
-"""The unit of an attention that takes what the others gave, and not what the module was given."""
 
 
 @attrs.frozen
@@ -89,18 +87,16 @@ class Packing:
         return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
 
 
-def find_packings(
-    reference: tuple[Sequence[HeldUnit], Trace], candidate: tuple[Sequence[HeldUnit], Trace], unmatched: set[HeldUnit]
-) -> list[Packing]:
+def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list[Packing]:
     """Return the packed units of either side with what they pack, each unit in one packing at most.
 
-    ``reference`` and ``candidate`` are the units in execution order with the trace of a run; ``unmatched`` those
-    that found no counterpart of their own shape.
+    ``graphs`` are those of reference and candidate; ``unmatched`` the units that found no counterpart of their own
+    shape.
     """
     found: list[Packing] = []
-    for mine, yours, ours in ((reference, candidate, True), (candidate, reference, False)):
-        groups = list(_side_by_side(*yours))
-        for unit in mine[0]:
+    for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
+        groups = list(_side_by_side(yours))
+        for unit in mine.units:
             if unit.kind != _LINEAR or unit not in unmatched:
                 continue
             fit = next((g for g in groups if any(u in unmatched for u in g) and _packs(unit, g)), None)
@@ -116,14 +112,11 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
     return all(shape[1] == weight[1] for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]
 
 
-def _side_by_side(units: Sequence[HeldUnit], trace: Trace) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the linear units of one parent, or of one attention, that take the same tensor, in execution order."""
-    first = {call.path: call for call in reversed(trace.calls) if not call.module.operation}
-    groups: dict[tuple[str, int], list[HeldUnit]] = {}
-    for unit in units:
-        call = first.get(unit.module.path)
-        takes = call is not None and call.inputs and unit.name != _OUT
-        if unit.kind == _LINEAR and "weight" in unit.roles and takes and call is not None:
+def _side_by_side(graph: Graph) -> Iterator[tuple[HeldUnit, ...]]:
+    """Yield the linear units of one parent, or of one attention, that take the same values, in execution order."""
+    groups: dict[tuple[str, frozenset[int]], list[HeldUnit]] = {}
+    for unit, takes in zip(graph.units, graph.takes, strict=False):
+        if unit.kind == _LINEAR and "weight" in unit.roles and takes:
             parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
-            groups.setdefault((parent, call.inputs[0].token), []).append(unit)
+            groups.setdefault((parent, frozenset(takes)), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)

@@ -1,23 +1,30 @@
-"""Match the parameters of two models, by names, by the order of definition, and by the order of calls."""
+"""Match the parameters of two models: by names or order as a first guess, and by the dataflow of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import attrs
+
+from padiff.alignment import agreement
+from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._matching import UnitMatch, execution_order, match_strays, match_units, same_names, same_order
+from padiff.parameters._graph import Graph, graph_of
+from padiff.parameters._matching import UnitMatch, match_strays, match_units, region_of, same_names, same_order
 from padiff.parameters._packing import find_packings
 from padiff.parameters._units import HeldUnit
-from padiff.trace import Trace
+from padiff.trace import Flow
 
 __all__ = ["defined_alike", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
 Fixed = Mapping[str, str]
+_TOLD = 3
+"""How far names must agree to be believed."""
 
 
 def named_alike(reference: Units, candidate: Units, fixed: Fixed) -> Correspondence | None:
-    """Return the correspondence where names alone give it and no layout is open: it needs no run."""
+    """Return the correspondence where names alone give it and no layout is open: a guess, for a run to confirm."""
     return _unambiguous(reference, candidate, None if fixed else same_names(reference, candidate))
 
 
@@ -31,17 +38,67 @@ def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch
     return None if found is None or found.ambiguous else found
 
 
-def pair_parameters(reference: Units, candidate: Units, trace: Trace, probe: Trace, fixed: Fixed) -> Correspondence:
-    """Match units by kind, shape, name and the order in which the runs of both models used them."""
-    ours, theirs = execution_order(reference, trace), execution_order(candidate, probe)
-    matches = (None if fixed else same_names(ours, theirs)) or match_units(ours, theirs, fixed)
-    packings = find_packings((ours, trace), (theirs, probe), _without_counterpart(ours, theirs, matches))
+def pair_parameters(
+    reference: Units, candidate: Units, flows: tuple[Flow, Flow], fixed: Fixed, guess: Correspondence | None = None
+) -> Correspondence:
+    """Match units by the dataflow of both models' runs; order, then names, say what symmetries leave.
+
+    What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
+    kept where it agrees with the dataflow as far as any matching does.
+    """
+    graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
+    ours, theirs = graphs[0].units, graphs[1].units
+    tops = sorted(fixed.items(), key=lambda pair: -len(pair[0]))
+    regions = (
+        [region_of(unit.module.path, [a for a, _ in tops]) for unit in ours],
+        [region_of(unit.module.path, [b for _, b in tops]) for unit in theirs],
+    )
+    joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
+    pairs, left = matched_by_colour(graphs, joined, regions, _chooser(ours, theirs))
+    symmetric = frozenset(ours[i] for i in left)
+    if guess is not None:
+        known = _indices(guess, ours, theirs)
+        if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
+            return attrs.evolve(guess, symmetric=symmetric)
+    matches = match_units(ours, theirs, fixed, pairs)
+    packings = find_packings(graphs, _without_counterpart(ours, theirs, matches))
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
     if packed:
         gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-        matches = match_units(mine, yours, fixed) + [match for one in packed for match in one.matches]
-    return Correspondence(ours, theirs, matches + match_strays(ours, theirs, matches), packed, fixed)
+        still = {
+            mine.index(ours[i]): yours.index(theirs[j]) for i, j in pairs.items() if not gone & {ours[i], theirs[j]}
+        }
+        matches = match_units(mine, yours, fixed, still) + [match for one in packed for match in one.matches]
+    return Correspondence(ours, theirs, matches + match_strays(ours, theirs, matches), packed, fixed, symmetric)
+
+
+def _in_order(units: Units, flow: Flow) -> Graph:
+    """Return the graph of units, in the order in which the run met them; those it never met come last."""
+    order = graph_of(units, flow).order
+    return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
+
+
+def _chooser(ours: Units, theirs: Units) -> Chooser:
+    def choose(unit: int, like: Sequence[int], free: Sequence[int]) -> int:
+        """Return the partner that names give beyond doubt, else the one that comes at the same place in order."""
+        sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
+        row = like.index(unit)
+        told = [n for n in range(len(free)) if sure[row, n] >= _TOLD and (sure[:, n] >= _TOLD).sum() == 1]
+        if len(told) == 1:
+            return free[told[0]]
+        return free[min(row, len(free) - 1)]
+
+    return choose
+
+
+def _indices(known: Correspondence, ours: Units, theirs: Units) -> dict[int, int]:
+    places = {unit: i for i, unit in enumerate(ours)}, {unit: j for j, unit in enumerate(theirs)}
+    return {
+        places[0][match.reference]: places[1][match.candidate]
+        for match in known.matches
+        if match.reference in places[0] and match.candidate in places[1]
+    }
 
 
 def _without_counterpart(ours: Units, theirs: Units, matches: Sequence[UnitMatch]) -> set[HeldUnit]:

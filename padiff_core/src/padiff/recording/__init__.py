@@ -3,6 +3,7 @@
 from padiff.recording._axes import Axes, Turns, at_input, composed, natively, read_as, turned, turned_input, wrapped
 from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
+from padiff.recording._flow import flow_of
 from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, exact, narrowed
@@ -38,6 +39,7 @@ __all__ = [
     "exact",
     "fill",
     "first_nonfinite",
+    "flow_of",
     "guarded_run",
     "is_finite",
     "line_of",

@@ -19,7 +19,7 @@ from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_na
 from padiff.pytree import leaves
 from padiff.recording._frames import Origin, origin_of
 
-__all__ = ["OperatingAdapter", "Operation", "operating"]
+__all__ = ["OperatingAdapter", "Operation", "operating", "plain_model"]
 
 
 class Operation(Module):
@@ -66,6 +66,11 @@ def operating(model: Model) -> Model:
         msg += "Hint: leave operations=True out; modules are compared as ever."
         raise InputError(msg)
     return OperatingAdapter(model.adapter).model(model)
+
+
+def plain_model(model: Model) -> Model:
+    """Return the model that an operating model is."""
+    return model.inner if isinstance(model, _OperatingModel) else model
 
 
 class OperatingAdapter(DelegatingAdapter):

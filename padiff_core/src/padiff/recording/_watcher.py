@@ -18,7 +18,7 @@ from padiff.recording._frames import Stack
 from padiff.recording._live import Live
 from padiff.trace import Call, Frame, Leaf, ModuleRecord, Slot
 
-__all__ = ["Tokens", "Watcher", "fill"]
+__all__ = ["Tokens", "Watcher", "fill", "weak"]
 
 
 class Tokens:
@@ -39,15 +39,15 @@ class Tokens:
         if known is not None and known[0]() is identity and known[1] == version:
             return known[2], False
         self._next += 1
-        self._known[key] = (_weak(identity), version, self._next)
+        self._known[key] = (weak(identity), version, self._next)
         return self._next, True
 
     def rename(self, tensor: Tensor, token: int) -> None:
         """Let a tensor carry the token of the one that it replaces."""
-        self._known[id(tensor.identity), order_of(tensor)] = (_weak(tensor.identity), tensor.version, token)
+        self._known[id(tensor.identity), order_of(tensor)] = (weak(tensor.identity), tensor.version, token)
 
 
-def _weak(identity: Any) -> Callable[[], Any]:
+def weak(identity: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(identity)
     except TypeError:

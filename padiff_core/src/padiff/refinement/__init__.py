@@ -1,6 +1,7 @@
 """Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
 from padiff.refinement._axes import aligned, without_refuted_orders
+from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
 from padiff.refinement._layouts import with_layouts, with_layouts_by_value
@@ -10,6 +11,7 @@ from padiff.refinement._operations import with_operations_matched
 __all__ = [
     "Evidence",
     "aligned",
+    "with_dataflow",
     "with_exchanges",
     "with_exchanges_by_value",
     "with_layouts",

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Judge, Measures, Rule, asking
+from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
-from padiff.trace import Trace
+from padiff.trace import Flow, Trace, flow_of_calls
 
 __all__ = ["Evidence"]
 
@@ -25,6 +26,8 @@ class Evidence:
 
     reference: Side
     candidate: Side
+    ours: Task
+    """The reference's."""
     task: Task
     """The candidate's."""
     trace: Trace
@@ -39,6 +42,7 @@ class Evidence:
     """Whether the candidate is given the reference's parameters."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
     _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
+    _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)
     _judges: dict[Correspondence, Judge] = attrs.field(init=False, factory=dict)
 
     def side(self, axes: Turns) -> Side:
@@ -61,6 +65,25 @@ class Evidence:
         if key not in self._free:
             self._free = {key: self.run(self.side(axes))}
         return self._free[key]
+
+    def agrees(self, axes: Turns | None = None) -> bool:
+        """Return whether the candidate's free run gives what the reference gave, to one rounding."""
+        ours, theirs = self.trace.outputs, self.free(axes).outputs
+        return len(ours) == len(theirs) and bool(ours) and all(map(_agree, ours, theirs))
+
+    @property
+    def knows_flows(self) -> bool:
+        """Return whether the dataflow was recorded."""
+        return self._flows is not None
+
+    def flows(self) -> tuple[Flow, Flow]:
+        """Return the dataflow of both sides; each is run once, where it was not yet."""
+        if self._flows is None:
+            self._flows = (
+                self.reference.flow(self.ours) or flow_of_calls(self.trace),
+                self.candidate.flow(self.task) or flow_of_calls(self.free()),
+            )
+        return self._flows
 
     def forget_runs(self) -> None:
         """Forget what the candidate did: it has other weights now."""
@@ -95,3 +118,8 @@ class Evidence:
         """Forget the forced runs under all correspondences but one, and return that."""
         self._judges = {one: judge for one, judge in self._judges.items() if one is correspondence}
         return correspondence
+
+
+def _agree(ours: Array, theirs: Array) -> bool:
+    bound = ROUNDING(max(epsilon(ours.dtype), epsilon(theirs.dtype)))
+    return ours.shape == theirs.shape and difference(ours, theirs).rel_l2 <= bound

@@ -47,7 +47,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     bench = judge.settler.bench
     result = correspondence
     for owner in owners:
-        cycles = list(itertools.islice(_cycles(result.matches, owner, judge, bench.alignment), _MOST))
+        cycles = list(itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST))
         if not cycles:
             continue
         trial = trial_without_chance(bench, owner)
@@ -143,20 +143,19 @@ def _holds_alike(match: UnitMatch, evidence: Evidence) -> bool:
     return True
 
 
-def _cycles(matches: Sequence[UnitMatch], owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
+def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
     """Yield two, then three matched units directly below a call of which each may have the next one's partner.
 
-    Their names do not tell, and the partner fits.
+    The dataflow does not tell them apart, and the partner fits.
     """
     below = [
         match
-        for match in matches
-        if any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module.path))
+        for match in known.matches
+        if match.reference in known.symmetric
+        and any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module.path))
     ]
-    sure = agreement([m.reference.path for m in below], [m.candidate.path for m in below])
-    untold = [m for i, m in enumerate(below) if sure[i, i] < _TOLD and m.reference.path != m.candidate.path]
     for length in (2, 3):
-        for first, *others in itertools.combinations(untold, length):
+        for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):
                 cycle = (first, *order)
                 if all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):

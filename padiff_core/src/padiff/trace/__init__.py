@@ -1,6 +1,7 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._archive import read_records, read_trace, trace_codec, write_records, write_trace
+from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import (
@@ -28,10 +29,12 @@ from padiff.trace._shared import SharedStore
 from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
+    "INPUT",
     "Call",
     "Contrast",
     "Described",
     "Description",
+    "Flow",
     "Frame",
     "Key",
     "Leaf",
@@ -41,13 +44,18 @@ __all__ = [
     "SettingRecord",
     "SharedStore",
     "Slot",
+    "Source",
     "Text",
     "Trace",
     "ValueStore",
+    "called",
     "called_otherwise",
     "contrasts",
     "contrasts_inside",
     "draws_otherwise",
+    "flow_of_calls",
+    "joint",
+    "joint_of",
     "plain_values",
     "read_records",
     "read_trace",

@@ -1,0 +1,152 @@
+"""See a model as a graph: units of parameters, and which of them takes what which gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import attrs
+
+from padiff.kinds import CATALOGUE
+from padiff.parameters._units import HeldUnit
+from padiff.trace import INPUT, Flow, called, joint_of
+
+__all__ = ["ENDS", "Graph", "graph_of"]
+
+Labels = frozenset[frozenset[str]]
+"""The names of the operations on each way from one unit to another."""
+_KINDS = frozenset(CATALOGUE)
+ENDS = 2
+"""Nodes that are no unit: the model's inputs, and its outputs."""
+_MOST = 64
+"""Units that one value comes from: a sum that goes on from block to block has ever more, and is a node then."""
+_OUT = "out"
+"""The unit of an attention that takes what the others give."""
+
+
+@attrs.frozen(eq=False)
+class Graph:
+    """The units of a model, and what each of them takes.
+
+    Behind the units stand inputs and outputs of the model, then joints: operations whose operands come from several.
+    """
+
+    units: Sequence[HeldUnit]
+    takes: Sequence[Mapping[int, Labels]]
+    """Node -> the nodes that it takes values of, with the ways that these come."""
+    joints: Sequence[str]
+    """The names of their operations."""
+    order: Sequence[int]
+    """Unit -> when it was met first in the run; as many as there are units where it never was."""
+
+    @cached_property
+    def gives(self) -> Sequence[Mapping[int, Labels]]:
+        """Node -> the nodes that take its values, with the ways that these go."""
+        found: list[dict[int, Labels]] = [{} for _ in self.takes]
+        for node, sources in enumerate(self.takes):
+            for source, labels in sources.items():
+                found[source][node] = labels
+        return found
+
+    @property
+    def edges(self) -> Iterator[tuple[int, int, Labels]]:
+        """Yield (who gives, who takes, the ways)."""
+        return ((source, node, labels) for node, found in enumerate(self.takes) for source, labels in found.items())
+
+    def is_met(self, node: int) -> bool:
+        """Return whether the run used a unit."""
+        return node >= len(self.units) or self.order[node] < len(self.units)
+
+
+def graph_of(units: Sequence[HeldUnit], flow: Flow, *, joints: bool = False) -> Graph:
+    """Return the graph of a run's dataflow; what belongs to no unit is passed through, but for ``joints``."""
+    return _Builder(units, flow, joints).graph()
+
+
+class _Builder:
+    def __init__(self, units: Sequence[HeldUnit], flow: Flow, joints: bool) -> None:
+        self._units, self._flow, self._joints = units, flow, joints
+        self._kept: dict[str, int] = {}
+        self._at: dict[str, list[int]] = {}
+        for index, unit in enumerate(units):
+            self._at.setdefault(called(unit.module.path), []).append(index)
+            paths = {path for held in (*unit.roles.values(), *unit.extras.values()) for path in held.parameter.paths}
+            for path in paths:
+                self._at.setdefault(path, []).append(index)
+        self._through: dict[str, dict[int, set[frozenset[str]]]] = {}
+
+    def graph(self) -> Graph:
+        count = len(self._units)
+        takes: list[dict[int, set[frozenset[str]]]] = [{} for _ in range(count + ENDS)]
+        order = [count] * count
+        rank = 0
+        for key, sources in self._flow.takes.items():
+            for unit in self._at.get(key, ()):
+                if order[unit] == count:
+                    order[unit], rank = rank, rank + 1
+            if key not in self._at:
+                self._nodes(key)
+                continue
+            found = self._found(sources)
+            for unit in self._entries(key):
+                _add(takes[unit], found)
+            self._inside(key, takes)
+        _add(takes[count + 1], self._found(self._flow.gives))
+        for unit in range(count):
+            takes[unit].pop(unit, None)
+        takes += [self._through[key] for key in self._kept]
+        joints = [joint_of(key) or "" for key in self._kept]
+        return Graph(self._units, [{k: frozenset(v) for k, v in one.items()} for one in takes], joints, order)
+
+    def _entries(self, key: str) -> list[int]:
+        """Return the units that take what a holder takes."""
+        units = self._at.get(key, [])
+        last = self._last(units)
+        return [unit for unit in units if last is None or unit != last]
+
+    def _exits(self, key: str) -> list[int]:
+        """Return the units that give what a holder gives."""
+        units = self._at.get(key, [])
+        last = self._last(units)
+        return units if last is None else [last]
+
+    def _last(self, units: Sequence[int]) -> int | None:
+        """Return the unit of an attention that is called on what the others give."""
+        return next((unit for unit in units if len(units) > 1 and self._units[unit].name == _OUT), None)
+
+    def _inside(self, key: str, takes: Sequence[dict[int, set[frozenset[str]]]]) -> None:
+        units = self._at.get(key, [])
+        last = self._last(units)
+        if last is not None:
+            _add(takes[last], {unit: {frozenset()} for unit in units if unit != last})
+
+    def _found(self, sources: frozenset[tuple[str, frozenset[str]]]) -> dict[int, set[frozenset[str]]]:
+        found: dict[int, set[frozenset[str]]] = {}
+        for key, names in sources:
+            for node, ways in self._nodes(key).items():
+                found.setdefault(node, set()).update(way | names for way in ways)
+        return found
+
+    def _nodes(self, key: str) -> Mapping[int, set[frozenset[str]]]:
+        """Return the nodes that a holder's values come from: its units, or where it has none those before it."""
+        if key == INPUT:
+            return {len(self._units): {frozenset()}}
+        units = self._exits(key)
+        if units:
+            return {unit: {frozenset()} for unit in units}
+        if key not in self._through:
+            self._through[key] = {}
+            found = self._through[key] = self._found(self._flow.takes.get(key, frozenset()))
+            if joint_of(key) is not None and (self._joints or len(found) > _MOST):
+                self._kept[key] = len(self._units) + ENDS + len(self._kept)
+        return {self._kept[key]: {frozenset()}} if key in self._kept else self._through[key]
+
+
+def _add(known: dict[int, set[frozenset[str]]], more: Mapping[int, set[frozenset[str]]]) -> None:
+    for node, ways in more.items():
+        known.setdefault(node, set()).update(ways)
+
+
+def of_the_catalogue(labels: Labels) -> Labels:
+    """Return the ways with only those operations named that every framework calls alike."""
+    return frozenset(names & _KINDS for names in labels)

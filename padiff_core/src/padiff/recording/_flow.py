@@ -1,0 +1,205 @@
+"""Follow one run's dataflow: which parameters' values reach which, through whatever operations stand in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+
+from padiff.adapter import Listener, Model, Module, Tensor
+from padiff.kinds import VIEWS, computes, is_in_place, short_name
+from padiff.pytree import leaves
+from padiff.recording._functions import plain_model
+from padiff.recording._record import Task, native_arguments
+from padiff.recording._watcher import Watcher, weak
+from padiff.trace import INPUT, Flow, Source, called, joint
+
+__all__ = ["flow_of"]
+
+_EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
+"""Operations of which the order of the operands tells nothing."""
+_PASSED_ON = VIEWS | {"dropout", "flatten", "sequential", "unfold"}
+"""Operations that tell nothing of how a value was used."""
+
+
+@attrs.frozen
+class _Made:
+    """What a tensor was made of: values of holders that data went through, or parameters alone."""
+
+    sources: frozenset[Source] = frozenset()
+    holders: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> frozenset[Source]:
+        """Return both as sources."""
+        return self.sources | {(holder, frozenset()) for holder in self.holders}
+
+
+_CONSTANT = _Made()
+
+
+def flow_of(model: Model, task: Task) -> Flow:
+    """Run a model forward and return its dataflow. The model comes back as it was; raises what the model raises."""
+    model, adapter = plain_model(model), model.adapter
+    watcher = _FlowWatcher(model)
+    task = attrs.evolve(task, backward=False, loss=None)
+    with adapter.seeded(task.seed), model.preserved(), ExitStack() as stack:
+        args, kwargs = native_arguments(model, task, Watcher(adapter))
+        stack.enter_context(adapter.quiet())
+        stack.enter_context(model.attach(watcher))
+        if "operations" in adapter.capabilities:
+            stack.enter_context(model.intercept_operations(watcher.intercept))
+        model.run(args, kwargs)
+    return Flow({key: frozenset(found) for key, found in watcher.takes.items()}, watcher.gives)
+
+
+class _FlowWatcher(Listener):
+    """A listener that knows of each tensor what it was made of."""
+
+    def __init__(self, model: Model) -> None:
+        self.takes: dict[str, set[Source]] = {}
+        self.gives: frozenset[Source] = frozenset()
+        self._adapter = model.adapter
+        self._made: dict[int, tuple[Callable[[], Any], _Made]] = {}
+        """Of tensors, by the identity of objects that are looked at before they are believed."""
+        self._last: frozenset[Source] = frozenset()
+        self._held = {id(one.native): path for path, one in model.parameters().items()}
+        self._kept = model
+        self._owners = {path.rpartition(".")[0] for one in model.parameters().values() for path in one.paths}
+        self._parents = {path.rpartition(".")[0] for path in model.modules() if path}
+        self._closed: dict[Module, bool] = {}
+        self._open: list[Module] = []
+        self._deep = 0
+        """How many calls are open that are not looked into."""
+        self._thread = threading.get_ident()
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Begin a call: what the model is given is named, what a closed module does is its own."""
+        self._deep += 1
+        if not self._open:
+            for tensor in self._tensors((args, kwargs)):
+                self._put(tensor, _Made(frozenset({(INPUT, frozenset())})))
+        self._open.append(module)
+        self._deep += self._is_closed(module) - 1
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """End a call."""
+        while True:
+            last = self._open.pop()
+            self._deep -= self._is_closed(last)
+            if last.native is module.native:
+                break
+        if not self._deep:
+            self._deep += 1
+            self._ended(module, (args, kwargs), output)
+            self._deep -= 1
+
+    def _ended(self, module: Module, given: Any, output: Any) -> None:
+        taken = [self._of(tensor).whole for tensor in self._tensors(given)]
+        sources = frozenset().union(*taken)
+        if self._is_closed(module):
+            self._close(module, sources, output)
+        else:
+            for tensor in self._tensors(output):
+                if self._known(tensor) is None:
+                    self._put(tensor, _Made(sources))
+        if not self._open:
+            self.gives = frozenset().union(*(self._of(tensor).whole for tensor in self._tensors(output)))
+
+    def _close(self, module: Module, sources: frozenset[Source], output: Any) -> None:
+        assert module.rule is not None
+        if module.rule.units_of(module.native):
+            key = called(module.path)
+            self.takes.setdefault(key, set()).update(sources)
+            made = _Made(frozenset({(key, frozenset())}))
+        else:
+            made = _Made(_through(sources, module.rule.kind))
+        for tensor in self._tensors(output):
+            self._put(tensor, made)
+
+    def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a function, and note what it makes of what."""
+        if self._deep or not self._open or threading.get_ident() != self._thread:
+            return function(*args, **kwargs)
+        sets = name.endswith("__setitem__")
+        if not (sets or computes(name)):
+            return function(*args, **kwargs)
+        self._deep += 1
+        try:
+            given = list(self._tensors((args, kwargs)))
+            made = self._combined([self._of(tensor) for tensor in given], short_name(name))
+            output = function(*args, **kwargs)
+            changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
+            natives = {id(tensor.identity) for tensor in given}
+            for tensor in [*self._tensors(output), *(given[:1] if sets else ())]:
+                if changed or id(tensor.identity) not in natives:
+                    self._put(tensor, made)
+            return output
+        finally:
+            self._deep -= 1
+
+    def _combined(self, given: list[_Made], name: str) -> _Made:
+        """Return what an operation makes; data that meets parameters goes on as theirs."""
+        if len(given) == 1 and name in _PASSED_ON:
+            return given[0]
+        holders = frozenset().union(*(one.holders for one in given))
+        sources = frozenset().union(*(one.sources for one in given))
+        if holders and not sources:
+            return _Made(frozenset(), holders)
+        for holder in holders:
+            self.takes.setdefault(holder, set()).update(sources)
+        if holders:
+            return _Made(_through(frozenset((holder, frozenset()) for holder in holders), name))
+        keys = [{key for key, _ in one.sources} for one in given]
+        if set().union(*keys) in keys:
+            return _Made(_through(sources, name))
+        return _Made(frozenset({(self._joined(given, name), frozenset())}))
+
+    def _joined(self, given: list[_Made], name: str) -> str:
+        """Return the holder that an operation is whose operands come from different ones."""
+        key = joint(name, len(self.takes))
+        self.takes[key] = set()
+        for place, one in enumerate(given):
+            said = name if name in _EVEN else f"{name} {place}"
+            self.takes[key].update(_through(one.sources, said))
+        return key
+
+    def _is_closed(self, module: Module) -> bool:
+        """Return whether a module is not looked into: the catalogue says all of it."""
+        known = self._closed.get(module)
+        if known is None:
+            rule = module.rule
+            units = rule is not None and bool(rule.units_of(module.native))
+            bare = module.path not in self._owners and module.path not in self._parents
+            known = self._closed[module] = units or (rule is not None and bare)
+        return known
+
+    def _tensors(self, value: Any) -> Iterable[Tensor]:
+        for _, native in leaves(value, self._adapter.is_tensor):
+            yield self._adapter.tensor(native)
+
+    def _known(self, tensor: Tensor) -> _Made | None:
+        path = self._held.get(id(tensor.native))
+        if path is not None:
+            return _Made(frozenset(), frozenset({path}))
+        known = self._made.get(id(tensor.identity))
+        return known[1] if known is not None and known[0]() is tensor.identity else None
+
+    def _of(self, tensor: Tensor) -> _Made:
+        known = self._known(tensor)
+        if known is not None:
+            return known
+        # Made by code that no hook hears; of what, the order of the run tells best.
+        return _Made(self._last) if tensor.differentiable else _CONSTANT
+
+    def _put(self, tensor: Tensor, made: _Made) -> None:
+        self._made[id(tensor.identity)] = weak(tensor.identity), made
+        if made.sources:
+            self._last = made.sources
+
+
+def _through(sources: frozenset[Source], name: str) -> frozenset[Source]:
+    return sources if name in _PASSED_ON else frozenset((key, names | {name}) for key, names in sources)

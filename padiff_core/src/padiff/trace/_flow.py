@@ -1,0 +1,64 @@
+"""Hold which parameters' values reach which, in one run: the dataflow between what holds parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from padiff.trace._records import Trace
+
+__all__ = ["INPUT", "Flow", "Source", "called", "flow_of_calls", "joint", "joint_of"]
+
+Source = tuple[str, frozenset[str]]
+"""A holder, and the names of the operations through which its values came."""
+_JOINT = "& "
+INPUT = ""
+"""The holder that stands for the model's inputs."""
+
+
+def called(path: str) -> str:
+    """Return the name of the holder that a whole module is: its parameters are used by its own calls."""
+    return f"{path}()"
+
+
+def joint(operation: str, number: int) -> str:
+    """Return the name of the holder that an operation is, where values of different holders meet."""
+    return f"{_JOINT}{operation} {number}"
+
+
+def joint_of(key: str) -> str | None:
+    """Return the name of the operation that a holder is, None for another holder."""
+    return key.removeprefix(_JOINT).partition(" ")[0] if key.startswith(_JOINT) else None
+
+
+@attrs.frozen
+class Flow:
+    """The dataflow of one run.
+
+    A holder is a parameter, by its path; a module whose code is not looked into, as `called` names it; or an operation
+    that brings values of different holders together, as `joint` does.
+    """
+
+    takes: Mapping[str, frozenset[Source]]
+    """Holder -> what the values come from that meet it; in the order in which holders were met first."""
+    gives: frozenset[Source] = frozenset()
+    """What the values come from that the model returns."""
+
+
+def flow_of_calls(trace: Trace) -> Flow:
+    """Return the dataflow as far as calls of modules show it: what comes between two of them comes from the first."""
+    made: dict[int, frozenset[Source]] = {leaf.token: frozenset({(INPUT, frozenset())}) for leaf in trace.root.inputs}
+    takes: dict[str, set[Source]] = {}
+    last = frozenset({(INPUT, frozenset[str]())})
+    for call in trace.calls:
+        if not call.leaf:
+            continue
+        found = frozenset().union(*(made.get(leaf.token, last) for leaf in call.inputs))
+        if not call.module.operation:
+            key = called(call.path)
+            takes.setdefault(key, set()).update(found)
+            found = last = frozenset({(key, frozenset[str]())})
+        made.update((leaf.token, found) for leaf in call.outputs)
+    ends = [made.get(leaf.token, last) for leaf in trace.root.outputs]
+    return Flow({key: frozenset(found) for key, found in takes.items()}, frozenset().union(*ends))
