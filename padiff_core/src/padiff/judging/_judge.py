@@ -176,7 +176,8 @@ class Judge:
         for check in self.forced.inputs:
             apart = check.difference
             known = any(pair.key in excused for pair in (root, *check.users))
-            if check.users and all(pair.key in self.forced.unreached for pair in check.users):
+            users = [pair for pair in check.users if pair is not root]
+            if users and all(pair.key in self.forced.unreached for pair in users):
                 self.unproven = True  # cut off further on
                 continue
             if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
