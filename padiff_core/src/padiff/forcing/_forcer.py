@@ -19,7 +19,7 @@ from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Val
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
-from padiff.trace import Call, Key, ModuleRecord
+from padiff.trace import Call, Key, ModuleRecord, contrasts
 
 __all__ = ["Forcer"]
 
@@ -127,13 +127,15 @@ class Forcer(Watcher):
                 leaf = call.outputs[theirs]
                 made = self._made.get(leaf.token)
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], leaf, made)
-                tainted = call in self._tainted or pair.misfed
+                tainted = call in self._tainted or (pair.misfed and parent in self._tainted)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
         for ours, theirs in pair.misfits:
             if theirs < len(tensors):
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
                 self.checks.append(Check(spot, False, _UNLIKE, tainted=call in self._tainted or pair.misfed))
-                self._tainted.add(parent)
+                if call in self._tainted or not pair.misfed or contrasts(pair.reference, pair.candidate):
+                    # Else the code around chose the shapes: what it makes of them in the end is its own.
+                    self._tainted.add(parent)
         self._last[parent] = _relative(pair.candidate, owner)
         self._last_call[parent] = call
         return changed

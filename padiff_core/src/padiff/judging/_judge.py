@@ -210,8 +210,9 @@ class Judge:
         known = {pair.key for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
-        # The code around a call that cannot be fed works on other shapes than the reference's, too.
-        around = [pair for pair in map(self.around, unfit) if pair is not None]
+        # The code around a call that gives another shape by its own fault works on wrong shapes, too.
+        faulty = [pair for pair in unfit if not pair.misfed or contrasted(pair)]
+        around = [pair for pair in map(self.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss
         bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
