@@ -8,7 +8,7 @@ name of MindSpore's autograd that the adapter uses stands in this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -155,24 +155,14 @@ def recording() -> Iterator[list[Any]]:
     Gives the nodes of the custom functions, which autograd itself does not keep alive: hold them until it has run.
     """
     nodes: list[Any] = []
-    with _flags(), _gathered(nodes):
+    with _flags(), ExitStack() as stack:
+        _gathering.append(nodes)
+        stack.callback(_gathering.pop)
         executor.set_grad_flag(True)
         executor.set_enable_grad(True)
-        graph = _Graph()
-        try:
-            yield nodes
-            finish()
-        finally:
-            graph.end()
-
-
-@contextmanager
-def _gathered(nodes: list[Any]) -> Iterator[None]:
-    _gathering.append(nodes)
-    try:
-        yield
-    finally:
-        _gathering.pop()
+        stack.callback(_Graph().end)
+        yield nodes
+        finish()
 
 
 class _Swap(_Function):

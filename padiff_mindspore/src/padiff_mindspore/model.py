@@ -21,7 +21,6 @@ from padiff_mindspore.tensor import MindSporeTensor, device_name, from_array, is
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
 
 Array = NDArray[Any]
-Remove = Callable[[], Any]
 
 # MindSpore keeps statistics as parameters that are not trained, which a frozen weight is too.
 _STATISTIC = re.compile(r"^(moving|running)_(mean|var|variance)$|^num_batches_tracked$|(^|_)ema(_|$)")
@@ -109,18 +108,9 @@ class MindSporeModel(HookedModel):
 
     def attach(self, listener: Listener) -> Hook:
         """Report every cell's calls; the hooks see what ``construct`` gets and what the caller gets."""
-        hook = Hook(state.tidying(self._cells()))
-        try:
+        with Hook(state.tidying(self._cells())).opening() as hook:
             hook.add(super().attach(listener).close)
-        except BaseException:
-            hook.close()
-            raise
         return hook
-
-    def register(self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[Remove]:
-        """Register hooks behind the user's own."""
-        yield native.register_forward_pre_hook(enter, with_kwargs=True).remove
-        yield native.register_forward_hook(leave, with_kwargs=True).remove
 
     def repeated(self) -> bool:
         """Return whether a call happens in the backward pass, where only recomputation calls cells."""
@@ -151,15 +141,16 @@ class MindSporeModel(HookedModel):
             native._grad = None
         cells = self._cells()
         with autograd.in_turn():
-            with state.reseeded(cells), state.tidied(cells), autograd.recording() as nodes:
+            with state.reseeded(cells), Hook(state.tidying(cells)), autograd.recording() as nodes:
                 output = self.native(*args, **kwargs)
                 pairs = [] if differentiate is None else list(_starts(differentiate(output)))
             trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
-            inputs = _unique([*trained, *self._hidden(), *_sources((args, kwargs))])
+            found = (*trained, *self._hidden(), *_sources((args, kwargs)))
+            inputs = list({id(native): native for native in found}.values())
             if pairs and inputs:
-                found = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
+                gradients = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
                 for native in trained:
-                    native._grad = found[id(native)]
+                    native._grad = gradients[id(native)]
         del nodes  # the backward pass has run
         return output
 
@@ -233,10 +224,6 @@ def _sources(arguments: Any) -> Iterator[Any]:
         source = autograd.source_of(native)
         if autograd.differentiable(source):
             yield source
-
-
-def _unique(natives: Iterable[Any]) -> list[Any]:
-    return list({id(native): native for native in natives}.values())
 
 
 _GRAPH = os.path.join(os.path.dirname(mindspore.__file__), "graph", "")

@@ -16,18 +16,7 @@ from padiff.adapter import dtypes, leaves, machinery_of
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
-__all__ = [
-    "cast",
-    "computing_in",
-    "hidden_parameters",
-    "hold",
-    "kept",
-    "remembered",
-    "reseeded",
-    "storage",
-    "tidied",
-    "tidying",
-]
+__all__ = ["cast", "computing_in", "hidden_parameters", "hold", "kept", "remembered", "reseeded", "storage", "tidying"]
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -95,16 +84,6 @@ def tidying(cells: Iterable[Any]) -> Callable[[], None]:
             attributes[name] = attributes[name] or None
 
     return tidy
-
-
-@contextmanager
-def tidied(cells: Iterable[Any]) -> Iterator[None]:
-    """Take the tables of hooks away on leaving that a call makes and that stay empty."""
-    tidy = tidying(cells)
-    try:
-        yield
-    finally:
-        tidy()
 
 
 @cache

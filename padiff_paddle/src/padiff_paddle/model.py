@@ -19,7 +19,6 @@ from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
 __all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
 
 Array = NDArray[Any]
-Remove = Callable[[], Any]
 
 
 class PaddleModule(HookedModule):
@@ -71,6 +70,7 @@ class PaddleModel(HookedModel):
     modes = ("training", "_dtype")
     base = paddle.nn.Layer
     state = state
+    registers = ("register_forward_pre_hook", "register_forward_post_hook")
 
     def require_watchable(self) -> None:
         """Raise `UnwatchableModel` where hooks would not run, `InputError` where parameters have no values yet."""
@@ -116,11 +116,6 @@ class PaddleModel(HookedModel):
                 "build it without to_static or with full_graph=False, or call .forward.rollback()",
             )
         return None
-
-    def register(self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[Remove]:
-        """Register hooks, which see what ``forward`` gets and what the caller gets."""
-        yield native.register_forward_pre_hook(enter, with_kwargs=True).remove
-        yield native.register_forward_post_hook(leave, with_kwargs=True).remove
 
     def repeated(self) -> bool:
         """Return whether a call happens in the backward pass, where only recomputation calls layers."""

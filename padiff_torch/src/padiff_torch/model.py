@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,7 +17,6 @@ from padiff_torch.tensor import TorchTensor, filled
 __all__ = ["TorchModel", "TorchParameter"]
 
 Array = NDArray[Any]
-Remove = Callable[[], Any]
 
 # Packages whose modules keep their weights packed, out of reach of a change of dtype.
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes")
@@ -76,13 +75,6 @@ class TorchModel(HookedModel):
             return "is not a torch.nn.Module", "pass the module itself; wrap a function in a torch.nn.Module"
         found = _trouble(native)
         return found and (f"{found[0]}, so hooks on it would be silently ignored", found[1])
-
-    def register(
-        self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]
-    ) -> Iterator[Callable[[], Any]]:
-        """Register hooks, which see what those that were registered earlier left them."""
-        yield native.register_forward_pre_hook(enter, with_kwargs=True).remove
-        yield native.register_forward_hook(leave, with_kwargs=True).remove
 
     def repeated(self) -> bool:
         """Return whether activation checkpointing calls modules again, from within the backward pass."""

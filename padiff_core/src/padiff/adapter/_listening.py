@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ class Hook:
         """Undo everything, last first."""
         while self._removers:
             self._removers.pop()()
+
+    @contextmanager
+    def opening(self) -> Iterator[Hook]:
+        """Close the hook where what registers raises within."""
+        try:
+            yield self
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Hook:
         return self

@@ -63,9 +63,8 @@ class HookedModule(Module):
 class HookedModel(TreeModel):
     """A tree of modules that each hold their children and tensors, and run hooks around their calls.
 
-    Subclasses say how to look into a native module (`children`, `tensors`) and how to register hooks (`register`);
-    ``base`` is the framework's class of modules, ``state`` knows its tensors. `Attributes` says what ``tables`` and
-    ``modes`` are.
+    Subclasses say how to look into a native module (`children`, `tensors`); ``base`` is the framework's class of
+    modules, ``state`` knows its tensors. `Attributes` says what ``tables`` and ``modes`` are.
     """
 
     adapter: FrameworkAdapter
@@ -74,6 +73,12 @@ class HookedModel(TreeModel):
     state: State
     tables: ClassVar[tuple[str, ...]] = ()
     modes: ClassVar[tuple[str, ...]] = ("training",)
+    registers: ClassVar[tuple[str, str]] = ("register_forward_pre_hook", "register_forward_hook")
+    """What registers hooks at a native module, behind those that are there already.
+
+    One gets ``(native, args, kwargs)`` and returns None or ``(args, kwargs)``; the other gets the output too, and
+    returns None or an output.
+    """
 
     @abstractmethod
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
@@ -82,16 +87,6 @@ class HookedModel(TreeModel):
     @abstractmethod
     def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
         """Return the tensors that a native module holds, by name, and whether they are buffers."""
-
-    @abstractmethod
-    def register(
-        self, native: Any, enter: Callable[..., Any], leave: Callable[..., Any]
-    ) -> Iterable[Callable[[], Any]]:
-        """Register hooks, one by one, and yield what removes each, behind those that are registered already.
-
-        ``enter(native, args, kwargs)`` returns None or ``(args, kwargs)``, ``leave(native, args, kwargs, output)`` None
-        or an output.
-        """
 
     def walk(self) -> Iterator[tuple[str, Any]]:
         """Yield every native module with every path under which it hangs, parents first."""
@@ -108,15 +103,11 @@ class HookedModel(TreeModel):
     def attach(self, listener: Listener) -> Hook:
         """Report every module's calls, but for those that recomputation repeats in the backward pass."""
         self.require_watchable()
-        hook = Hook()
-        try:
+        with Hook().opening() as hook:
             for module in self.modules().values():
-                enter, leave = partial(self.enter, listener, module), partial(self.leave, listener, module)
-                for remove in self.register(module.native, enter, leave):
-                    hook.add(remove)
-        except BaseException:
-            hook.close()
-            raise
+                ends = partial(self.enter, listener, module), partial(self.leave, listener, module)
+                for name, end in zip(self.registers, ends, strict=True):
+                    hook.add(getattr(module.native, name)(end, with_kwargs=True).remove)
         return hook
 
     def repeated(self) -> bool:

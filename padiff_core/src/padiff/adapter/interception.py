@@ -52,11 +52,9 @@ class Detour:
         ``modules`` are native modules that will run: functions that they keep as attributes, and that the files of
         their classes have imported, lead there too.
         """
-        hook = Hook()
         first = not self._intercepts
         self._intercepts.append(intercept)
-        hook.add(self._intercepts.pop)
-        try:
+        with Hook(self._intercepts.pop).opening() as hook:
             if first:
                 for namespace, name, function, wrapper in self._places:
                     own = name in vars(namespace)
@@ -66,9 +64,6 @@ class Detour:
                 for name, function in list(self._held(holder)):
                     holder[name] = self._by_function[id(function)][1]
                     hook.add(functools.partial(holder.__setitem__, name, function))
-        except BaseException:
-            hook.close()
-            raise
         return hook
 
     def _holders(self, modules: Iterable[Any]) -> Iterator[MutableMapping[str, Any]]:

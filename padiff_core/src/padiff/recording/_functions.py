@@ -117,12 +117,8 @@ class _OperatingModel(DelegatingModel):
     def attach(self, listener: Listener) -> Hook:
         """Report the calls of modules, and of operations in their code."""
         reporter = _Reporter(listener, self.adapter)
-        hook = self.inner.attach(reporter)
-        try:
+        with self.inner.attach(reporter).opening() as hook:
             hook.add(self.inner.intercept_operations(reporter.intercept).close)
-        except BaseException:
-            hook.close()
-            raise
         return hook
 
 
