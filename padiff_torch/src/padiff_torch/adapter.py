@@ -72,6 +72,14 @@ class TorchAdapter(FrameworkAdapter):
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed torch on every device, and the global generators of numpy and Python: models use them too."""
         cpu, initial = torch.get_rng_state(), torch.initial_seed()
+        if _is_host_only():
+            try:
+                torch.default_generator.manual_seed(seed)
+                with super().seeded(seed):
+                    yield
+            finally:
+                torch.set_rng_state(cpu)
+            return
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
         try:
             torch.manual_seed(seed)
@@ -107,6 +115,12 @@ class TorchAdapter(FrameworkAdapter):
             found["cudnn benchmark"] = str(torch.backends.cudnn.benchmark)
             found["cudnn tf32"] = str(torch.backends.cudnn.allow_tf32)
         return found
+
+
+def _is_host_only() -> bool:
+    """Return whether this torch knows no device but the CPU: to seed others formats a traceback each time."""
+    accelerator = getattr(torch, "accelerator", None)
+    return accelerator is not None and accelerator.current_accelerator() is None
 
 
 def _leaf(native: Any, differentiable: bool) -> Any:

@@ -5,7 +5,7 @@ This settles suspects: in float64 a fault stays what it is and rounding vanishes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import attrs
@@ -44,6 +44,18 @@ class Bench:
     first input."""
     evaluating: bool = False
     """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
+
+    def condition(self, pair: Pair) -> Hashable | None:
+        """Return all that replays of a pair rest on: under another alignment they show the same; None where not.
+
+        That is so of an operation, which has nothing inside, and no weights that a refinement exchanges.
+        """
+        calls = pair.reference, pair.candidate
+        own = any((pair.key, index) in self.own for index in range(len(pair.candidate.inputs)))
+        if own or any(call.children or not call.module.operation for call in calls):
+            return None
+        sides = self.reference, self.candidate, self.idle, self.evaluating
+        return (*sides, self.alignment.loose, pair.reference.key, pair.key, pair.inputs, pair.outputs)
 
     def run_reference(
         self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True

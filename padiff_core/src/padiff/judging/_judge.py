@@ -18,6 +18,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
+from padiff.judging._replays import Replays
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
@@ -53,12 +54,19 @@ class Judge:
     """Judge one forced run."""
 
     def __init__(
-        self, bench: Bench, trace: Trace, forced: Forced, *, loss: bool, measures: Measures | None = None
+        self,
+        bench: Bench,
+        trace: Trace,
+        forced: Forced,
+        *,
+        loss: bool,
+        measures: Measures | None = None,
+        replays: Replays[Any] | None = None,
     ) -> None:
         self.alignment: Alignment = bench.alignment
         self.trace = trace
         self.forced = forced
-        self.settler = Settler(bench)
+        self.settler = Settler(bench, replays)
         self.loss = loss
         """Whether the user gave a loss; the default one is the same on both sides."""
         self.measures = Measures() if measures is None else measures

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
+from padiff.judging._replays import PairReplays
 from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, difference
 
 __all__ = ["Narrow"]
@@ -30,9 +31,10 @@ _SIDES = ("candidate", "reference")
 class Narrow:
     """What calls round in float64, since they cast to a narrower type."""
 
-    def __init__(self, bench: Bench, runs: Callable[..., Any]) -> None:
+    def __init__(self, bench: Bench, runs: Callable[..., Any], replays: PairReplays) -> None:
         self._bench = bench
         self._runs = runs
+        self._replays = replays
 
     def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
         """Return which side's casts, and what they round, explain a difference in float64; None where none does."""
@@ -68,13 +70,21 @@ class Narrow:
         return noise
 
     def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
-        try:
-            alone: Replayed = (
-                self._bench.run_reference(pair, "float64", jitter=jitter, backward=backward)
-                if ours
-                else self._bench.run_candidate(pair, None, "float64", jitter=jitter, backward=backward)
-            )
-        except Exception:  # what does not run disturbed tells nothing
+        alone: Replayed | None = self._replays.get(
+            pair,
+            ("jitter", ours, backward, jitter),
+            lambda: self._alone(pair, jitter, ours=ours, backward=backward),
+            lambda found: 0 if found is None else found.size,
+        )
+        if alone is None:
             return None
         found = read(alone, ours)
         return None if found is None else found.astype(np.float64)
+
+    def _alone(self, pair: Pair, jitter: float, *, ours: bool, backward: bool) -> Replayed | None:
+        try:
+            if ours:
+                return self._bench.run_reference(pair, "float64", jitter=jitter, backward=backward)
+            return self._bench.run_candidate(pair, None, "float64", jitter=jitter, backward=backward)
+        except Exception:  # what does not run disturbed tells nothing
+            return None

@@ -15,7 +15,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
-from padiff.judging._replays import Replays
+from padiff.judging._replays import PairReplays
 from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, difference, epsilon
 from padiff.report import Cause, Evidence
@@ -51,9 +51,9 @@ ONLY_REFERENCE, ONLY_CANDIDATE = _only(True), _only(False)
 class Chance:
     """Know what calls do under other seeds; each is run once for all its suspects."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, replays: PairReplays) -> None:
         self._bench = bench
-        self._runs: Replays[Replayed | None] = Replays.beside(bench.trace.store)
+        self._replays = replays
 
     def draws(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side, run twice with other seeds, disagrees with itself here; or draws, at least.
@@ -97,11 +97,13 @@ class Chance:
         return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
-        return self._runs.get(
-            (pair.key, ours, backward, seed),
+        found: Replayed | None = self._replays.get(
+            pair,
+            ("seed", ours, backward, seed),
             lambda: self._alone(pair, ours, backward, seed),
             lambda found: 0 if found is None else found.size,
         )
+        return found
 
     def _alone(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from padiff.alignment import Pair
+from padiff.forcing import Bench
 from padiff.trace import ValueStore
 
-__all__ = ["Replays"]
+__all__ = ["PairReplays", "Replays"]
 
 Kept = TypeVar("Kept")
 _SHARE = 8
@@ -47,3 +49,31 @@ class Replays(Generic[Kept]):
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._kept
+
+
+class PairReplays:
+    """Results of replays of pairs under one alignment; ``shared`` are those that tell under every one."""
+
+    def __init__(self, bench: Bench, shared: Replays[Any] | None = None) -> None:
+        self._bench = bench
+        self._own = Replays[Any].beside(bench.trace.store)
+        self.shared = shared
+
+    def get(self, pair: Pair, what: tuple[Hashable, ...], replay: Callable[[], Any], size: Callable[[Any], int]) -> Any:
+        """Return what is kept of a pair under the name of a replay; else what ``replay`` returns."""
+        replays, key = self._place(pair)
+        return replays.get((key, *what), replay, size)
+
+    def drop(self, pair: Pair, *what: Hashable) -> None:
+        """Forget what is kept of a pair under the name of a replay."""
+        replays, key = self._place(pair)
+        replays.drop((key, *what))
+
+    def has(self, pair: Pair, *what: Hashable) -> bool:
+        """Return whether a replay of a pair is kept."""
+        replays, key = self._place(pair)
+        return (key, *what) in replays
+
+    def _place(self, pair: Pair) -> tuple[Replays[Any], Hashable]:
+        condition = None if self.shared is None else self._bench.condition(pair)
+        return (self._own, pair.key) if condition is None or self.shared is None else (self.shared, condition)

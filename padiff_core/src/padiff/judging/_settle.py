@@ -18,7 +18,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._narrow import Narrow
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
-from padiff.judging._replays import Replays
+from padiff.judging._replays import PairReplays, Replays
 from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
 from padiff.numerics import (
     ACCUMULATED,
@@ -65,11 +65,11 @@ class _Runs:
 class Settler:
     """Settle suspects by running calls alone; each call is run once for all its suspects."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, replays: Replays[Any] | None = None) -> None:
         self.bench = bench
-        self._runs: Replays[_Runs] = Replays.beside(bench.trace.store)
-        self.chance = Chance(bench)
-        self._narrow = Narrow(bench, self.runs)
+        self._replays = PairReplays(bench, replays)
+        self.chance = Chance(bench, self._replays)
+        self._narrow = Narrow(bench, self.runs, self._replays)
         self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
         self._still: Settler | None = None
@@ -219,12 +219,13 @@ class Settler:
 
     def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        both = backward or (pair.key, dtype, own, True) in self._runs
+        both = backward or self._replays.has(pair, dtype, own, True)
         if both:
-            self._runs.drop((pair.key, dtype, own, False))
-        return self._runs.get(
-            (pair.key, dtype, own, both), lambda: self._run_both(pair, dtype, own, both), lambda runs: runs.size
+            self._replays.drop(pair, dtype, own, False)
+        found: _Runs = self._replays.get(
+            pair, (dtype, own, both), lambda: self._run_both(pair, dtype, own, both), lambda runs: runs.size
         )
+        return found
 
     def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
         runs = _Runs()
@@ -268,7 +269,7 @@ class Settler:
         lone = self.chance.lone(pair)
         if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
             calls = (lone.calls, frozenset[Key]()) if lone.ours else (frozenset[Key](), lone.calls)
-            idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls)))
+            idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
             without = idle._alone(pair, read, _TOGETHER_AT_SIGHT, None, scale, eps, backward)
             if without.settled and without.verdict is not Verdict.DIFFERS:
                 return fault(lone)
@@ -286,7 +287,7 @@ class Settler:
         Also where one of them draws there too, or does not compute the value.
         """
         if self._still is None:
-            self._still = Settler(attrs.evolve(self.bench, evaluating=True))
+            self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
         still = self._still
         runs = still.runs(pair, None, backward=backward)
         ours, theirs = (

@@ -79,11 +79,14 @@ class OperatingAdapter(DelegatingAdapter):
     def __init__(self, inner: Adapter) -> None:
         super().__init__(inner)
         self._known: dict[tuple[int, str, Callable[..., Any]], Operation] = {}
+        self._called: set[int] = set()
+        """Identities of their native modules, which `_known` keeps alive."""
         self._users: dict[Any, bool] = {}
 
     def wrap(self, model: Any) -> Model:
-        """Wrap a native model."""
-        return self.model(self.inner.wrap(model))
+        """Wrap a native model. In an operation that runs by itself there is none inside."""
+        wrapped = self.inner.wrap(model)
+        return wrapped if id(model) in self._called else self.model(wrapped)
 
     def model(self, model: Model) -> Model:
         """Return a model of the inner adapter's that tells of its operations too."""
@@ -96,6 +99,7 @@ class OperatingAdapter(DelegatingAdapter):
         if known is None:
             native = self.inner.as_module(function)
             known = self._known[key] = Operation(parent, name, function, native, in_place=in_place)
+            self._called.add(id(native))
         return known
 
     def is_users(self, module: Module) -> bool:

@@ -9,7 +9,7 @@ import attrs
 from numpy.typing import NDArray
 
 from padiff.forcing import Bench, Side, force
-from padiff.judging import Judge, Measures, Rule, asking
+from padiff.judging import Judge, Measures, Replays, Rule, asking
 from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
@@ -44,6 +44,11 @@ class Evidence:
     _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
     _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)
     _judges: dict[Correspondence, Judge] = attrs.field(init=False, factory=dict)
+    _replays: Replays[Any] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Keep what replays show for all judges, in what the recorded values leave of the memory budget."""
+        self._replays = Replays.beside(self.trace.store)
 
     def side(self, axes: Turns) -> Side:
         """Return the candidate, with its tensors read in an order of axes."""
@@ -104,7 +109,7 @@ class Evidence:
             side, calls = self.side(correspondence.axes), correspondence.alignment
             forced = force(self.reference, side, self.task, calls, self.trace, correspondence.matches, ask)
             bench = self.bench(correspondence, forced.own)
-            known = Judge(bench, self.trace, forced, loss=self.loss, measures=self.measures)
+            known = Judge(bench, self.trace, forced, loss=self.loss, measures=self.measures, replays=self._replays)
             self._judges[correspondence] = known
         return known
 

@@ -107,7 +107,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
 
     second = without(doubtful)
     second_judge = evidence.judged(second)
-    wrong = [pair for pair in doubtful if not _spoils(pair, fresh(second_judge), second_judge)]
+    later = fresh(second_judge)
+    wrong = [pair for pair in doubtful if not _spoils(pair, later, second_judge)]
     # Taken apart with others, a match is spoiled by their faults too.
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
