@@ -182,10 +182,16 @@ def _place(bugs: list[Planted], modules: dict[str, Any]) -> None:
         if bug.site.method == "__init__" and bug.site.child:
             paths |= {path for home in homes for path in modules if _below(path, home, bug.site.child)}
         if bug.name in mutants.MUTATIONS or (bug.name in BUGS and BUGS[bug.name].child):
-            paths |= {path for path in modules if path and path.rpartition(".")[0] in homes}
+            paths |= {path for path in modules if path and _holder(path) in homes}
         # What only one side has as a module is named at what is around it.
         paths |= {home.rpartition(".")[0] for home in homes if bug.site.owner in ("Wrapped", "HandLinear")}
         bug.paths = tuple(sorted(paths))
+
+
+def _holder(path: str) -> str:
+    """Return the path of the module that a module is an attribute of, by itself or in a list."""
+    around, _, name = path.rpartition(".")
+    return around.rpartition(".")[0] if name.isdigit() else around
 
 
 def _below(path: str, home: str, child: str) -> bool:

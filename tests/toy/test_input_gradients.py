@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.testing.toy import columns, rows
+from padiff.testing.toy import columns, functional, rows
 
 X = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
 MASK = (X > 0).astype(np.float32)
@@ -48,3 +48,56 @@ def test_a_mask_may_be_computed_with_or_compared() -> None:
 
 def test_an_input_that_both_detach_has_no_gradient() -> None:
     assert padiff.diff(Rows(True), Columns(True), (X, MASK)).aligned
+
+
+def cell(base: Any, linear: Any, detached: bool, scale: float = 1.0) -> Any:
+    """Return a model of a cell that makes its first output of its second."""
+
+    class Cell(base):
+        def __init__(self) -> None:
+            self.given, self.kept = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any, state: Any) -> Any:
+            state = state * self.given(x).tanh() + x
+            seen = type(state)(state.data.copy()) if detached else state
+            return seen.tanh() * self.kept(x) * scale, state
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.cell, self.head = Cell(), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            hidden, state = self.cell(x, x)
+            hidden, state = self.cell(hidden, state)
+            return self.head(hidden) + state
+
+    return Net()
+
+
+@pytest.mark.parametrize("fault", [{"detached": True}, {"detached": False, "scale": 1.1}], ids=str)
+def test_what_makes_one_output_of_another_is_named_for_both(fault: Any) -> None:
+    """The gradient of the second output comes from the cell's own code too: 0.4 named the model around it as well."""
+    report = padiff.diff(cell(rows.Module, rows.Linear, False), cell(columns.Layer, columns.Dense, **fault), (X,))
+    assert {source.candidate.path for source in report.sources} == {"cell"}, report
+
+
+class Chain(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(functional.tanh(self.one(x)))
+
+
+class Twice(columns.Layer):
+    def __init__(self) -> None:
+        self.one, self.two = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.two(functional.tanh(self.one(x))))
+
+
+def test_gradients_of_a_module_that_is_called_once_more_are_no_source_of_their_own() -> None:
+    report = padiff.diff(Chain(), Twice(), (X,))
+    assert not report.aligned
+    assert not [source for source in report.sources if source.what.kind == "parameter_gradient"], report

@@ -235,7 +235,9 @@ class Judge:
         if spot.what == "input":
             taken.append(spot.pair)
         inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
-        suspects = list(dict.fromkeys((*inner_first, *self._sharing(spot))))
+        # Of several outputs a call may have made one of another: a cell's hidden state of its cell state.
+        maker = [spot.pair] if spot.what == "output" and len(spot.pair.reference.outputs) > 1 else []
+        suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
         if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
             return None
         read = _gradient(spot.reference.token)

@@ -100,9 +100,20 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         evidence = (*ruling.evidence, Evidence("narrow_gradient"))
         ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+    if _called_elsewhere(judge, pairs):
+        judge.unproven = True
+        return None  # by calls that have no counterpart: these were told
     evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
     ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
     return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+
+
+def _called_elsewhere(judge: Judge, pairs: Sequence[Pair]) -> bool:
+    """Return whether a side calls the modules of some pairs more often than there are pairs."""
+    root = judge.alignment.pairs[0]
+    ours, theirs = {pair.reference.module.path for pair in pairs}, {pair.candidate.module.path for pair in pairs}
+    calls = (root.reference, ours), (root.candidate, theirs)
+    return any(sum(one.module.path in paths for one in call.subtree()) > len(pairs) for call, paths in calls)
 
 
 def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
