@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import pickle
 import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
 import ml_dtypes
@@ -23,8 +24,10 @@ from hypothesis.extra import numpy as hnp
 
 import padiff
 from padiff.codec import Codec, Custom, Known, Unsendable, home_of
+from padiff.forcing import Side
 from padiff.isolation._connection import ANSWER, PROTOCOL, Connection, Gone, Silent
 from padiff.isolation._errors import Told, raised_again
+from padiff.isolation._messages import codec
 from padiff.numerics import Difference, numpy_dtype
 from padiff.recording import Task
 from padiff.trace import SharedStore, ValueStore
@@ -416,3 +419,20 @@ def test_an_error_of_any_name_is_an_error_and_nothing_else(name: str) -> None:
         assert isinstance(error, Exception)
         assert not isinstance(error, SystemExit)
         assert str(error) == "said"
+
+
+def _records_in(hint: Any) -> Iterator[type]:
+    """Yield the records that an annotation names, but for what a function takes: it stays where it is."""
+    if get_origin(hint) is Callable:
+        return
+    if isinstance(hint, type) and attrs.has(hint):
+        yield hint
+    for inside in get_args(hint):
+        yield from _records_in(inside)
+
+
+def test_whatever_a_side_takes_or_answers_may_cross() -> None:
+    known = set(codec(owns=True).types.values())
+    members = [one.fget if isinstance(one, property) else one for one in vars(Side).values()]
+    hints = [hint for one in members if inspect.isfunction(one) for hint in get_type_hints(one).values()]
+    assert {record for hint in hints for record in _records_in(hint)} <= known

@@ -12,7 +12,9 @@ from padiff.recording import Task
 
 __all__ = ["codec"]
 
-_OF_TRACES = "Call Frame Leaf ModuleDescription ModuleRecord ParameterRecord SettingRecord Slot Text Trace"
+_OF_TRACES = (
+    "Call Description Flow Frame Leaf ModuleDescription ModuleRecord ParameterRecord SettingRecord Slot Text Trace"
+)
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Pair, Part, Task, Told, Unit),
