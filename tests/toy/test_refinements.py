@@ -183,7 +183,7 @@ def test_channels_are_read_in_the_references_order() -> None:
     reference = rows.Sequential(rows.Conv2d(3, 4, 3), rows.Conv2d(4, 2, 3))
     evidence = evidence_of(reference, columns.Stack(columns.Conv(3, 4, 3), columns.Conv(4, 2, 3)), inputs)
     known = aligned(matched(evidence), evidence)
-    assert set(known.axes.values()) == {(0, 3, 1, 2)}
+    assert {order.axes for order in known.axes.values()} == {(0, 3, 1, 2)}
     shapes = [(p.reference.outputs[0].shape, p.candidate.outputs[0].shape) for p in known.alignment.pairs]
     assert all(ours == theirs for ours, theirs in shapes)
     assert evidence.judged(known).forward() == []

@@ -6,6 +6,7 @@ from padiff.alignment._functions import with_operations
 from padiff.alignment._layer_map import LayerMap, Resolved, resolve
 from padiff.alignment._names import agreement, renumbered, similarity, words
 from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, Alignment, ModulePair, Pair
+from padiff.alignment._rows import may_be_permuted, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "align",
     "align_sequences",
     "forward_run",
+    "may_be_permuted",
     "renumbered",
     "resolve",
+    "row_orders",
     "similarity",
     "turns",
     "with_operations",

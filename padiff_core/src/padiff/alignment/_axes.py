@@ -19,11 +19,12 @@ import numpy as np
 from padiff.alignment._pairs import Alignment, Pair, same_sort
 from padiff.kinds import LAYOUT, ORDERS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
-from padiff.recording import Axes, Turns
+from padiff.recording import Order, Turns
 from padiff.trace import Call, Leaf, Trace
 
 __all__ = ["turns"]
 
+Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
 
 
@@ -83,7 +84,7 @@ def turns(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
     _propagate(values)
     found = {value.place: value.orders[0] for value in values}
     found.update(_beside(alignment, values))
-    return {place: axes for place, axes in found.items() if not _is_plain(axes)}
+    return {place: Order(axes) for place, axes in found.items() if not _is_plain(axes)}
 
 
 def _is_plain(axes: Axes) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from operator import attrgetter
 
 import numpy as np
@@ -30,6 +31,8 @@ __all__ = ["align"]
 
 _MOSTLY = 0.5
 _INNERMOST = 3.0
+_NEAR = 16
+"""How many calls of a shared module are looked at for the one that took or gave the same."""
 
 
 def align(
@@ -105,11 +108,12 @@ class _Anchors:
         ours, theirs = reference.by_module(), candidate.by_module()
         self._reference: dict[Call, set[int]] = {}
         self._candidate: dict[Call, set[int]] = {}
+        self._samples = reference.samples, candidate.samples
         number = 0
         for pair in modules:
             a = ours.get(pair.reference, [])
             b = theirs.get(pair.candidate, [])
-            for mine, yours in zip(a, b, strict=False):
+            for mine, yours in self._together(a, b):
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
                 number += 1
@@ -117,7 +121,27 @@ class _Anchors:
             # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
             self._reference.pop(key, None)
             self._candidate.pop(key, None)
-        self._samples = reference.samples, candidate.samples
+
+    def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
+        """Yield which calls of a module are which: those that took or gave the same, and the others in their order."""
+        free = list(theirs)
+        left: list[Call] = []
+        for index, call in enumerate(ours):
+            near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - index))
+            same = next((other for other in near if len(theirs) == 1 or self._same(call, other)), None)
+            if same is None:
+                left.append(call)
+            else:
+                free.remove(same)
+                yield call, same
+        yield from zip(left, free, strict=False)
+
+    def _same(self, ours: Call, theirs: Call) -> bool:
+        """Return whether two calls took or gave the same in the free runs."""
+        return any(
+            len(a) == len(b) and self._same_values(a, b)
+            for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs))
+        )
 
     def covering(self) -> Iterator[tuple[Call, Call]]:
         """Yield calls of both sides that cover exactly the same executions."""
@@ -167,21 +191,21 @@ class _Anchors:
                     scores[i, j] += 2
                 if _shapes(a.outputs) == _shapes(b.outputs):
                     scores[i, j] += 2
-                    if self._same_values(a, b):
+                    if self._same_values(a.outputs, b.outputs):
                         scores[i, j] += 4
                 if _shapes(a.inputs) == _shapes(b.inputs):
                     scores[i, j] += 1
         return scores
 
-    def _same_values(self, a: Call, b: Call) -> bool:
-        """Return whether two calls gave the same in the free runs, as far as samples show."""
-        for mine, yours in zip(a.outputs, b.outputs, strict=True):
+    def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
+        """Return whether as many tensors are the same in the free runs, as far as samples show."""
+        for mine, yours in zip(a, b, strict=True):
             x, y = self._samples[0].get(mine.token), self._samples[1].get(yours.token)
             if x is None or y is None or x.shape != y.shape:
                 return False
             if not float(np.linalg.norm(x - y)) <= SAME(epsilon_of(mine.dtype, yours.dtype)) * float(np.linalg.norm(x)):
                 return False
-        return bool(a.outputs)
+        return bool(a)
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from padiff.isolation import served
 from padiff.judging import (
     Judge,
     Outcome,
-    axis_note,
+    axis_notes,
     measures_of,
     parameter_findings,
     rule_of,
@@ -222,9 +222,9 @@ class _Run:
                 self.stack.enter_context(side.preserved())
 
     def _note_axes(self, known: Correspondence) -> None:
-        noted = any(note.kind == "axis_order" for note in self.outcome.notes)
+        noted = any(note.kind in ("axis_order", "row_order") for note in self.outcome.notes)
         if known.axes and not noted:
-            self.outcome.notes.append(axis_note(known))
+            self.outcome.notes.extend(axis_notes(known))
             if self.options.operations:
                 self.outcome.notes.append(Note("axis_order_operations"))
 

@@ -8,7 +8,7 @@ from padiff.codec import Codec, Custom, Known
 from padiff.isolation._errors import Told
 from padiff.kinds import Part, Unit
 from padiff.numerics import Difference
-from padiff.recording import Task
+from padiff.recording import Order, Task
 
 __all__ = ["codec"]
 
@@ -17,7 +17,7 @@ _OF_TRACES = (
 )
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
-    *(Difference, Pair, Part, Task, Told, Unit),
+    *(Difference, Order, Pair, Part, Task, Told, Unit),
     *(getattr(trace, name) for name in _OF_TRACES.split()),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]

@@ -11,19 +11,29 @@ from padiff.parameters import Correspondence
 from padiff.report import Finding, Note
 from padiff.trace import contrasts
 
-__all__ = ["axis_note", "notes_of"]
+__all__ = ["axis_notes", "notes_of"]
 
 
-def axis_note(known: Correspondence) -> Note:
-    """Return the note on the orders in which the candidate's axes are read, each with how many calls it is for."""
+def axis_notes(known: Correspondence) -> Iterator[Note]:
+    """Yield notes on the orders in which the candidate's values are read, and the modules whose they are."""
     orders: dict[tuple[int, ...], dict[str, None]] = {}
-    for (path, ordinal, *_), axes in known.axes.items():
-        if known.alignment.of_key((path, ordinal)) is not None:
-            orders.setdefault(axes, {})[path] = None
+    rows: dict[str, None] = {}
+    for (path, ordinal, *_), order in known.axes.items():
+        if known.alignment.of_key((path, ordinal)) is None:
+            continue
+        if order.axes != tuple(range(len(order.axes))):
+            orders.setdefault(order.axes, {})[path] = None
+        if order.rows:
+            rows[path] = None
+    if rows:
+        yield Note("row_order", {"modules": list(rows)})
+    if not orders:
+        return
     told = [{"axes": list(axes), "modules": list(paths)} for axes, paths in orders.items()]
-    kinds = {pair.candidate.module.kind for pair in known.alignment.pairs if (*pair.key, "input", 0) in known.axes}
+    turned = {path for paths in orders.values() for path in paths}
+    kinds = {pair.candidate.module.kind for pair in known.alignment.pairs if pair.candidate.path in turned}
     images = any(kind is not None and LAYOUT in CATALOGUE[kind].settings for kind in kinds)
-    return Note("axis_order", {"orders": told, "images": images})
+    yield Note("axis_order", {"orders": told, "images": images})
 
 
 def notes_of(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:

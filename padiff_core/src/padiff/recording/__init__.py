@@ -1,6 +1,6 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
-from padiff.recording._axes import Axes, Turns, at_input, composed, natively, read_as, turned, turned_input, wrapped
+from padiff.recording._axes import at_input, natively, read_as, turned, turned_input, wrapped
 from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._flow import flow_of
@@ -8,6 +8,7 @@ from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
+from padiff.recording._order import Order, Turns, composed
 from padiff.recording._record import (
     Recorder,
     Task,
@@ -20,9 +21,9 @@ from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
 
 __all__ = [
-    "Axes",
     "Live",
     "OperatingAdapter",
+    "Order",
     "Recorder",
     "Stack",
     "Task",

@@ -22,13 +22,11 @@ from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.kinds import ORDERS
 from padiff.pytree import leaves
 from padiff.recording._live import Live
+from padiff.recording._order import Order, Turns
 from padiff.trace import Call, Key
 
 __all__ = [
-    "Axes",
-    "Turns",
     "at_input",
-    "composed",
     "natively",
     "order_of",
     "read_as",
@@ -38,15 +36,11 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-Axes = tuple[int, ...]
-"""The permutation that takes a native array to the other model's order, as numpy's transpose does."""
-Turns = Mapping[tuple[str, int, str, int], Axes]
-"""(path and ordinal of a call, ``input`` or ``output``, index of the tensor) -> how it is turned there."""
 
 
-def order_of(tensor: Tensor) -> Axes:
-    """Return in which order of its native axes a tensor is read; () for its own."""
-    return tensor.axes if isinstance(tensor, _TurnedTensor) else ()
+def order_of(tensor: Tensor) -> Order | None:
+    """Return in which order a tensor is read; None for its own."""
+    return tensor.order if isinstance(tensor, _TurnedTensor) else None
 
 
 def read_as(tensor: Tensor, adapter: Adapter, native: Any) -> Tensor:
@@ -63,26 +57,18 @@ def natively(tensor: Tensor, array: Array) -> Array:
 
 def at_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
     """Return an array for an input of a call, with its axes in the native order."""
-    axes = _axes(adapter, call, index)
-    return array if axes is None else array.transpose(np.argsort(axes))
+    order = _order(adapter, call, index)
+    return array if order is None else order.natively(array)
 
 
 def turned_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
     """Return an array that belongs to an input of a call, in native order, as padiff reads it."""
-    axes = _axes(adapter, call, index)
-    return array if axes is None else array.transpose(axes)
+    order = _order(adapter, call, index)
+    return array if order is None else order.read(array)
 
 
-def _axes(adapter: Adapter, call: Call, index: int) -> Axes | None:
+def _order(adapter: Adapter, call: Call, index: int) -> Order | None:
     return adapter.turns.get((*call.key, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
-
-
-def composed(turns: Turns, further: Turns) -> Turns:
-    """Return how tensors are read that are read in one order, and what comes of it in a further one."""
-    both = {**turns, **further}
-    for place in turns.keys() & further.keys():
-        both[place] = tuple(turns[place][axis] for axis in further[place])
-    return {place: axes for place, axes in both.items() if axes != tuple(range(len(axes)))}
 
 
 def turned(model: Model, turns: Turns) -> Model:
@@ -168,7 +154,7 @@ class _TurnedAdapter(DelegatingAdapter):
         super().__init__(inner)
         self.turns = turns
         self._live = live
-        self._marks: dict[int, tuple[Callable[[], Any], Axes]] = {}
+        self._marks: dict[int, tuple[Callable[[], Any], Order]] = {}
         self._turned = {path for path, *_ in turns}
         self._unordered: dict[Module, Module] = {}
 
@@ -192,11 +178,11 @@ class _TurnedAdapter(DelegatingAdapter):
         """Remember how the tensors of one place are turned."""
         for index, (_, native) in enumerate(leaves(value, self.inner.is_tensor)):
             identity = self.inner.tensor(native).identity
-            axes = self.turns.get((*key, what, index))
-            if axes is None:
+            order = self.turns.get((*key, what, index))
+            if order is None:
                 self._marks.pop(id(identity), None)
             else:
-                self._marks[id(identity)] = _weak(identity), axes
+                self._marks[id(identity)] = _weak(identity), order
 
     def tensor(self, native: Any) -> Tensor:
         plain = self.inner.tensor(native)
@@ -219,22 +205,21 @@ def _weak(identity: Any) -> Callable[[], Any]:
 class _TurnedTensor(Tensor):
     """Be a tensor whose axes are read in another order."""
 
-    __slots__ = ("_adapter", "_inner", "_inverse", "axes")
+    __slots__ = ("_adapter", "_inner", "order")
 
-    def __init__(self, inner: Tensor, axes: Axes, adapter: Adapter) -> None:
+    def __init__(self, inner: Tensor, order: Order, adapter: Adapter) -> None:
         super().__init__(inner.native)
         self._inner = inner
-        self.axes = axes
-        self._inverse = tuple(np.argsort(axes).tolist())
+        self.order = order
         self._adapter = adapter
 
     def of(self, native: Any) -> Tensor:
         """Return another tensor, read in this one's order."""
-        return _TurnedTensor(self._adapter.tensor(native), self.axes, self._adapter)
+        return _TurnedTensor(self._adapter.tensor(native), self.order, self._adapter)
 
     def natively(self, array: Array) -> Array:
         """Return an array of this shape in the native order of axes."""
-        return np.ascontiguousarray(array.transpose(self._inverse))
+        return np.ascontiguousarray(self.order.natively(array))
 
     @property
     def identity(self) -> Any:
@@ -246,8 +231,7 @@ class _TurnedTensor(Tensor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        native = self._inner.shape
-        return tuple(native[axis] for axis in self.axes)
+        return self.order.shape(self._inner.shape)
 
     @property
     def device(self) -> str:
@@ -262,14 +246,14 @@ class _TurnedTensor(Tensor):
         return self._inner.differentiable
 
     def numpy(self) -> Array:
-        return np.ascontiguousarray(self._inner.numpy().transpose(self.axes))
+        return np.ascontiguousarray(self.order.read(self._inner.numpy()))
 
     def view(self) -> Array:
-        return self._inner.view().transpose(self.axes)
+        return self.order.read(self._inner.view())
 
     def writable(self) -> Array | None:
         memory = self._inner.writable()
-        return None if memory is None else memory.transpose(self.axes)
+        return None if memory is None or self.order.rows else self.order.read(memory)
 
     def extent(self) -> Extent | None:
         return self._inner.extent()
@@ -279,7 +263,7 @@ class _TurnedTensor(Tensor):
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         def arrived(gradient: Tensor) -> Any | None:
-            other = callback(_TurnedTensor(gradient, self.axes, self._adapter))
+            other = callback(_TurnedTensor(gradient, self.order, self._adapter))
             if other is None:
                 return None
             values = self.natively(self._adapter.tensor(other).view())

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.progress import advance
 from padiff.pytree import Memo, copied, exchanged, is_mutable, leaves
-from padiff.recording._axes import Axes, order_of
+from padiff.recording._axes import order_of
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
 from padiff.recording._live import Live
+from padiff.recording._order import Order
 from padiff.trace import Call, Frame, Leaf, ModuleRecord, Slot
 
 __all__ = ["Tokens", "Watcher", "fill", "weak"]
@@ -28,7 +29,7 @@ class Tokens:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Axes], tuple[Callable[[], Any], int, int]] = {}
+        self._known: dict[tuple[int, Order | None], tuple[Callable[[], Any], int, int]] = {}
         self._next = 0
 
     def of(self, tensor: Tensor) -> tuple[int, bool]:

@@ -6,9 +6,12 @@ is given the reference's value as it is: that refutes the order, and the code th
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
-from padiff.alignment import Pair, align, turns
+from padiff.alignment import Pair, align, may_be_permuted, row_orders, turns
+from padiff.judging import Suspicion
 from padiff.parameters import Correspondence
 from padiff.recording import Turns, composed
 from padiff.refinement._evidence import Evidence
@@ -40,13 +43,35 @@ def without_refuted_orders(correspondence: Correspondence, evidence: Evidence) -
 
     The candidate runs forced once, and again for each of a few calls that are wrong.
     """
+    correspondence = _with_rows(correspondence, evidence)
     if not correspondence.axes:
         return correspondence
-    judge = evidence.judged(correspondence)
-    wrong = {s.pair.key: s.pair for s in judge.forward(rough=True) if s.verdict is Verdict.DIFFERS}
+    wrong = {s.pair.key: s.pair for s in _wrong(correspondence, evidence)}
     for pair in list(wrong.values())[:_MOST]:
         correspondence = _doubted(correspondence, pair, evidence)
     return correspondence
+
+
+def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with rows read in another order, where less is wrong then."""
+    if not may_be_permuted(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes)):
+        return correspondence
+    with evidence.whole(correspondence.axes) as whole:
+        further = row_orders(correspondence.alignment, evidence.trace, whole)
+    if not further:
+        return correspondence
+    before = len(_wrong(correspondence, evidence))
+    read = _with_calls(attrs.evolve(correspondence, axes=composed(correspondence.axes, further)), evidence)
+    return read if len(_wrong(read, evidence)) < before else correspondence
+
+
+def _wrong(correspondence: Correspondence, evidence: Evidence) -> list[Suspicion]:
+    """Return what a forced run shows to be wrong: of each piece of code that made something wrong, the first."""
+    found: dict[Any, Suspicion] = {}
+    for suspicion in evidence.judged(correspondence).forward(rough=True):
+        if suspicion.verdict is Verdict.DIFFERS:
+            found.setdefault((suspicion.pair.key, suspicion.between), suspicion)
+    return list(found.values())
 
 
 def _doubted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> Correspondence:

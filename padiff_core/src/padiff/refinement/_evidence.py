@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -13,7 +14,7 @@ from padiff.judging import Judge, Measures, Replays, Rule, asking
 from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
-from padiff.trace import Flow, Trace, flow_of_calls
+from padiff.trace import Flow, Trace, flow_of_calls, temporary_store
 
 __all__ = ["Evidence"]
 
@@ -89,6 +90,12 @@ class Evidence:
                 self.candidate.flow(self.task) or flow_of_calls(self.free()),
             )
         return self._flows
+
+    @contextmanager
+    def whole(self, axes: Turns) -> Iterator[Trace]:
+        """Give the candidate's free run, forward only, with all its values."""
+        with temporary_store() as store:
+            yield self.side(axes).record(attrs.evolve(self.task, backward=False), store, values=True)
 
     def forget_runs(self) -> None:
         """Forget what the candidate did: it has other weights now."""

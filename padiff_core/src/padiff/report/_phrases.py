@@ -257,6 +257,10 @@ _NOTES: dict[str, Phrase] = {
     "forward_only": "compared forward only: {why}",
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
     "axis_order": _axis_order,
+    "row_order": lambda data: (
+        "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "
+        f"reference's: at {_few([repr(module) for module in data['modules']])}"
+    ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
     "metric_failed": "{said}",
     "running_variance": (

@@ -1,0 +1,178 @@
+"""Tell where a candidate holds the rows of a value in another order: tokens sorted by expert, a batch sorted by length.
+
+Only whole values tell that. Rows are matched by their values, each with the nearest. A value that a fault has made
+another one takes the order of what the same call, or one beside it, took before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment._pairs import Alignment, Pair
+from padiff.numerics import ORDER, ROUNDING, SAME, difference, epsilon_of
+from padiff.recording import Order, Turns
+from padiff.trace import Call, Leaf, Trace
+
+__all__ = ["may_be_permuted", "row_orders"]
+
+Array = NDArray[Any]
+_MOST = 2048
+"""Rows: each is compared with each."""
+_DIRECTIONS = 8
+"""Random projections by which rows are compared: as many tell rows apart that differ in one element."""
+_LOOKED_AT = 8
+"""Values that are looked at for the numbers of the reference."""
+_FLAT = 2
+"""Axes of a value of which the second is no axis of rows: (tokens, features)."""
+
+
+def may_be_permuted(alignment: Alignment, reference: Trace, candidate: Trace) -> bool:
+    """Return whether a value of the free runs may be the reference's, permuted.
+
+    It is so far from it that it is another one, or else the numbers that are known of it are among the reference's.
+    """
+    looked = 0
+    for _, _, ours, theirs in _values(alignment):
+        mine, yours = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
+        if mine is None or yours is None or ours.shape != theirs.shape or max(ours.shape, default=0) < _FLAT:
+            continue
+        apart = _error(mine, yours)
+        if apart > ORDER(0.0):
+            return True
+        if apart > SAME(epsilon_of(ours.dtype, theirs.dtype)) and looked < _LOOKED_AT:
+            looked += 1
+            whole = reference.value(ours)
+            if whole is not None and _are_among(yours, whole, epsilon_of(ours.dtype, theirs.dtype)):
+                return True
+    return False
+
+
+def _are_among(numbers: Array, whole: Array, eps: float) -> bool:
+    """Return whether each number is one of an array's, but for rounding."""
+    known = np.sort(whole.astype(np.float64), axis=None)
+    after = np.searchsorted(known, numbers).clip(1, known.size - 1)
+    nearest = np.minimum(np.abs(known[after] - numbers), np.abs(known[after - 1] - numbers))
+    return bool((nearest <= ROUNDING(eps) * np.sqrt(np.mean(np.square(known)))).all())
+
+
+def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
+    """Return how the candidate's values are read whose rows are in another order; it was recorded with its values."""
+    found: dict[tuple[str, int, str, int], Order] = {}
+    rows = _Rows()
+    root = alignment.pairs[0]
+    for pair, what, ours, theirs in _values(alignment):
+        mine, yours = reference.value(ours), candidate.value(theirs)
+        if mine is None or yours is None or mine.shape != yours.shape or not mine.size or not mine.ndim:
+            continue
+        if pair is root and what == "output" and not found:
+            continue  # a whole model that takes its inputs in the reference's order gives its outputs so
+        order = rows.order(pair.candidate, mine, yours, SAME(epsilon_of(ours.dtype, theirs.dtype)))
+        if order is not None:
+            leaves = pair.candidate.inputs if what == "input" else pair.candidate.outputs
+            index = next(index for index, leaf in enumerate(leaves) if leaf is theirs)
+            found[*pair.key, what, index] = order
+    return found
+
+
+def _values(alignment: Alignment) -> Iterator[tuple[Pair, str, Leaf, Leaf]]:
+    for pair in alignment.pairs:
+        for a, b in pair.inputs:
+            yield pair, "input", pair.reference.inputs[a], pair.candidate.inputs[b]
+        for a, b in pair.outputs:
+            yield pair, "output", pair.reference.outputs[a], pair.candidate.outputs[b]
+
+
+class _Rows:
+    """The orders of rows that were found so far: None where they are the reference's."""
+
+    def __init__(self) -> None:
+        self._known: dict[Order, None] = {}
+        self._last: dict[tuple[Call | None, int], Order | None] = {}
+        """(a call, or the one around it, and how many rows) -> the order that was found last."""
+
+    def order(self, call: Call, ours: Array, theirs: Array, same: float) -> Order | None:
+        """Return the order in which a value of a call is to be read, or None for its own."""
+        plain = _error(ours, theirs)
+        near = self._near(call, ours)
+        order = None
+        if plain > same or near is not None:
+            fits = [(_error(ours, one.read(theirs)), one) for one in self._fitting(ours)]
+            best = min(fits, key=lambda found: (found[0], found[1] != near), default=(plain, None))
+            if best[0] > same:
+                fresh = [(_error(ours, one.read(theirs)), one) for one in _matched(ours, theirs)]
+                best = min([best, *fresh], key=lambda found: found[0])
+            order = self._chosen(call, ours, theirs, same, plain, *best)
+        if order is not None:
+            self._known[order] = None
+        for owner in (call, call.parent):
+            for count in ours.shape[:_FLAT]:
+                self._last[owner, count] = order
+        return order
+
+    def _chosen(
+        self, call: Call, ours: Array, theirs: Array, same: float, plain: float, error: float, best: Order | None
+    ) -> Order | None:
+        """Choose: what is the same; else what is near, where its own order is not far better; else what is better."""
+        near = self._near(call, ours)
+        if error <= same:
+            return best
+        if plain <= same:
+            return None
+        if (call, ours.shape[0]) in self._last or near is not None:
+            return None if near is None or plain <= ORDER(0.0) * _error(ours, near.read(theirs)) else near
+        return best if error <= ORDER(0.0) * min(1.0, plain) else None
+
+    def _near(self, call: Call, ours: Array) -> Order | None:
+        """Return the order of what the same call took, or one beside it, if it fits."""
+        count = ours.shape[0] if ours.ndim else 0
+        for owner in (call, call.parent):
+            if (owner, count) in self._last:
+                near = self._last[owner, count]
+                order = None if near is None else Order(tuple(range(ours.ndim)), near.rows, near.along)
+                return order if order in self._fitting(ours) else None
+        return None
+
+    def _fitting(self, ours: Array) -> list[Order]:
+        """Return the orders of as many rows, of values with any number of axes."""
+        axes = tuple(range(ours.ndim))
+        return [
+            Order(axes, rows, along)
+            for rows, along in {(order.rows, order.along): None for order in self._known}
+            if along < ours.ndim and ours.shape[along] == len(rows)
+        ]
+
+
+def _error(ours: Array, theirs: Array) -> float:
+    apart = difference(ours, theirs)
+    return 0.0 if apart.equal else apart.rel_l2
+
+
+def _matched(ours: Array, theirs: Array) -> Iterator[Order]:
+    """Yield orders of rows along the first axis, and along the second where that holds rows too."""
+    for along in range(2 if ours.ndim == _FLAT + 1 else 1):
+        count = ours.shape[along] if ours.ndim else 0
+        if not 1 < count <= _MOST:
+            continue
+        mine, yours = (np.moveaxis(one, along, 0).reshape(count, -1).astype(np.float64) for one in (ours, theirs))
+        rows = _nearest(mine, yours)
+        if rows != tuple(range(count)):
+            yield Order(tuple(range(ours.ndim)), rows, along)
+
+
+def _nearest(ours: Array, theirs: Array) -> tuple[int, ...]:
+    """Return, for each row, the row of the other array that is nearest and not taken; of equal ones the first."""
+    directions = np.random.default_rng(0).standard_normal((ours.shape[1], _DIRECTIONS))
+    mine, yours = np.nan_to_num(ours) @ directions, np.nan_to_num(theirs) @ directions
+    free = np.ones(len(yours), bool)
+    found = []
+    bound = SAME(epsilon_of("float32")) * float(np.linalg.norm(mine)) / len(mine)
+    for row in mine:
+        distances = np.where(free, np.linalg.norm(yours - row, axis=1), np.inf)
+        best = int(np.argmax(distances <= distances.min() + bound))
+        free[best] = False
+        found.append(best)
+    return tuple(found)
