@@ -17,11 +17,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-__all__ = ["Memo", "copied", "exchanged", "is_mutable", "leaves", "map_leaves"]
+__all__ = [
+    "Memo",
+    "contents",
+    "copied",
+    "exchanged",
+    "is_as_before",
+    "is_mutable",
+    "leaves",
+    "map_leaves",
+    "put_back",
+]
 
 Wanted = Callable[[Any], bool]
 Change = Callable[[str, Any], Any]
 Items = Iterator[tuple[str, Any]]
+Content = list[tuple[Any, Any]]
+"""What names each item of a container, and the item."""
 Memo = dict[int, tuple[Any, Any]]
 """By identity, the containers that were met, and what they become."""
 
@@ -37,7 +49,7 @@ def _items(value: Any) -> Items | None:
         return ((f"[{index}]", item) for index, item in enumerate(value))
     if isinstance(value, Mapping):
         return ((f"[{key!r}]", item) for key, item in value.items())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if _is_record(value):
         return ((f".{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value))
     if _holds_data(value):
         return ((f".{name}", getattr(value, name)) for name in _names(value))
@@ -74,7 +86,7 @@ def is_mutable(value: Any) -> bool:
         return True
     if isinstance(value, Mapping):
         return False
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if _is_record(value):
         return not getattr(type(value), "__dataclass_params__").frozen  # noqa: B009 - mypy does not know it
     return _holds_data(value)
 
@@ -175,6 +187,71 @@ class _Exchanging(_Mapping):
     def to_write(self, value: Any, begun: Any) -> Any:
         """Return the container itself."""
         return value
+
+
+def contents(value: Any, wanted: Wanted, seen: Memo) -> Iterator[tuple[Any, Content | None]]:
+    """Yield every container that can be changed in place, within a value, with what is in it, and every wanted leaf.
+
+    Each once: ``seen`` are those that are known already; it must not outlive the values.
+    """
+    if id(value) in seen:
+        return
+    if wanted(value):
+        seen[id(value)] = value, value
+        yield value, None
+        return
+    items = _items(value)
+    if items is None:
+        return
+    seen[id(value)] = value, value
+    held = [item for _, item in items]
+    if is_mutable(value):
+        yield value, list(zip(_keys(value), held, strict=True))
+    for item in held:
+        yield from contents(item, wanted, seen)
+
+
+def _keys(value: Any) -> list[Any]:
+    """Return what names the items of a container that can be changed in place."""
+    if isinstance(value, list | deque):
+        return list(range(len(value)))
+    if isinstance(value, Mapping):
+        return list(value)
+    return [field.name for field in dataclasses.fields(value)] if _is_record(value) else list(_names(value))
+
+
+def is_as_before(value: Any, content: Content) -> bool:
+    """Return whether a container holds the very objects that it held."""
+    now = _items(value) or iter(())
+    held = [item for _, item in now]
+    return len(held) == len(content) and all(
+        a is b[1] and key == b[0] for a, key, b in zip(held, _keys(value), content, strict=True)
+    )
+
+
+def put_back(value: Any, content: Content) -> None:
+    """Let a container hold what it held."""
+    if is_as_before(value, content):
+        return
+    if isinstance(value, list):
+        value[:] = [item for _, item in content]
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(item for _, item in content)
+    elif isinstance(value, MutableMapping):
+        value.clear()
+        for key, item in content:
+            value[key] = item
+    else:
+        for name in set(getattr(value, "__dict__", ())) - {key for key, _ in content}:
+            if not _is_record(value):
+                object.__delattr__(value, name)
+        for name, item in content:
+            object.__setattr__(value, name, item)
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _twin(value: Any) -> Any:

@@ -174,10 +174,10 @@ class MindSporeModel(HookedModel):
                 yield parameter
 
     @contextmanager
-    def preserved(self) -> Iterator[None]:
+    def preserved(self) -> Iterator[Callable[[], list[str]]]:
         """Put back gradients, requires_grad, modes, plain attributes, and buffers bit for bit on leaving."""
-        with super().preserved(), state.computing_in(""):
-            yield
+        with super().preserved() as changed, state.computing_in(""):
+            yield changed
 
     def liftable(self) -> Iterable[TensorParameter]:
         """Return every parameter, those that MindSpore does not see among them."""

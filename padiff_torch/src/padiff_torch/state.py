@@ -17,9 +17,12 @@ __all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
 
 def remembered(native: Any) -> Callable[[], None]:
     """Return what puts gradient and requires_grad of a parameter or buffer back."""
-    grad, requires_grad = native.grad if native.is_leaf else None, native.requires_grad
+    leaf, requires_grad = native.is_leaf, native.requires_grad
+    grad = native.grad if leaf else None
 
     def restore() -> None:
+        if leaf and not native.is_leaf:
+            native.detach_()  # written to in place, with gradients
         if native.is_leaf:
             native.requires_grad = requires_grad
             native.grad = grad

@@ -105,12 +105,12 @@ class Model(ABC):
         return Tape()
 
     @abstractmethod
-    def preserved(self) -> AbstractContextManager[None]:
+    def preserved(self) -> AbstractContextManager[Callable[[], list[str]] | None]:
         """Put back, on leaving and also after an exception, what a run changes.
 
         That is: gradients (the very same objects), requires_grad, the mode and the plain attributes of every
-        module, and the values of buffers, bit for bit. Parameter values are left alone: only an asked-for
-        transfer or step changes them.
+        module with what they hold, and the values of buffers, bit for bit. Parameter values are left alone: only an
+        asked-for transfer or step changes them. May give what tells, within, the plain attributes that were changed.
         """
 
     def evaluate(self) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from padiff.adapter._listening import Hook, Intercept, Listener
+from padiff.adapter._memory import Extent
 from padiff.adapter._module import Module
 from padiff.adapter.dtypes import COMPLEX, wider
 from padiff.adapter.frameworks import FrameworkAdapter
-from padiff.adapter.restoring import Attributes, machinery_of
+from padiff.adapter.restoring import Attributes, Keeper, machinery_of
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.errors import LiftError
+from padiff.numerics import difference
 from padiff.pytree import map_leaves
 
 __all__ = ["HookedModel", "HookedModule", "State"]
@@ -128,25 +131,61 @@ class HookedModel(TreeModel):
 
     # Back as it was -----------------------------------------------------------------------------------------
 
-    def _attributes(self) -> list[Callable[[], None]]:
+    def _attributes(self, keeper: Keeper | None = None) -> dict[str, Attributes]:
         names = machinery_of(self.base)
-        return [Attributes(native, names, self.tables, self.modes).restore for _, native in self.natives()]
+        return {path: Attributes(native, names, self.tables, self.modes, keeper) for path, native in self.natives()}
+
+    def _keeper(self) -> Keeper:
+        """Return what keeps tensors that are no parameters or buffers, nor lie in their memory."""
+        parameters = list(self.parameters().values())
+        known = {id(parameter.native) for parameter in parameters}
+        spans = sorted(extent for parameter in parameters if (extent := parameter.extent()) is not None)
+
+        def keep(native: Any) -> tuple[Callable[[], bool], Callable[[], None]] | None:
+            tensor = self.adapter.tensor(native)
+            extent = tensor.extent()
+            if id(native) in known or (extent is not None and _overlaps(extent, spans)):
+                return None
+            before, back, attached = tensor.numpy(), self.state.kept(native), self.state.remembered(native)
+
+            def is_other() -> bool:
+                now = self.adapter.tensor(native).view()
+                return before.shape != now.shape or not difference(before, now).equal
+
+            def restore() -> None:
+                attached()
+                if is_other():
+                    back()
+
+            return is_other, restore
+
+        return Keeper(self.adapter.is_tensor, keep)
 
     def changing(self) -> Iterable[TensorParameter]:
         """Return the parameters whose values a run may change: buffers."""
         return (parameter for parameter in self.parameters().values() if parameter.buffer)
 
     @contextmanager
-    def preserved(self) -> Iterator[None]:
-        """Put back gradients, requires_grad, modes, plain attributes, and buffers bit for bit on leaving."""
+    def preserved(self) -> Iterator[Callable[[], list[str]]]:
+        """Put back gradients, requires_grad, modes, plain attributes, and buffers bit for bit on leaving.
+
+        Gives what tells the attributes of users' own modules that hold something else than they did.
+        """
+        attributes = self._attributes(self._keeper())
+        own = {path for path, module in self.modules().items() if module.rule is None}
         with ExitStack() as stack:
-            for restore in self._attributes():
-                stack.callback(restore)
+            for one in attributes.values():
+                stack.callback(one.restore)
             for parameter in self.parameters().values():
                 stack.callback(self.state.remembered(parameter.native))
             for parameter in self.changing():
                 stack.callback(self.state.kept(parameter.native))
-            yield
+            yield lambda: [
+                f"{path}.{name}" if path else name
+                for path, one in attributes.items()
+                if path in own
+                for name in one.changed()
+            ]
 
     def evaluate(self) -> None:
         """Put every module into evaluation mode."""
@@ -175,8 +214,8 @@ class HookedModel(TreeModel):
     @contextmanager
     def _lifted(self, dtype: str) -> Iterator[None]:
         with ExitStack() as stack:
-            for restore in self._attributes():
-                stack.callback(restore)
+            for one in self._attributes().values():
+                stack.callback(one.restore)
             done = {id(parameter.native) for parameter in self.liftable()}
             for parameter in self.changing():
                 if wider(parameter.dtype, dtype) is None:
@@ -213,5 +252,11 @@ class HookedModel(TreeModel):
             return value if wide is None else self.state.cast(value, wide)
 
         for name, value in list(vars(module).items()):
-            if name not in machinery and (isinstance(value, list | tuple | dict) or adapter.is_tensor(value)):
+            if name not in machinery:
                 vars(module)[name] = map_leaves(value, wanted, widened)
+
+
+def _overlaps(extent: Extent, spans: list[Extent]) -> bool:
+    """Return whether a range of memory shares bytes with one of several: sorted, and each apart from the others."""
+    index = bisect_right(spans, (extent[1] - 1, extent[1])) - 1
+    return index >= 0 and spans[index][1] > extent[0]

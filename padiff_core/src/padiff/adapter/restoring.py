@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
-__all__ = ["Attributes", "machinery_of", "switched"]
+from padiff.pytree import Memo, contents, is_as_before, put_back
+
+__all__ = ["Attributes", "Keeper", "machinery_of", "switched"]
 
 Value = TypeVar("Value")
+
+
+class Keeper:
+    """What keeps the values of tensors that hang at plain attributes, each once.
+
+    ``keep`` returns, of a tensor, what tells whether it has other values now and what puts the old ones back; or None.
+    """
+
+    def __init__(
+        self,
+        is_tensor: Callable[[Any], bool],
+        keep: Callable[[Any], tuple[Callable[[], bool], Callable[[], None]] | None],
+    ) -> None:
+        self.is_tensor = is_tensor
+        self.keep = keep
+        self.seen: Memo = {}
+        """The containers and tensors that were met."""
 
 
 class Attributes:
@@ -17,7 +36,8 @@ class Attributes:
 
     ``machinery`` are the attributes that are the framework's own; of those in ``tables``, dicts and sets (of buffers),
     the content is put back in place. ``modes`` are put back also where a first run made the module one of another
-    class, as lazy ones: that cannot be undone.
+    class, as lazy ones: that cannot be undone. With a ``keeper`` the lists, dicts and objects that hang there get their
+    content back in place, and tensors their values.
     """
 
     def __init__(
@@ -26,6 +46,7 @@ class Attributes:
         machinery: Collection[str],
         tables: Iterable[str] = (),
         modes: Collection[str] = ("training",),
+        keeper: Keeper | None = None,
     ) -> None:
         self._module = module
         self._class = type(module)
@@ -33,6 +54,22 @@ class Attributes:
         self._modes = modes
         self._plain = self._now()
         self._tables = [(vars(module)[name], vars(module)[name].copy()) for name in tables]
+        self._contents = [] if keeper is None else list(self._held(keeper))
+        """Of each attribute that holds something that can change in place: whether it did, and what undoes that."""
+
+    def _held(self, keeper: Keeper) -> Iterator[tuple[str, Callable[[], bool], Callable[[], None]]]:
+        for name, value in self._plain.items():
+            for one, content in contents(value, keeper.is_tensor, keeper.seen):
+                if content is not None:
+                    yield name, partial(_is_other, one, content), partial(put_back, one, content)
+                elif (kept := keeper.keep(one)) is not None:
+                    yield name, *kept
+
+    def changed(self) -> list[str]:
+        """Return the names of the attributes that were there, and are others now, or hold something else."""
+        now = vars(self._module)
+        found = [name for name, value in self._plain.items() if name in now and _differs(value, now[name])]
+        return list(dict.fromkeys([*found, *(name for name, is_other, _ in self._contents if is_other())]))
 
     def _now(self) -> dict[str, Any]:
         return {
@@ -53,6 +90,19 @@ class Attributes:
         for table, content in self._tables:
             table.clear()
             table.update(content)
+        for _, _, undo in self._contents:
+            undo()
+
+
+def _is_other(container: Any, content: Any) -> bool:
+    return not is_as_before(container, content)
+
+
+def _differs(before: Any, now: Any) -> bool:
+    """Return whether an attribute's value was exchanged: of plain numbers and words, for another one."""
+    if isinstance(before, bool | int | float | str) and isinstance(now, bool | int | float | str):
+        return type(before) is not type(now) or before != now
+    return before is not now
 
 
 @cache

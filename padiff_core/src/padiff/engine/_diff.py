@@ -234,7 +234,9 @@ class _Run:
         ignored = self.resolved.ignored
         updates = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
         self.outcome.add(updates, judge.alignment)
-        self.reference.assign({path: trace.array(key) for path, key in trace.buffers.items()})
+        self.reference.assign(
+            {path: trace.array(key) for path, key in trace.buffers.items() if path not in trace.rewritten}
+        )
         transfer(known.matches, *sides)
 
     def report(self, notes: Sequence[Note], seconds: float) -> Report:

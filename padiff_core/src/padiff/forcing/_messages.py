@@ -69,6 +69,8 @@ class Fed:
     """The tokens of the root's inputs in this run: keys of ``consumers``."""
     reached: frozenset[str]
     """Paths of the parameters that got a gradient."""
+    rewritten: frozenset[str]
+    """Paths of the weights that the model's own forward changed."""
     gradient: Callable[[str], Array | None]
     buffer: Callable[[str], Array | None]
 

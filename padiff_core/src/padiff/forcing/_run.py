@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -90,17 +90,18 @@ def force(
     ``ask`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
     """
     with candidate.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), ask) as fed:
+        rewritten = _rewritten(matches, trace, fed)
 
         def gradient(parameter: ParameterRecord) -> Array | None:
             return fed.gradient(parameter.path)
 
         def buffer(parameter: ParameterRecord) -> Array | None:
-            return fed.buffer(parameter.path) if parameter.buffer else None
+            return fed.buffer(parameter.path) if parameter.buffer or parameter.path in rewritten else None
 
         gradients: list[StateCheck] = []
         if task.backward:
             gradients += _compare(matches, trace.parameter_gradients, trace, reference, gradient, ask)
-        buffers = _compare(matches, trace.buffers, trace, reference, buffer, ask)
+        buffers = _compare(matches, trace.buffers, trace, reference, buffer, ask, rewritten)
         return Forced(
             list(fed.checks),
             fed.consumers,
@@ -114,6 +115,17 @@ def force(
             fed.reached,
             list(_frozen(matches)),
         )
+
+
+def _rewritten(matches: Sequence[UnitMatch], trace: Trace, fed: Fed) -> Collection[str]:
+    """Return the paths of the candidate's weights that the forward of either side changed."""
+    return {
+        link.candidate.parameter.path
+        for match in matches
+        for link in match.links
+        if link.candidate.parameter.path in fed.rewritten
+        or any(held.parameter.path in trace.rewritten for held in link.references)
+    }
 
 
 def _frozen(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, Link, str]]:
@@ -143,16 +155,17 @@ def _compare(
     reference: Side,
     read: Callable[[ParameterRecord], Array | None],
     ask: Ask | None,
+    rewritten: Collection[str] = (),
 ) -> Iterator[StateCheck]:
     for match in matches:
-        pairs = [(link, _both(link, recorded, trace, reference, read)) for link in match.links]
+        pairs = [(link, _both(link, recorded, trace, reference, read, rewritten)) for link in match.links]
         known = [(link, *both) for link, both in pairs if both is not None]
         checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
         apart = [check for check in checks if not check[3].equal]
         scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
         for link, ours, theirs, found in apart:
             said = Answer() if ask is None else ask(None, found, ours, theirs)
-            kept = np.array(theirs) if link.candidate.parameter.buffer else None
+            kept = np.array(theirs) if recorded is trace.buffers else None
             yield StateCheck(match, link, found, ours, kept, scale, said.close, said.measured)
 
 
@@ -176,27 +189,29 @@ def _both(
     trace: Trace,
     reference: Side,
     read: Callable[[ParameterRecord], Array | None],
+    rewritten: Collection[str],
 ) -> tuple[Array, Array] | None:
     """Return the canonical values of both sides, zeros for a gradient that only one side has."""
-    if link.buffer is not (recorded is trace.buffers):
+    after = recorded is trace.buffers
+    if after is not link.buffer and not (after and link.candidate.parameter.path in rewritten):
         return None
 
     def native(parameter: ParameterRecord) -> Array | None:
         key = recorded.get(parameter.path)
         if key is None:
             # A buffer may be made of parameters too, which a run does not change.
-            return reference.value(parameter.path) if link.buffer and not parameter.buffer else None
+            return reference.value(parameter.path) if after and not parameter.buffer else None
         return trace.array(key)
 
-    ours = link.expected(native) if link.buffer else link.gradient(native)
-    if not link.buffer and not link.differentiated:
+    ours = link.expected(native) if after else link.gradient(native)
+    if not after and not link.differentiated:
         return None
     values = read(link.candidate.parameter)
     theirs = None if values is None else canonical(link.candidate, values)
     if ours is None:
         return None if theirs is None or link.candidate.parameter.buffer else (np.zeros_like(theirs), theirs)
     if theirs is None:
-        return None if link.buffer else (ours, np.zeros_like(ours))
+        return None if after else (ours, np.zeros_like(ours))
     return ours, theirs
 
 

@@ -25,6 +25,7 @@ from padiff.recording import (
     Live,
     Task,
     Turns,
+    Weights,
     describe,
     differentiator,
     flow_of,
@@ -98,7 +99,7 @@ class Side(Protocol):
     def step(self, gradients: Mapping[str, Array | None]) -> None:
         """Set the gradients of parameters (None: it has none), and let the optimizer that was given take one step."""
 
-    def preserved(self) -> AbstractContextManager[None]:
+    def preserved(self) -> AbstractContextManager[Any]:
         """Put back, on leaving, what runs and steps change, but for the values of parameters."""
 
     def native(self, path: str) -> Any | None:
@@ -114,6 +115,7 @@ class LocalSide:
         self._optimizer: Any = None
         self._parameters = model.parameters()
         self._live = Live(model)
+        self._weights = Weights(model)
 
     @cached_property
     def about(self) -> Description:
@@ -150,12 +152,15 @@ class LocalSide:
 
     def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
         """Run the model freely on a task and return its trace."""
-        return record(self.model, attrs.evolve(task, loss=self._loss), store, values=values, live=self._live)
+        task = attrs.evolve(task, loss=self._loss)
+        with self._weights.kept() as rewritten:
+            return record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
 
     def flow(self, task: Task) -> Flow | None:
         """Run the model forward and return its dataflow; None where it does not run so."""
         try:
-            return flow_of(self.model, task)
+            with self._weights.kept():
+                return flow_of(self.model, task)
         except Exception:  # what does not run under other hooks is matched without
             return None
 
@@ -175,7 +180,7 @@ class LocalSide:
             ask=ask,
         )
         losses: list[float] = []
-        with adapter.seeded(task.seed), model.preserved():
+        with self._weights.kept() as rewritten, adapter.seeded(task.seed), model.preserved():
             guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
             if task.backward:
                 forcer.finish()
@@ -193,18 +198,20 @@ class LocalSide:
                 },
                 input_tokens=[leaf.token for leaf in root.inputs],
                 reached=frozenset(p for p, x in self._parameters.items() if not x.buffer and x.gradient() is not None),
+                rewritten=frozenset(rewritten()),
                 gradient=lambda path: self._parameters[path].gradient(),
                 buffer=self.value,
             )
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
-        return replay(self._live, request)
+        with self._weights.kept():
+            return replay(self._live, request)
 
     def permuted(self, axes: Turns) -> LocalSide:
         """Return the side, with some tensors read in another order of axes."""
         other = LocalSide(turned(self.model, axes))
-        other._loss, other._optimizer = self._loss, self._optimizer
+        other._loss, other._optimizer, other._weights = self._loss, self._optimizer, self._weights
         other._live.share(self._live)
         return other
 
@@ -222,7 +229,7 @@ class LocalSide:
             self._parameters[path].set_gradient(gradient)
         self.model.step(self._optimizer)
 
-    def preserved(self) -> AbstractContextManager[None]:
+    def preserved(self) -> AbstractContextManager[Any]:
         """Put back, on leaving, what runs and steps change."""
         return self.model.preserved()
 

@@ -18,7 +18,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import half_tied
 from padiff.judging._soundness import Whole, of_one_distribution, prove, unexplained_finding
-from padiff.judging._state import of_state
+from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.judging._wholes import Ends, Gradients, Runs
@@ -67,10 +67,11 @@ class Outcome:
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
-        excuses = chance if self.options.phase == "backward" else forward
+        rewritten = list(of_rewritten(judge))
+        excuses = [*rewritten, *(chance if self.options.phase == "backward" else forward)]
         backward = judge.backward(excuses) if self.options.backward else []
         state = of_state(judge, [*excuses, *backward])
-        suspicions = sorted(self._of_phase([*forward, *backward, *state]), key=lambda s: s.order)
+        suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
         found = []
         for suspicion in suspicions:
             ignored = self._is_ignored(suspicion.pair)
@@ -97,6 +98,7 @@ class Outcome:
         self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
         self.notes += [*judge.notes, *notes_of(judge.alignment, found)]
         if step == 0:
+            self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)
             self.mapping = matching_of(judge.alignment, known, self.findings)
             self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
@@ -289,6 +291,14 @@ def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
     first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
     for one in found:
         yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
+
+
+def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
+    """Yield what a forward changes beside buffers, on either side."""
+    for side, trace in (("reference", reference), ("candidate", candidate)):
+        for kind, paths in (("rewritten_weights", trace.rewritten), ("kept_state", trace.state)):
+            if paths:
+                yield Note(kind, {"side": side, "paths": list(paths)})
 
 
 def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool:

@@ -31,7 +31,7 @@ from padiff.parameters import canonical
 from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, ParameterRecord
 
-__all__ = ["of_state"]
+__all__ = ["of_rewritten", "of_state"]
 
 Array = NDArray[Any]
 
@@ -41,8 +41,19 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     excused = judge.excused(earlier)
     found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
     found += _frozen(judge)
-    found += [_buffer(judge, check, excused) for check in judge.forced.buffers]
+    found += [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
     return [suspicion for suspicion in found if suspicion is not None]
+
+
+def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
+    """Yield the weights that a forward changes, and the other side's does not, or otherwise: no replay tells that."""
+    for check in judge.forced.buffers:
+        pairs = judge.alignment.using(check.match.candidate.module.path)
+        relevant = _suspect_after(check) if check.close is None else not check.close
+        if relevant and pairs and not check.link.buffer:
+            ruling = Ruling(Verdict.DIFFERS, _figures(check), (Evidence("weight_rewritten"),))
+            what = What("rewritten_weight", check.link.candidate.part.parameter)
+            yield _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
 
 
 def _frozen(judge: Judge) -> Iterator[Suspicion]:
@@ -146,6 +157,10 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     if ruling.verdict is Verdict.ROUNDING:
         return None
     return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _suspect_after(check: StateCheck) -> bool:
+    return relative(check.difference, check.scale) > ACCUMULATED(epsilon(check.reference.dtype))
 
 
 def _in_model_only(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:

@@ -19,6 +19,7 @@ from padiff.recording._record import (
 )
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
+from padiff.recording._weights import Weights
 
 __all__ = [
     "Live",
@@ -30,6 +31,7 @@ __all__ = [
     "TellingAdapter",
     "Turns",
     "Watcher",
+    "Weights",
     "arguments",
     "at_input",
     "composed",

@@ -134,13 +134,21 @@ class _Bystander(Recorder):
         advance()
 
 
-def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, live: Live | None = None) -> Trace:
+def record(
+    model: Model,
+    task: Task,
+    store: ValueStore,
+    *,
+    values: bool = True,
+    live: Live | None = None,
+    rewritten: Callable[[], list[str]] = list,
+) -> Trace:
     """Run a model on a task and return its trace.
 
     With ``values`` everything is kept: inputs, outputs and gradients of every call, gradients of parameters,
     buffers after the run. Without, the run is forward only and of each tensor a sample is kept. ``live`` keeps
-    what replays of its calls need. The model comes back as it was. Raises `ForwardError` where the model does,
-    `InputError` where the inputs do not fit its signature.
+    what replays of its calls need; ``rewritten`` tells which weights the run changed. The model comes back as it was,
+    but for these. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit its signature.
     """
     trace = Trace(store)
     if live is not None and not task.ends:
@@ -153,7 +161,7 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
         trace.loss = loss
 
     trace.input_gradients = recorder.input_gradients
-    with model.adapter.seeded(task.seed), model.preserved(), ExitStack() as stack:
+    with model.adapter.seeded(task.seed), model.preserved() as changed, ExitStack() as stack:
         if task.evaluating:
             model.evaluate()
         if task.dtype is not None:
@@ -164,10 +172,12 @@ def record(model: Model, task: Task, store: ValueStore, *, values: bool = True, 
         trace.returned = "" if trace.outputs else _in_words(output)
         parameters = model.parameters()
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
+        trace.rewritten = rewritten()
+        trace.state = changed() if changed and task.dtype is None else []
         for path, parameter in parameters.items() if values else ():
-            if parameter.buffer:
+            if parameter.buffer or path in trace.rewritten:
                 trace.buffers[path] = store.put(np.array(parameter.view()))
-            elif backward and (gradient := parameter.gradient()) is not None:
+            if not parameter.buffer and backward and (gradient := parameter.gradient()) is not None:
                 trace.parameter_gradients[path] = store.put(np.array(gradient))
     return trace
 

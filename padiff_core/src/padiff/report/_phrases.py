@@ -67,6 +67,7 @@ _VALUES = {
     "parameter_gradient": "gradient of {name}",
     "updated_parameter": "{name} after the step",
     "buffer": "buffer {name}",
+    "rewritten_weight": "{name} after the run",
     "updated_buffer": "buffer {name} after the run",
     "loss": "loss",
 }
@@ -180,6 +181,7 @@ _EVIDENCE: dict[str, Phrase] = {
         "right when the module is replayed, a difference of {rel_l2:.1e} in the model: something changes the gradient "
         "on its way (a hook on the parameter or on the module's output)"
     ),
+    "weight_rewritten": "a forward changes this weight itself; both started from the same values",
     "buffer_in_model_only": "right when the module is replayed, not in the whole model: is it called more than once?",
     "loss_gradient": "the gradient that the loss sends to the output differs",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
@@ -240,6 +242,14 @@ def _axis_order(data: Data) -> str:
 
 
 _NOTES: dict[str, Phrase] = {
+    "rewritten_weights": lambda data: (
+        f"the {data['side']}'s forward changes weights of its own, put back after every run: "
+        + _few([repr(path) for path in data["paths"]])
+    ),
+    "kept_state": lambda data: (
+        f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
+        + _few([repr(path) for path in data["paths"]])
+    ),
     "same_object": (
         "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
         "candidate separately"

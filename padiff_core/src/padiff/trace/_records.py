@@ -164,7 +164,11 @@ class Trace:
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)
     """Parameter path -> key of its gradient, native layout."""
     buffers: dict[str, int] = attrs.field(factory=dict)
-    """Buffer path -> key of its value after the run, native layout."""
+    """Path of a buffer, or of a weight that the forward changed -> key of its value after the run, native layout."""
+    rewritten: list[str] = attrs.field(factory=list)
+    """Paths of the weights that the model's own forward changed."""
+    state: list[str] = attrs.field(factory=list)
+    """The plain attributes of modules that held something else after the run."""
     parameters: dict[str, ParameterRecord] = attrs.field(factory=dict)
     """Path -> what hangs there."""
 
