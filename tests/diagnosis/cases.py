@@ -258,8 +258,10 @@ def _without(made: Drawn, case: Case, left_out: Sequence[Planted]) -> list[np.nd
 def apart(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     """Return how far two whole runs are apart: relative L2 of outputs and gradients.
 
-    This is the judge of padiff: it knows nothing of alignment, forcing or tolerance.
+    This is the judge of padiff: it knows nothing of alignment, forcing or tolerance. What stands at another position
+    is compared where its shape is.
     """
+    ours, theirs = (sorted(run, key=lambda one: one.shape) for run in (ours, theirs))
     if len(ours) != len(theirs) or any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
         return float("inf")
     found = 0.0

@@ -203,7 +203,7 @@ class Kit:
         for parameter in self.trainable(model):
             values = self.numpy(parameter)
             scale = 0.3 if values.ndim == 1 else float(np.prod(values.shape[1:])) ** -0.5
-            drawn = rng.standard_normal(values.shape) * scale + (1.0 if values.mean() > 0.5 else 0.0)
+            drawn = rng.standard_normal(values.shape) * scale + (1.0 if values.size and values.mean() > 0.5 else 0.0)
             self.assign(parameter, drawn.astype("float32"))
 
     def chosen(self, name: str, classes: dict[int, Any]) -> Callable[..., Any]:

@@ -101,3 +101,26 @@ def test_gradients_of_a_module_that_is_called_once_more_are_no_source_of_their_o
     report = padiff.diff(Chain(), Twice(), (X,))
     assert not report.aligned
     assert not [source for source in report.sources if source.what.kind == "parameter_gradient"], report
+
+
+class Tail(rows.Module):
+    def __init__(self) -> None:
+        self.layer = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+class CutTail(columns.Layer):
+    def __init__(self) -> None:
+        self.layer = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(type(x)(x.data.copy()))
+
+
+def test_what_a_module_cuts_off_is_named_there_and_not_at_the_input_too() -> None:
+    report = padiff.diff(
+        rows.Sequential(Tail(), rows.Linear(4, 4)), columns.Stack(CutTail(), columns.Dense(4, 4)), (X,)
+    )
+    assert [source.candidate.path for source in report.sources] == ["0"], report

@@ -161,7 +161,7 @@ class Judge:
         narrow = {s.pair.key for s in forward if s.verdict is Verdict.PRECISION}
         frozen = {match.candidate.module.path for match, _, _ in self.forced.frozen}
         cuts = Cuts(self.alignment, frozen)
-        found = list(self._at_inputs(excused | narrow))
+        found: list[Suspicion] = []
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
@@ -176,6 +176,7 @@ class Judge:
                     suspicion = cuts.suspicion(check, cut, excused)
                 if suspicion is not None:
                     found.append(suspicion)
+        found = [*self._at_inputs(excused | narrow | set(cuts.told)), *found]
         return [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
 
     def _at_inputs(self, excused: set[Key]) -> Iterator[Suspicion]:
@@ -193,16 +194,18 @@ class Judge:
             # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
             if apart.max_abs <= 2 * NEGLIGIBLE(epsilon(check.reference.dtype)) * self._sent(check.users):
                 continue
-            evidence = Evidence("model_changes_gradient")
+            evidence, pair = Evidence("model_changes_gradient"), root
             if check.alone:
                 given = self.trace.value(root.reference.inputs[check.index])
                 if given is not None and np.isin(given, (0, 1)).all():
                     continue  # a mask: one model computes with it, the other compares it
                 evidence = Evidence.of("gradient_to_one", side=check.alone)
+                # What took it got a gradient, and sent none on.
+                pair = max(users, key=lambda pair: pair.candidate.index, default=root)
             ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (evidence,))
             what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
             measured = self.measures(check.reference, check.candidate)
-            yield Suspicion(root, Phase.BACKWARD, what, ruling, root.candidate.index, measured=measured)
+            yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)
 
     def _sent(self, users: Sequence[Pair]) -> float:
         """Return the largest root mean square of the gradients that come to the outputs of some calls."""
