@@ -196,6 +196,7 @@ def test_a_parameter_that_the_optimizer_lacks_is_the_only_one_named(kits: Kits) 
     report = padiff.diff(*models, X, optimizers=(kits[0].sgd(models[0], 0.1), other))
     places = [(f.candidate.path, f.what) for f in report.sources]
     assert places == [("fc2", "bias after the step")], told(report)
+    assert [found.cause.name for found in report.sources if found.cause] == ["not_stepped"], told(report)
 
 
 def test_a_function_that_steps_otherwise_is_found(kits: Kits) -> None:
@@ -417,3 +418,51 @@ def test_an_empty_tolerance_is_the_documented_rule() -> None:
     x = (array(64, 8),)
     assert not padiff.diff(*models, x, tolerance={"atol": 0.0, "rtol": 0.0}).aligned
     assert_clean(padiff.diff(*models, x))
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+
+def test_groups_are_compared_parameter_by_parameter() -> None:
+    import paddle
+    import torch
+
+    def sides(share: float) -> tuple[Any, Any, Any, Any]:
+        ours = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+        theirs = paddle.nn.Sequential(paddle.nn.Linear(8, 16), paddle.nn.Tanh(), paddle.nn.Linear(16, 4))
+        groups = [{"params": ours[0].parameters(), "lr": 0.05}, {"params": ours[2].parameters()}]
+        # Paddle's is a share of the optimizer's rate, torch's a rate.
+        others = [{"params": theirs[0].parameters(), "learning_rate": share}, {"params": theirs[2].parameters()}]
+        return ours, theirs, torch.optim.SGD(groups, 0.1), paddle.optimizer.SGD(0.1, others)
+
+    ours, theirs, *optimizers = sides(0.5)
+    assert_clean(padiff.diff(ours, theirs, X, optimizers=tuple(optimizers)))
+    ours, theirs, *optimizers = sides(0.05)
+    report = padiff.diff(ours, theirs, X, optimizers=tuple(optimizers))
+    assert {found.candidate.path for found in report.sources} == {"0"}, told(report)
+    for found in report.sources:
+        assert found.cause == "lr: 0.05 in the reference, 0.005 in the candidate", told(report)
+        assert found.cause.verified
+
+
+def test_a_smoothing_has_one_name_and_an_epsilon_its_place() -> None:
+    import paddle
+    import torch
+
+    ours, theirs = torch.nn.Linear(8, 4, bias=False), paddle.nn.Linear(8, 4, bias_attr=False)
+    optimizers = (
+        torch.optim.RMSprop(ours.parameters(), 0.01, alpha=0.95),
+        paddle.optimizer.RMSProp(0.01, rho=0.95, epsilon=1e-8, parameters=theirs.parameters()),
+    )
+    report = padiff.diff(ours, theirs, X, optimizers=optimizers, loss=lambda y: _mean_square(y) * 1e-5)
+    assert {str(found.cause) for found in report.sources} == {
+        "eps_place: 'added to the root' in the reference, 'added under the root' in the candidate"
+    }, told(report)
+
+
+def test_clipping_on_one_side_is_named(kits: Kits) -> None:
+    models = _pair(kits)
+    made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.025})
+    functions = tuple(partial(one.step, optimizer) for one, optimizer in zip(kits, made, strict=True))
+    report = padiff.diff(*models, X, optimizers=functions)
+    assert all(found.cause is not None and "is 0.25 times" in found.cause for found in report.sources), told(report)

@@ -11,7 +11,7 @@ from mindspore.experimental import optim as experimental
 from padiff.adapter import optimizers
 from padiff_mindspore.autograd import finish
 
-__all__ = ["is_optimizer", "settings_of", "step"]
+__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
 
 # Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "beta1", "beta2": "beta2", "eps": "eps"}
@@ -54,10 +54,25 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
     if isinstance(optimizer, experimental.Optimizer):
         name = type(optimizer).__name__.lower()
-        return {"class": name, **dict(optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION))}
+        return {"class": name, **dict(optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION, name))}
     if not isinstance(optimizer, nn.Optimizer):
         return {}
     return {**optimizers.of_family(optimizer, _FAMILIES), **dict(_rates(optimizer))}
+
+
+def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield each parameter that is stepped, with the hyper-parameters of its group."""
+    if isinstance(optimizer, experimental.Optimizer):
+        name = type(optimizer).__name__.lower()
+        for group in optimizer.param_groups:
+            settings = {"class": name, **dict(optimizers.of_groups([group], _IMPLEMENTATION, name))}
+            yield from ((parameter, settings) for parameter in group["params"])
+    elif isinstance(optimizer, nn.Optimizer):
+        known = optimizers.of_family(optimizer, _FAMILIES)
+        rates, decays = optimizer.get_lr(), optimizer.get_weight_decay()
+        for index, (parameter, decayed) in enumerate(zip(optimizer.parameters, optimizer.decay_flags, strict=True)):
+            rate, decay = (optimizers.plain(x[index] if isinstance(x, tuple | list) else x) for x in (rates, decays))
+            yield parameter, {**known, "lr": rate, "weight_decay": decay if decayed else 0.0}
 
 
 def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:

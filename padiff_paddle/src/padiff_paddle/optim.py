@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import paddle
 
 from padiff.adapter import optimizers
 
-__all__ = ["is_optimizer", "settings_of", "step"]
+__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
 
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
@@ -54,8 +55,42 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     if not hasattr(optimizer, "get_lr"):
         return {}
     found = {**optimizers.of_family(optimizer, _FAMILIES), "lr": float(optimizer.get_lr()), **_decay(optimizer)}
+    clip = getattr(optimizer, "_grad_clip", None)
+    found |= {} if clip is None else {"clip": str(clip)}
     # Paddle has a class of its own for SGD with momentum; plain SGD is the same family at 0.
     return {"momentum": 0.0, "nesterov": False, **found} if found["class"] == "sgd" else found
+
+
+def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield each parameter that is stepped, with the hyper-parameters of its group, and its own."""
+    optimizer = _inner(optimizer)
+    known = settings_of(optimizer)
+    for entry in (getattr(optimizer, "_param_groups", None) or ()) if known else ():
+        group = entry if isinstance(entry, dict) else {}
+        grouped = {ours: optimizers.plain(group[name]) for name, ours in _IN_GROUPS.items() if name in group}
+        for parameter in group["params"] if group else [entry]:
+            yield parameter, {**known, **grouped, **_own(optimizer, parameter, known["lr"])}
+
+
+_IN_GROUPS = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
+"""What a group holds -> the common name; each parameter keeps its own share of the learning rate."""
+
+
+def _own(optimizer: Any, parameter: Any, rate: float) -> dict[str, Any]:
+    """Return what holds for one parameter alone."""
+    ratio, decays = (getattr(optimizer, name, None) for name in ("_lr_ratio", "_apply_decay_param_fun"))
+    found: dict[str, Any] = {"lr": rate * float(parameter.optimize_attr.get("learning_rate", 1.0))}
+    if ratio is not None:
+        found["lr"] *= float(ratio(parameter))
+    regularizer = getattr(parameter, "regularizer", None)
+    if hasattr(optimizer, "_weight_decay"):
+        if decays is not None and not decays(parameter.name):
+            found["weight_decay"] = 0.0
+    elif regularizer is not None:
+        found |= _regularized(regularizer)
+    if not getattr(parameter, "need_clip", True):
+        found["clip"] = None
+    return found
 
 
 def _decay(optimizer: Any) -> dict[str, float]:
@@ -63,10 +98,14 @@ def _decay(optimizer: Any) -> dict[str, float]:
     for name in ("_weight_decay", "_lamb_weight_decay"):
         if hasattr(optimizer, name):
             return {"weight_decay": float(getattr(optimizer, name))}
-    coefficient = getattr(optimizer, "_regularization_coeff", 0.0)
     regularizer = getattr(optimizer, "regularization", None)
+    if regularizer is not None:
+        return _regularized(regularizer)
+    return {"weight_decay": float(getattr(optimizer, "_regularization_coeff", 0.0))}
+
+
+def _regularized(regularizer: Any) -> dict[str, float]:
     if isinstance(regularizer, paddle.regularizer.L1Decay):
         return {"weight_decay": 0.0, "l1_decay": float(regularizer._coeff)}
-    if regularizer is not None:
-        coefficient = getattr(regularizer, "_coeff", getattr(regularizer, "_regularization_coeff", 0.0))
+    coefficient = getattr(regularizer, "_coeff", getattr(regularizer, "_regularization_coeff", 0.0))
     return {"weight_decay": float(coefficient)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from padiff.adapter import optimizers
 
-__all__ = ["is_optimizer", "settings_of", "step"]
+__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
 
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
@@ -32,7 +32,16 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     groups = getattr(optimizer, "param_groups", None)
     if not groups:
         return {}
-    return {"class": _family(optimizer, groups[0]), **dict(optimizers.of_groups(groups, _IMPLEMENTATION))}
+    family = _family(optimizer, groups[0])
+    return {"class": family, **dict(optimizers.of_groups(groups, _IMPLEMENTATION, family))}
+
+
+def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield each parameter that is stepped, with the hyper-parameters of its group."""
+    for group in getattr(optimizer, "param_groups", ()):
+        family = _family(optimizer, group)
+        settings = {"class": family, **dict(optimizers.of_groups([group], _IMPLEMENTATION, family))}
+        yield from ((parameter, settings) for parameter in group["params"])
 
 
 def _family(optimizer: Any, group: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
@@ -110,6 +110,13 @@ class Adapter(ABC):
         left out. Empty for a plain callable.
         """
         return {}
+
+    def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
+        """Yield each native parameter that an optimizer steps, with its own hyper-parameters: those of its group.
+
+        Under the names of `optimizer_settings`; ``lr`` is the effective rate. Nothing where that is not known.
+        """
+        return ()
 
     def rule(self, module: Any) -> Rule | None:
         """Return the first rule along the MRO of a native module's class, else that of the first habit it shows."""

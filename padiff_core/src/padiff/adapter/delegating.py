@@ -59,3 +59,4 @@ class DelegatingAdapter(Adapter):
     environment, seeded = _asked("environment"), _asked("seeded")
     ambient, quiet = _asked("ambient"), _asked("quiet")
     is_optimizer, step, optimizer_settings = _asked("is_optimizer"), _asked("step"), _asked("optimizer_settings")
+    optimizer_parameters = _asked("optimizer_parameters")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -134,3 +134,9 @@ class FrameworkAdapter(Adapter):
     def optimizer_settings(self, optimizer: Any) -> Mapping[str, Any]:
         """Return an optimizer's hyper-parameters under common names."""
         return self.optimizers.settings_of(optimizer)
+
+    def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
+        """Yield what the module's ``parameters_of`` yields, where it has one."""
+        known = getattr(self.optimizers, "parameters_of", None)
+        found: Iterable[tuple[Any, Mapping[str, Any]]] = () if known is None else known(optimizer)
+        return found

@@ -10,6 +10,10 @@ __all__ = ["Family", "of_family", "of_groups", "plain"]
 Family = tuple[str, str, Mapping[str, str]]
 """A class's bare name, its family's name, and the attribute of each hyper-parameter by the common name."""
 
+_NAMES = {"rmsprop": {"alpha": "rho"}}
+"""Family -> what its own class calls a hyper-parameter, and the common name of that."""
+_ROOT = "rmsprop"
+"""The family whose epsilon frameworks put at two places: torch and mint have groups, the others do not."""
 _PAIRS = {
     "betas": ("beta1", "beta2"),
     "etas": ("eta_minus", "eta_plus"),
@@ -26,17 +30,23 @@ def plain(value: Any) -> Any:
     return float(f"{number:.7g}") if single else number
 
 
-def of_groups(groups: Iterable[Mapping[str, Any]], implementation: Collection[str]) -> Iterator[tuple[str, Any]]:
+def of_groups(
+    groups: Iterable[Mapping[str, Any]], implementation: Collection[str], family: str = ""
+) -> Iterator[tuple[str, Any]]:
     """Yield the hyper-parameters of parameter groups; those of group 1 and later are prefixed ``group1.``.
 
-    ``implementation`` are entries that say how an optimizer computes, and not what.
+    ``implementation`` are entries that say how an optimizer computes, and not what; ``family`` tells what its own names
+    mean.
     """
+    names = _NAMES.get(family, {})
     for index, group in enumerate(groups):
         prefix = f"group{index}." if index else ""
         for name in (one for one in group if one not in implementation):
             values = group[name] if name in _PAIRS else (group[name],)
             for one, item in zip(_PAIRS.get(name, (name,)), values, strict=True):
-                yield f"{prefix}{one}", plain(item)
+                yield f"{prefix}{names.get(one, one)}", plain(item)
+        if family == _ROOT:
+            yield f"{prefix}eps_place", "added to the root"
 
 
 def of_family(optimizer: Any, families: Iterable[Family]) -> dict[str, Any]:
@@ -48,5 +58,5 @@ def of_family(optimizer: Any, families: Iterable[Family]) -> dict[str, Any]:
     for name, family, attributes in families:
         if name in names:
             found = {common: plain(getattr(optimizer, attribute)) for common, attribute in attributes.items()}
-            return {"class": family, **found}
+            return {"class": family, **found, **({"eps_place": "added under the root"} if family == _ROOT else {})}
     return {"class": names[0].lower()}

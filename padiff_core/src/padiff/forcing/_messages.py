@@ -31,6 +31,8 @@ class Given:
     """``file:line`` where the loss is defined."""
     optimizer: Mapping[str, Any] = attrs.field(factory=dict)
     """The optimizer's hyper-parameters, as `Adapter.optimizer_settings` names them."""
+    stepped: Mapping[str, Mapping[str, Any]] | None = None
+    """Path of a parameter that the optimizer steps -> its own hyper-parameters there; None where that is not known."""
     fits: bool = True
     """Whether the optimizer is one of this framework's, or a function that steps."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.forcing import Given, Side
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, is_ignored
-from padiff.numerics import ACCUMULATED, EXACT, SETTING, difference, epsilon
+from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, difference, epsilon
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import ModuleRecord, ParameterRecord, Trace
@@ -44,15 +45,16 @@ def step_both(
     paths = [path for path, parameter in reference.about.parameters.items() if not parameter.buffer]
     reference.step({path: trace.array(recorded[path]) if path in recorded else None for path in paths})
     candidate.step(_gradients(links, trace))
-    cause = _contrast(given[0].optimizer, given[1].optimizer)
     found = []
     seen = set()
     for match, link in links:
         held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
         if link.differentiated and held not in seen and not is_ignored(match, link, ignored):
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
-            finding = _judge(match, link, values, before[link], cause, step, rule, measures or Measures())
-            found += [] if finding is None else [finding]
+            finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
+            if finding is not None:
+                cause = _cause(link, given, _rates(values, before[link]))
+                found.append(attrs.evolve(finding, cause=cause))
         seen.add(held)  # what is shared between modules is judged once
     return found
 
@@ -86,7 +88,6 @@ def _judge(
     link: Link,
     values: tuple[Array, Array],
     before: Array,
-    cause: Cause | None,
     step: int,
     rule: Rule | None,
     measures: Measures,
@@ -106,7 +107,6 @@ def _judge(
         what=What("updated_parameter", link.candidate.part.parameter),
         figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
         evidence=(Evidence.of("update", step_rel_l2=moved.rel_l2, rel_l2=apart.rel_l2),),
-        cause=cause,
         source=True,
         step=step,
     )
@@ -116,20 +116,59 @@ def _place(module: ModuleRecord, path: str) -> Place:
     return Place(path.rpartition(".")[0], module.class_name)
 
 
-def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Cause | None:
-    """Return the optimizers' hyper-parameters that differ."""
-    if not ours or not theirs:
+def _rates(values: tuple[Array, Array], before: Array) -> float | None:
+    """Return how many times the reference's step the candidate's is; None where it is another in more than size."""
+    ours, theirs = (value.astype(np.float64) - before.astype(np.float64) for value in values)
+    length = min(float(np.linalg.norm(step)) for step in (ours, theirs))
+    if not length:
         return None
+    times = float(np.vdot(ours, theirs)) / float(np.vdot(ours, ours))
+    eps = epsilon(before.dtype)
+    rounded = EXACT(eps) * float(np.linalg.norm(before)) / length
+    return times if difference(times * ours, theirs).rel_l2 <= max(ACCUMULATED(eps), rounded) else None
+
+
+def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:
+    """Return what the optimizers do otherwise with one parameter: leave it out, or step it with other settings.
+
+    A learning rate alone is verified: the step is as many times the reference's as the rate is.
+    """
+    paths = link.reference.parameter.path, link.candidate.parameter.path
+    stepped = given[0].stepped, given[1].stepped
+    if stepped[0] is None or stepped[1] is None:
+        return _contrast(given[0].optimizer, given[1].optimizer, times)
+    ours, theirs = stepped[0].get(paths[0]), stepped[1].get(paths[1])
+    if (ours is None) is not (theirs is None):
+        return Cause("not_stepped", {"name": paths[ours is not None], "side": _SIDES[ours is not None]}, verified=True)
+    return _contrast(ours or {}, theirs or {}, times)
+
+
+_SIDES = ("reference", "candidate")
+
+
+def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:
+    """Return the optimizers' hyper-parameters that differ; of none, by how much the step is another."""
     found = {
         name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)}
-        for name in dict.fromkeys((*ours, *theirs))
+        for name in (dict.fromkeys((*ours, *theirs)) if ours and theirs else ())
         if not _same(ours.get(name), theirs.get(name))
     }
-    return Cause("optimizer_settings", found) if found else None
+    if not found:
+        return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
+    return Cause("optimizer_settings", found, verified=list(found) == ["lr"] and _is_ratio(ours, theirs, times))
+
+
+def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:
+    rates = ours.get("lr"), theirs.get("lr")
+    numbers = [rate for rate in rates if isinstance(rate, int | float) and rate]
+    return times is not None and len(numbers) == 2 and abs(times * numbers[0] / numbers[1] - 1) <= SAME(0.0) ** 0.5
 
 
 def _shown(settings: Any, name: str) -> str:
-    return repr(settings[name]) if name in settings else "(none)"
+    value = settings.get(name)
+    if isinstance(value, float):
+        return repr(float(f"{value:.9g}"))
+    return "(none)" if value is None else repr(value)
 
 
 def _same(a: Any, b: Any) -> bool:

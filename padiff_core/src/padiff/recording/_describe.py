@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,9 +78,10 @@ def _spelled(value: Any, native: Any, name: str | None) -> str:
     """Return a value, followed by the framework's own spelling where that reads differently."""
     if isinstance(value, float):
         value = float(f"{value:.9g}")
-    if name is None or repr(native) == repr(value):
+    own = repr(plain(native))
+    if name is None or own == repr(value):
         return f"{value!r}"
-    return f"{value!r} ({name}={native!r})"
+    return f"{value!r} ({name}={own})"
 
 
 class SettingsReader:
@@ -146,7 +148,7 @@ def _read(value: Any) -> str:
     if callable(value):
         text = str(getattr(value, "__name__", kind.__qualname__))
     elif kind.__module__.partition(".")[0] in _TELLING:
-        text = repr(value)
+        text = re.sub(r"( object)? at 0x[0-9a-f]+", "", repr(value))
     else:
         text = f"<{kind.__module__}.{kind.__qualname__}>"
     return text[:_LONGEST]

@@ -91,6 +91,11 @@ def _dropout(data: Data) -> str:
 _CAUSES: dict[str, Phrase] = {
     "settings": settings,
     "optimizer_settings": settings,
+    "not_stepped": "the {side}'s optimizer does not step {name!r}, the {other}'s steps its counterpart",
+    "step_scaled": (
+        "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or another "
+        "rate, which no setting of the optimizers tells"
+    ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": _dropout,
