@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_told_and_false(capsys: pytest.CaptureFixture[str])
     assert assign_weight(module, layer) is False
     said = capsys.readouterr().out
     assert said.startswith("[AutoDiff] Assign weight Failed !!!\n")
-    assert "the reference has fc1.weight [16, 8], the candidate has no counterpart" in said
+    assert "fc1.weight: [16, 8] in the reference, [8, 24] in the candidate; in one layout [16, 8] and [24, 8]" in said
 
 
 def test_an_ignored_layer_need_not_fit() -> None:

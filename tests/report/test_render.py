@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 import pytest
 
+import padiff
 from padiff import report as reports
 from padiff.errors import InputError
 from padiff.report import (
@@ -732,3 +733,27 @@ def test_the_documented_words_are_the_real_ones() -> None:
 
 def test_the_documented_text_is_the_real_one() -> None:
     assert f"```text\n{plain(DOCUMENTED)}\n```" in DOCS.joinpath("report.md").read_text()
+
+
+def test_many_parameters_of_other_shapes_are_one_block() -> None:
+    import torch
+
+    def build(width: int) -> torch.nn.Module:
+        return torch.nn.Sequential(*(torch.nn.LayerNorm(width) for _ in range(4)), torch.nn.Linear(width, 3))
+
+    class Fitted(torch.nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.enter, self.body = torch.nn.Linear(8, width), build(width)
+
+        def forward(self, x: object) -> object:
+            return self.body(self.enter(x))
+
+    torch.manual_seed(0)
+    report = padiff.diff(Fitted(384), Fitted(768), (np.ones((2, 8), np.float32),))
+    said = report.render()
+    assert "these are one architecture in two sizes" in said
+    assert "enter.weight: [384, 8] in the reference, [768, 8] in the candidate" in said
+    assert "body.*.weight: [384] in the reference, [768] in the candidate (4 of them)" in said
+    assert said.count("\nsource") <= 2, said
+    assert "build both models in the same sizes" in said

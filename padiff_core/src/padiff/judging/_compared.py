@@ -191,8 +191,12 @@ def matching_of(alignment: Alignment, correspondence: Correspondence, findings: 
 
 def missing_path(finding: Finding, side: str) -> str | None:
     """Return the path of the parameter that a finding says only one side has; None for any other finding."""
-    if finding.phase is not Phase.PARAMETER or finding.side != side:
+    if finding.phase is not Phase.PARAMETER or finding.side not in (side, None):
         return None
+    unlike = next((one.figures["paths"] for one in finding.evidence if one.kind.endswith("other_shape")), None)
+    if unlike is not None or finding.side is None:
+        path: str | None = None if unlike is None else unlike.get(side)
+        return path
     return next((one.figures["path"] for one in finding.evidence if one.kind == "no_counterpart"), None)
 
 

@@ -11,7 +11,7 @@ from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between
 from padiff.judging._metrics import with_measured
 from padiff.judging._suspicion import Suspicion
-from padiff.report import Finding, Phase, Place, Verdict
+from padiff.report import Cause, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Description, Frame
 
 __all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
@@ -79,11 +79,20 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         what=suspicion.what,
         figures=with_measured(suspicion.ruling.figures, suspicion.measured),
         evidence=suspicion.ruling.evidence,
-        cause=cause_between(pair) or suspicion.ruling.hint,
+        cause=_dtypes(suspicion) or cause_between(pair) or suspicion.ruling.hint,
         between=_between(suspicion),
         source=source,
         step=step,
     )
+
+
+def _dtypes(suspicion: Suspicion) -> Cause | None:
+    """Return, of a value in another precision, the types that the two sides have it in."""
+    spot = suspicion.spot
+    if suspicion.verdict is not Verdict.PRECISION or spot is None:
+        return None
+    types = {"reference": spot.reference.dtype, "candidate": spot.candidate.dtype}
+    return Cause("dtypes", types, verified=True) if len(set(types.values())) > 1 else None
 
 
 def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None) -> Place:

@@ -56,7 +56,7 @@ def _missing(correspondence: Correspondence, ignored: Ignored) -> Iterator[Findi
         ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
     ):
         for unit in units:
-            for held in unit.roles.values():
+            for role, held in unit.roles.items():
                 if held.parameter.path in covered[side] or (held.parameter.buffer and unit not in partner):
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
@@ -64,6 +64,11 @@ def _missing(correspondence: Correspondence, ignored: Ignored) -> Iterator[Findi
                 if _holders(unit, held) & ignored[side] or (other and other.module.path in ignored[1 - side]):
                     continue
                 covered[side].add(held.parameter.path)
+                there = None if other is None else other.roles.get(role)
+                if there is not None and other is not None and there.parameter.path not in covered[1 - side]:
+                    covered[1 - side].add(there.parameter.path)
+                    yield _of_other_shape((unit, held), (other, there), ours=side == 0)
+                    continue
                 yield _unmatched(unit, held, partner.get(unit), others, ours=side == 0)
 
 
@@ -101,6 +106,29 @@ def _unmatched(
         cause=_only(unit, held, partner, side),
         source=True,
         side=side,
+    )
+
+
+def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *, ours: bool) -> Finding:
+    """Return that two parameters of one role, in modules that are each other's, have not one shape."""
+    sides = (here, there) if ours else (there, here)
+    (unit, held), (other, theirs) = sides
+    both = {"reference": held, "candidate": theirs}
+    figures = {
+        "paths": {side: one.parameter.path for side, one in both.items()},
+        "shapes": {side: tuple(one.parameter.shape) for side, one in both.items()},
+        "laid_out": {side: tuple(one.shape) for side, one in both.items()},
+    }
+    kind = "other_shape" if tuple(held.shape) != tuple(theirs.shape) else "beside_other_shape"
+    return Finding(
+        verdict=Verdict.UNMATCHED,
+        phase=Phase.PARAMETER,
+        reference=_place(unit, held),
+        candidate=_place(other, theirs),
+        what=What("parameter", held.part.parameter),
+        evidence=(Evidence(kind, figures),),
+        cause=cause_of(contrasts(unit, other)),
+        source=True,
     )
 
 

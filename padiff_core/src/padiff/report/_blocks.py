@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-import attrs
-
 from padiff.report import _words as words
 from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
+from padiff.report._folds import Numbered, fold_block, folded, ranges
+from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
 from padiff.report._report import Report, Transfer
 
 __all__ = ["Line", "lay_out"]
 
 MOST_SOURCES = 12
 MOST_PLACES = 4
-MOST_ITEMS = 5
 MOST_EVIDENCE = 4
-MOST_NOTES = 10
 MOST_FRAMES = 2
-
-
-@attrs.frozen
-class Line:
-    """A label, and the text in spans of one style each. ``level`` 0 stands at the margin."""
-
-    spans: tuple[tuple[str, str], ...]
-    label: str = ""
-    level: int = 1
-
-
-def _line(label: str, text: str, style: str = "") -> Line:
-    return Line(((text, style),), label)
-
-
-def _heading(*spans: tuple[str, str]) -> Line:
-    return Line(spans, level=0)
 
 
 _GAP = Line((), level=0)
@@ -43,10 +24,10 @@ _GAP = Line((), level=0)
 def lay_out(report: Report) -> Iterator[Line]:
     """Yield every line, the verdict first, the sources next."""
     state = "aligned" if report.aligned else "not aligned"
-    yield _heading((state, state), (words.headline(report).removeprefix(state), "bold"))
+    yield heading((state, state), (words.headline(report).removeprefix(state), "bold"))
     for side in ("reference", "candidate"):
         if getattr(report, side):
-            yield _line(side, getattr(report, side))
+            yield line(side, getattr(report, side))
     yield from _outcome(report)
     yield from _sources(report)
     for section in (_victims, _unmatched, _set_apart, _transfer, _notes, _run, _advice):
@@ -61,26 +42,26 @@ def lay_out(report: Report) -> Iterator[Line]:
 
 def _sources(report: Report) -> Iterator[Line]:
     steps = any(finding.step for finding in report.findings)
-    groups = _grouped(report.sources)
+    groups, folds = folded(_grouped(report.sources))
     shown = groups[:MOST_SOURCES]
     shared = _shared(shown)
+    for fold in folds:
+        yield _GAP
+        yield from fold_block(fold, len(report.sources))
     for group in shown:
         yield _GAP
         yield from _block(group, len(report.sources), shared, steps=steps)
     if shared:
         yield _GAP
         said = [
-            f"{'all sources' if len(numbers) == len(report.sources) else f'sources {_ranges(numbers)}'}: {text}"
+            f"{'all sources' if len(numbers) == len(report.sources) else f'sources {ranges(numbers)}'}: {text}"
             for text, numbers in shared.items()
         ]
-        yield from _several("evidence", said)
+        yield from several("evidence", said)
     left = sum(map(len, groups[MOST_SOURCES:]))
     if left:
         yield _GAP
-        yield _heading((f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", ""))
-
-
-Numbered = tuple[int, Finding]
+        yield heading((f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", ""))
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[Numbered]]:
@@ -112,24 +93,24 @@ def _block(group: list[Numbered], total: int, shared: Collection[Evidence], *, s
     numbers, findings = [number for number, _ in group], [finding for _, finding in group]
     first = findings[0]
     name = "source" if len(group) == 1 else "sources"
-    counted = f"{name} {_ranges(numbers)} of {total}"
+    counted = f"{name} {ranges(numbers)} of {total}"
     when = _steps(_steps_at(findings, _both(first))) if steps else ""
-    yield _heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
+    yield heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)
     place = words.between(first)
     if place:
-        yield _line("where", place)
+        yield line("where", place)
     others = list(_elsewhere(findings, steps=steps))
-    yield from _several("also at", others, most=MOST_PLACES, rest="of the same code (report.sources has all)")
+    yield from several("also at", others, most=MOST_PLACES, rest="of the same code (report.sources has all)")
     if first.cause:
-        yield from _several("cause", first.cause.splitlines(), "cause")
+        yield from several("cause", first.cause.splitlines(), "cause")
     worst = max(findings, key=lambda finding: finding.figures.rel_l2 if finding.figures else -1.0)
-    yield from _several("difference", words.difference(worst, of=len(group)))
+    yield from several("difference", words.difference(worst, of=len(group)))
     own = [one for one in first.evidence if one not in shared]
-    yield from _several("evidence", own, most=MOST_EVIDENCE)
+    yield from several("evidence", own, most=MOST_EVIDENCE)
     sides = (("reference", first.reference), ("candidate", first.candidate))
     frames = [f"{side}: {_frames(place)}" for side, place in sides if _frames(place)]
-    yield from _several("called by", frames, "quiet")
+    yield from several("called by", frames, "quiet")
 
 
 def _pair(reference: Place, candidate: Place) -> Iterator[Line]:
@@ -164,34 +145,11 @@ def _steps_at(findings: Sequence[Finding], place: str) -> list[int]:
 def _steps(found: Sequence[int]) -> str:
     """Return ``step 1`` or ``steps 1-3``."""
     numbers = sorted({step + 1 for step in found})
-    return f"step{'s' if len(numbers) > 1 else ''} {_ranges(numbers)}"
+    return f"step{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
 
 
 def _both(finding: Finding) -> str:
     return " / ".join(dict.fromkeys(map(words.position, (finding.reference, finding.candidate))))
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Return ``1-3, 7``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
-    return words.few(texts, 2 * MOST_ITEMS)
-
-
-def _several(
-    label: str, texts: Sequence[str], style: str = "", *, most: int = MOST_NOTES, rest: str = ""
-) -> Iterator[Line]:
-    """Yield texts under one label; each may have lines of its own."""
-    lines = [line for text in texts[:most] for line in text.splitlines()]
-    if len(texts) > most:
-        lines.append(f"... and {len(texts) - most} more {rest}".rstrip())
-    for index, line in enumerate(lines):
-        yield _line("" if index else label, line, style)
 
 
 # -- what stands above and below the sources
@@ -200,19 +158,38 @@ def _several(
 def _outcome(report: Report) -> Iterator[Line]:
     """Yield what a user sees who runs both models freely, and the rule that was asked for."""
     if report.tolerance is not None:
-        yield _line("tolerance", words.tolerance(report.tolerance))
+        yield line("tolerance", words.tolerance(report.tolerance))
     if report.output is not None:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
         within = {None: "", True: "; within tolerance", False: "; outside tolerance"}[report.output_within]
-        yield _line("output", f"{far} relative L2, at most {most} in one element, each model run freely{within}")
+        yield line("output", f"{far} relative L2, at most {most} in one element, each model run freely{within}")
         if report.free_runs is not None and report.free_runs.by != "sight":
-            yield _line("", words.free_runs(report.free_runs))
+            yield line("", words.free_runs(report.free_runs))
         if report.output.metrics:
-            yield _line("", ", ".join(map(words.measured, report.output.metrics)))
+            yield line("", ", ".join(map(words.measured, report.output.metrics)))
     if report.loss is not None:
-        yield _line("loss", "{:.7g} in the reference, {:.7g} in the candidate".format(*report.loss))
+        yield line("loss", "{:.7g} in the reference, {:.7g} in the candidate".format(*report.loss))
+    yield from _structure(report)
     if report.coverage is not None and report.coverage.missing:
-        yield _line("coverage", words.coverage(report.coverage))
+        yield line("coverage", words.coverage(report.coverage))
+
+
+def _structure(report: Report) -> Iterator[Line]:
+    """Say, of two models most of whose parameters have no counterpart, that they are two architectures."""
+    left = report.mapping.unmatched_parameters
+    matched = {path for row in report.mapping.parameters for path in row.reference}, report.mapping.parameters
+    counts = [
+        (len(left.get(side, ())), len(left.get(side, ())) + len(known))
+        for side, known in zip(("reference", "candidate"), matched, strict=True)
+    ]
+    if all(2 * missing > total for missing, total in counts):
+        said = " and ".join(
+            f"{missing} of {total} parameters of the {side}"
+            for (missing, total), side in zip(counts, ("reference", "candidate"), strict=True)
+        )
+        sizes = 2 * sum(map(words.is_of_other_shape, report.sources)) > max(missing for missing, _ in counts)
+        what = "one architecture in two sizes" if sizes else "two architectures"
+        yield line("structure", f"{said} have no counterpart: these are {what}")
 
 
 def _victims(report: Report) -> Iterator[Line]:
@@ -221,13 +198,13 @@ def _victims(report: Report) -> Iterator[Line]:
         said = f"{words.plural(len(found), 'value')} {'differs' if len(found) == 1 else 'differ'}"
         label, said = ("downstream", f"of the sources above, {said}") if report.sources else ("differ", said)
         named = [words.position(f.candidate) if f.what.kind == "free_output" else words.where(f) for f in found]
-        yield _line(label, f"{said}: {words.few(named, MOST_ITEMS)}")
+        yield line(label, f"{said}: {words.few(named, MOST_ITEMS)}")
 
 
 def _unmatched(report: Report) -> Iterator[Line]:
     sources = {id(source) for source in report.sources}
     found = [_one_sided(finding) for finding in report.unmatched if id(finding) not in sources]
-    yield from _several("unmatched", found, most=MOST_ITEMS, rest="(report.unmatched has all)")
+    yield from several("unmatched", found, most=MOST_ITEMS, rest="(report.unmatched has all)")
 
 
 def _one_sided(finding: Finding) -> str:
@@ -240,9 +217,16 @@ def _one_sided(finding: Finding) -> str:
 
 def _set_apart(report: Report) -> Iterator[Line]:
     for verdict, label, reason in _SET_APART:
-        found = [words.where(finding) for finding in report.findings if finding.verdict is verdict]
+        found = [finding for finding in report.findings if finding.verdict is verdict]
         if found:
-            yield _line(label, f"{words.plural(len(found), 'value')}, {reason}: {words.few(found, MOST_ITEMS)}")
+            why = dict.fromkeys(str(f.cause) for f in found if f.cause is not None and f.cause.name == "dtypes")
+            at = words.folded(map(words.where, found) if len(found) <= MOST_ITEMS else _calls(found))
+            said = f"{words.plural(len(found), 'value')}, {reason}{''.join(f'; {one}' for one in why)}"
+            yield line(label, f"{said}: {words.few(at, MOST_ITEMS)}")
+
+
+def _calls(found: Sequence[Finding]) -> Iterator[str]:
+    return (words.position(f.candidate if f.candidate.path is not None else f.reference) for f in found)
 
 
 _SET_APART = (
@@ -259,15 +243,18 @@ def _transfer(report: Report) -> Iterator[Line]:
     done = report.transfer
     if done is None:
         return
+    shapes = [one.figures["paths"] for f in report.sources for one in f.evidence if one.kind.endswith("other_shape")]
+    unlike = {side: {paths[side] for paths in shapes} for side in ("reference", "candidate")}
     settled = [f"{path} ({layout})" for path, layout in done.settled.items()]
     lists = (
         (f"not verified ({_WHY})", done.unverified),
-        ("only in the reference", done.unmatched_reference),
-        ("only in the candidate", done.unmatched_candidate),
+        ("of another shape", [path for path in done.unmatched_candidate if path in unlike["candidate"]]),
+        ("only in the reference", [path for path in done.unmatched_reference if path not in unlike["reference"]]),
+        ("only in the candidate", [path for path in done.unmatched_candidate if path not in unlike["candidate"]]),
         ("whose layout was settled by trying", settled),
     )
     said = [f"{len(paths)} {kind}: {words.few(words.folded(paths), MOST_ITEMS)}" for kind, paths in lists if paths]
-    yield from _several("transfer", [_copied(done), *said])
+    yield from several("transfer", [_copied(done), *said])
 
 
 def _copied(done: Transfer) -> str:
@@ -282,7 +269,7 @@ def _notes(report: Report) -> Iterator[Line]:
     for note in report.notes:
         alike.setdefault(note.text, []).append(_at(note))
     told = [f"{words.few(words.folded(at), MOST_ITEMS)}: {text}" if any(at) else text for text, at in alike.items()]
-    yield from _several("notes", told, rest="(report.notes has all)")
+    yield from several("notes", told, rest="(report.notes has all)")
 
 
 def _at(note: Note) -> str:
@@ -297,11 +284,11 @@ def _run(report: Report) -> Iterator[Line]:
     if left:
         counts += f"{'; ' if counts else ''}{words.plural(left, 'call')} on one side only, judged with the code around"
     if counts:
-        yield _line("verdicts", counts)
+        yield line("verdicts", counts)
     for name, facts in report.environment.items():
-        yield _line(name, ", ".join(f"{key} {value}" for key, value in facts.items()), "quiet")
+        yield line(name, ", ".join(f"{key} {value}" for key, value in facts.items()), "quiet")
     if report.seconds:
-        yield _line("took", f"{report.seconds:.1f} s", "quiet")
+        yield line("took", f"{report.seconds:.1f} s", "quiet")
 
 
 def _advice(report: Report) -> Iterator[Line]:
@@ -312,11 +299,16 @@ def _advice(report: Report) -> Iterator[Line]:
         said = [_MATCH]
     else:
         said = [_LOOK] if report.victims else []
-    yield from _several("next", said)
+    yield from several("next", said)
 
 
 def _is_given(source: Finding) -> bool:
     return source.cause is not None and source.cause.name == "inputs"
+
+
+def _is_mute(source: Finding) -> bool:
+    """Return whether a parameter has no counterpart, and not for its shape."""
+    return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
 
 
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
@@ -325,9 +317,11 @@ _NEXT = (
     (_is_given, "give both models the same inputs, and compare again"),
     (
         lambda f: f.verdict is Verdict.DIFFERS and f.phase is Phase.PARAMETER and f.figures is not None,
-        "load the reference's values into the candidate, or let padiff copy them (transfer)",
+        "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
+        "weights that were never loaded say nothing about a port",
     ),
-    (lambda f: f.verdict is Verdict.UNMATCHED, _MATCH),
+    (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
+    (_is_mute, _MATCH),
     (
         lambda f: f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f),
         "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "

@@ -91,10 +91,11 @@ def _dropout(data: Data) -> str:
 _CAUSES: dict[str, Phrase] = {
     "settings": settings,
     "optimizer_settings": settings,
+    "dtypes": "{candidate} in the candidate, {reference} in the reference",
     "not_stepped": "the {side}'s optimizer does not step {name!r}, the {other}'s steps its counterpart",
     "step_scaled": (
-        "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or another "
-        "rate, which no setting of the optimizers tells"
+        "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or a "
+        "rate that no setting of the optimizers tells"
     ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
@@ -131,6 +132,17 @@ def _narrow_cast(data: Data) -> str:
         f"the {data['side']} casts to a fixed narrower type, in a float64 model too, and what it rounds there "
         f"({data['noise']:.1e}) explains the difference"
     )
+
+
+def _other_shape(data: Data) -> str:
+    ours, theirs = (list(data["shapes"][side]) for side in _OTHER)
+    first, second = (data["paths"][side] for side in _OTHER)
+    layout = ""
+    if data["laid_out"] != data["shapes"]:
+        layout = "; in one layout {} and {}".format(*(list(data["laid_out"][side]) for side in _OTHER))
+    if first == second:
+        return f"{first}: {ours} in the reference, {theirs} in the candidate{layout}"
+    return f"{first} {ours} in the reference, {second} {theirs} in the candidate{layout}"
 
 
 def _namesake(data: Data) -> str:
@@ -196,6 +208,11 @@ _EVIDENCE: dict[str, Phrase] = {
         f"the {data['side']} has {data['path']} {list(data['shape'])}, the {_OTHER[data['side']]} has no counterpart"
     ),
     "namesake": _namesake,
+    "other_shape": _other_shape,
+    "beside_other_shape": lambda data: (
+        f"{' and '.join(dict.fromkeys(data['paths'].values()))} {list(data['shapes']['reference'])} would fit, "
+        "and another parameter of the module does not"
+    ),
     "tied": lambda data: (
         f"one parameter in the {data['side']}, {data['count']} in the {_OTHER[data['side']]} "
         f"({' and '.join(data['paths'])})"

@@ -25,6 +25,7 @@ __all__ = [
     "folded",
     "free_runs",
     "headline",
+    "is_of_other_shape",
     "located",
     "measured",
     "plural",
@@ -126,7 +127,13 @@ def copied(transfer: Transfer) -> list[str]:
 
 def title(finding: Finding, steps: str = "") -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
-    return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {_VERBS[finding.verdict]}"
+    verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
+    return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {verb}"
+
+
+def is_of_other_shape(finding: Finding) -> bool:
+    """Return whether a parameter has a counterpart, whose shape is another."""
+    return any(one.kind == "other_shape" for one in finding.evidence)
 
 
 def difference(finding: Finding, *, of: int = 1) -> list[str]:
