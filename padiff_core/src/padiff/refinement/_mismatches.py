@@ -143,7 +143,9 @@ def _may_be_mismatched(
         return None
     same_kind = pair.reference.module.kind == pair.candidate.module.kind is not None
     if spot.what == "input":
-        return pair if pair.why == BY_PLACE and not pair.candidate.children else None
+        # A composite may begin earlier than the one that holds the same parameters: with an activation, say.
+        composite = bool(pair.reference.children and pair.candidate.children)
+        return pair if composite or (pair.why == BY_PLACE and not pair.candidate.children) else None
     if same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic:
         return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
