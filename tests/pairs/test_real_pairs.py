@@ -5,6 +5,8 @@ What is equal and what is not was established by hand, with copies of the weight
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import padiff
@@ -71,6 +73,29 @@ def test_squeezenet_parts_at_its_stem_pools_and_dropout(frameworks: tuple[str, s
     pools = {"torch": {"features.2", "features.5", "features.8"}, "paddle": {"_pool"}}[frameworks[1]]
     assert set(causes) - set(at) <= pools, told
     assert all("ceil_mode" in causes[path] for path in set(causes) & pools), told
+
+
+@BOTH
+def test_fire_modules_of_squeezenet_are_not_crossed(frameworks: tuple[str, str]) -> None:
+    # 1.0: a later pool has ceil_mode in torchvision, Paddle's dropout scales in evaluation; 0.4 crossed expand layers.
+    reference, candidate = (built(framework, "squeezenet1_0", train=False) for framework in frameworks)
+    report = padiff.diff(reference, candidate, (image(128),))
+    pool, dropout = {"torch": ("features.6", "classifier.0"), "paddle": ("_pool", "_drop")}[frameworks[1]]
+    causes = {found.candidate.path: found.cause or "" for found in report.sources}
+    assert causes.keys() == {pool, dropout}, describe(report)
+    assert "ceil_mode" in causes[pool]
+    assert "downscale_in_infer" in causes[dropout]
+    fires = {"torch": [3, 4, 5, 7, 8, 9, 10, 12], "paddle": [1, 2, 3, 4, 5, 6, 7, 8]}
+    expand = re.compile(r"(?:features\.|_conv)(\d+)\.(?:expand|_conv_path)(\d)")
+    of = [[expand.match(path) for path in (one.reference[0], one.candidate)] for one in report.mapping.parameters]
+    found = {tuple((int(x[1]), x[2]) for x in both if x) for both in of if all(both)}
+    sides = [zip(fires[framework], strict=True) for framework in frameworks]
+    kernels = {"torch": ("1", "3"), "paddle": ("1", "2")}
+    assert found == {
+        ((a, i), (b, j))
+        for (a,), (b,) in zip(*sides, strict=True)
+        for i, j in zip(*(kernels[framework] for framework in frameworks), strict=True)
+    }
 
 
 @BOTH

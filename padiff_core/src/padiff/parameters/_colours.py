@@ -86,14 +86,16 @@ def matched_by_colour(
     joined: tuple[Graph, Graph],
     regions: tuple[Sequence[Hashable], Sequence[Hashable]],
     choose: Chooser,
+    known: Pairs | None = None,
 ) -> tuple[Pairs, frozenset[int]]:
     """Return which unit of the candidate each unit of the reference is, as far as the dataflow tells; and symmetries.
 
     ``joined`` are the graphs with their joints. Units of two ``regions`` never belong together. Among units that
     nothing tells apart ``choose`` picks one; what follows from that is refined before it picks again. Symmetries are
-    the units of the reference that only the operations around them, or ``choose``, tell from others.
+    the units of the reference that only the operations around them, or ``choose``, tell from others. What is ``known``
+    already stays.
     """
-    matching = _Matching((graphs, joined), regions, choose)
+    matching = _Matching((graphs, joined), regions, choose, known or {})
     return matching.pairs(), matching.symmetric
 
 
@@ -103,10 +105,11 @@ class _Matching:
         both: tuple[tuple[Graph, Graph], tuple[Graph, Graph]],
         regions: tuple[Sequence[Hashable], Sequence[Hashable]],
         choose: Chooser,
+        known: Pairs,
     ) -> None:
         self._both, self._regions, self._choose = both, regions, choose
         self._graphs = graphs = both[0]
-        self._pairs: Pairs = {}
+        self._pairs: Pairs = dict(known)
         self.symmetric: frozenset[int] = frozenset()
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
         self._settings = {view.settings: [list(map(view.settings, graph.units)) for graph in graphs] for view in _VIEWS}

@@ -28,6 +28,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
+_PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
 _SURE_WEIGHT = 0.1
@@ -62,7 +63,8 @@ class UnitMatch:
 def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
     """Return how well two units fit, 0 where they cannot, and the links of their roles.
 
-    Known kinds are tied role by role and shapes must agree exactly. Where a kind is unknown, roles are tied by name,
+    Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
+    it is a linear layer, whatever the number of spatial axes. Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
     be broadcast) may be left out.
     """
@@ -71,11 +73,13 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         return (_FULL, special_links(reference, candidate)) if fits else (0.0, [])
     known = reference.kind is not None and candidate.kind is not None
     if known:
-        same = reference.kind == candidate.kind
+        products = _is_product(reference) and _is_product(candidate)
+        same = reference.kind == candidate.kind or products
         if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
             return 0.0, []
         shared = [role for role in reference.roles if role in candidate.roles]
-        if any(reference.roles[r].shape != candidate.roles[r].shape for r in shared) or not shared:
+        shapes = [(reference.roles[role].shape, candidate.roles[role].shape) for role in shared]
+        if not shared or any((_flat(a) != _flat(b)) if products else (a != b) for a, b in shapes):
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [Link(role, reference.roles[role], candidate.roles[role]) for role in shared]
@@ -84,6 +88,20 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
         return 0.0, []
     return (_FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+
+
+def _is_product(unit: HeldUnit) -> bool:
+    """Return whether a unit is a linear layer, or a convolution that is one at each point."""
+    weight = unit.roles.get("weight")
+    if weight is None or unit.kind not in _PRODUCTS:
+        return False
+    settings = settings_of(unit)
+    return len(_flat(weight.shape)) <= 2 and settings.get("groups", 1) == 1
+
+
+def _flat(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape without a kernel of one element: (out, in) of (out, in, 1, 1)."""
+    return tuple(shape[:2]) if all(extent == 1 for extent in shape[2:]) else tuple(shape)
 
 
 def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:

@@ -12,6 +12,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._matching import UnitMatch, match_strays, match_units, region_of, same_names, same_order
 from padiff.parameters._packing import find_packings
+from padiff.parameters._pieces import with_pieces
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
@@ -46,31 +47,49 @@ def pair_parameters(
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
     kept where it agrees with the dataflow as far as any matching does.
     """
+
+    def match(some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit]) -> dict[HeldUnit, HeldUnit]:
+        sides = _in_order(some, flows[0]), _in_order(others, flows[1])
+        a, b = sides[0].units, sides[1].units
+        both = graph_of(a, flows[0], joints=True), graph_of(b, flows[1], joints=True)
+        places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
+        sure = whole.items()
+        known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
+        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b), known)
+        return {a[i]: b[j] for i, j in found.items()}
+
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
-    tops = sorted(fixed.items(), key=lambda pair: -len(pair[0]))
-    regions = (
-        [region_of(unit.module.path, [a for a, _ in tops]) for unit in ours],
-        [region_of(unit.module.path, [b for _, b in tops]) for unit in theirs],
-    )
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
-    pairs, left = matched_by_colour(graphs, joined, regions, _chooser(ours, theirs))
+    pairs, left = matched_by_colour(graphs, joined, _regions(ours, theirs, fixed), _chooser(ours, theirs))
     symmetric = frozenset(ours[i] for i in left)
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
-            return attrs.evolve(guess, symmetric=symmetric)
+            return attrs.evolve(guess, matches=with_pieces(ours, theirs, guess.matches, match), symmetric=symmetric)
     matches = match_units(ours, theirs, fixed, pairs)
     packings = find_packings(graphs, _without_counterpart(ours, theirs, matches))
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
+    mine, yours = ours, theirs
     if packed:
         gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-        still = {
-            mine.index(ours[i]): yours.index(theirs[j]) for i, j in pairs.items() if not gone & {ours[i], theirs[j]}
-        }
-        matches = match_units(mine, yours, fixed, still) + [match for one in packed for match in one.matches]
+        kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
+        still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
+        matches = match_units(mine, yours, fixed, still)
+
+    matches = with_pieces(mine, yours, matches, match)
+    matches += [match for one in packed for match in one.matches]
     return Correspondence(ours, theirs, matches + match_strays(ours, theirs, matches), packed, fixed, symmetric)
+
+
+def _regions(ours: Units, theirs: Units, fixed: Fixed) -> tuple[list[int | None], list[int | None]]:
+    """Return which of the mapped modules each unit lies in."""
+    tops = sorted(fixed.items(), key=lambda pair: -len(pair[0]))
+    return (
+        [region_of(unit.module.path, [a for a, _ in tops]) for unit in ours],
+        [region_of(unit.module.path, [b for _, b in tops]) for unit in theirs],
+    )
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:

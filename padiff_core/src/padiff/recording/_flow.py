@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -125,6 +126,7 @@ class _FlowWatcher(Listener):
         if self._deep or not self._open or threading.get_ident() != self._thread:
             return function(*args, **kwargs)
         sets = name.endswith("__setitem__")
+        name = name.removesuffix(".__get__")  # x.T
         if not (sets or computes(name)):
             return function(*args, **kwargs)
         self._deep += 1
@@ -192,8 +194,18 @@ class _FlowWatcher(Listener):
         known = self._known(tensor)
         if known is not None:
             return known
-        # Made by code that no hook hears; of what, the order of the run tells best.
+        # Made by code that no hook hears: a view of a parameter, or else the order of the run tells best of what.
+        extent = tensor.extent()
+        path = None if extent is None else self._lies.get(extent[0])
+        if path is not None:
+            return _Made(frozenset(), frozenset({path}))
         return _Made(self._last) if tensor.differentiable else _CONSTANT
+
+    @cached_property
+    def _lies(self) -> dict[int, str]:
+        """Return where the parameters lie."""
+        extents = ((path, one.extent()) for path, one in self._kept.parameters().items())
+        return {extent[0]: path for path, extent in extents if extent is not None}
 
     def _put(self, tensor: Tensor, made: _Made) -> None:
         self._made[id(tensor.identity)] = weak(tensor.identity), made

@@ -1,0 +1,76 @@
+"""Tie single parameters of units that no rule speaks of: their names and shapes tell little, their use tells more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from padiff.parameters._links import Link
+from padiff.parameters._matching import UnitMatch, link_roles
+from padiff.parameters._units import HeldUnit
+
+__all__ = ["with_pieces"]
+
+Units = Sequence[HeldUnit]
+Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit]], dict[HeldUnit, HeldUnit]]
+"""Takes the units of both sides, and which belong together for sure; returns more of these."""
+
+
+def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match: Match) -> list[UnitMatch]:
+    """Return the matches with the parameters of units that no rule speaks of tied by their own place in the dataflow.
+
+    Where two belong together whose units do not (a table of positions hangs at the encoder here, beside a class token
+    there), they are a match of their own.
+    """
+    partner = {one.reference: one.candidate for one in matches}
+    whole = {a: b for a, b in partner.items() if not (_is_loose(a) and _is_loose(b))}
+    kept = {*whole, *whole.values()}
+    pieces = [
+        {unit: list(_pieces(unit)) for unit in units if _is_loose(unit) and unit not in kept}
+        for units in (ours, theirs)
+    ]
+    if not any(len(found) > 1 for side in pieces for found in side.values()):
+        return list(matches)
+    split = [
+        [piece for unit in units for piece in side.get(unit, [unit])]
+        for side, units in zip(pieces, (ours, theirs), strict=True)
+    ]
+    found = match(split[0], split[1], whole)
+    home = [{piece: unit for unit, all_of_them in side.items() for piece in all_of_them} for side in pieces]
+    told = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
+    result = [one for one in matches if one.reference in whole or one.reference not in pieces[0]]
+    result += [_joined(one, told, pieces[0]) for one in matches if one not in result]
+    apart = [(a, b) for a, b in told.items() if partner.get(home[0][a]) is not home[1][b]]
+    linked = {held for one in result for link in one.links for held in (link.reference, link.candidate)}
+    for a, b in apart:
+        links = link_roles(a, b)[1]
+        if not linked & {held for link in links for held in (link.reference, link.candidate)}:
+            result.append(UnitMatch(a, b, links))
+    return result
+
+
+def _is_loose(unit: HeldUnit) -> bool:
+    return unit.kind is None and unit.special is None
+
+
+def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:
+    """Yield a unit of each parameter of a unit."""
+    if len(unit.roles) == 1:
+        yield unit
+        return
+    for role, held in unit.roles.items():
+        yield attrs.evolve(unit, name=role, roles={role: held})
+
+
+def _joined(match: UnitMatch, told: dict[HeldUnit, HeldUnit], pieces: dict[HeldUnit, list[HeldUnit]]) -> UnitMatch:
+    """Return a match with its parameters tied as their places tell, and as before where these tell nothing."""
+    theirs = {id(held) for held in match.candidate.roles.values()}
+    links: list[Link] = []
+    for piece in pieces[match.reference]:
+        other = told.get(piece)
+        if other is not None and {id(held) for held in other.roles.values()} <= theirs:
+            links += link_roles(piece, other)[1]
+    placed = {held for a, b in told.items() for held in (*a.roles.values(), *b.roles.values())}
+    links += [link for link in match.links if not {link.reference, link.candidate} & placed]
+    return UnitMatch(match.reference, match.candidate, links)

@@ -1,0 +1,136 @@
+"""Match parameters by what they do: kinds that compute the same, parameters that no rule speaks of, names that mislead.
+
+0.4 called each of the right ports here wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+import padiff
+
+
+def randoms(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+class Squeezed(torch.nn.Module):
+    """Squeeze and excitation with convolutions of one element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.out = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 8, 1)
+        self.fc1, self.fc2 = torch.nn.Conv2d(8, 8, 1), torch.nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        y = torch.relu(self.fc1(x.mean((2, 3), keepdim=True)))
+        return self.out(x * torch.sigmoid(self.fc2(y)))
+
+
+class Linearly(paddle.nn.Layer):
+    """The same with linear layers, whose names say the other thing."""
+
+    def __init__(self, slope: float = 1.0) -> None:
+        super().__init__()
+        self.fc2, self.fc1 = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8)
+        self.out, self.stem = paddle.nn.Conv2D(8, 8, 1), paddle.nn.Conv2D(3, 8, 3)
+        self.slope = slope
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        y = paddle.nn.functional.relu(self.fc2(x.mean([2, 3])))
+        y = paddle.nn.functional.sigmoid(self.fc1(y) * self.slope)
+        return self.out(x * y.unsqueeze([2, 3]))
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer and what adapts it at low rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = torch.nn.Linear(8, 8)
+        self.lora_A = torch.nn.Parameter(torch.randn(4, 8))
+        self.lora_B = torch.nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+class Transposed(paddle.nn.Layer):
+    """The same, stored the other way round: by shapes each would be the other."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        normal = paddle.nn.initializer.Normal()
+        self.base, self.scale = paddle.nn.Linear(8, 8), scale
+        self.lora_B = self.create_parameter([4, 8], default_initializer=normal)
+        self.lora_A = self.create_parameter([8, 4], default_initializer=normal)
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + x @ self.lora_A @ self.lora_B * self.scale
+
+
+class Conv1D(torch.nn.Module):
+    """A linear layer as GPT-2 writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.randn(8, 8)), torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Any) -> Any:
+        return torch.addmm(self.bias, x.reshape(-1, 8), self.weight).reshape(x.shape)
+
+
+class Projected(torch.nn.Module):
+    """Two of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c_fc, self.c_proj = Conv1D(), Conv1D()
+
+    def forward(self, x: Any) -> Any:
+        return self.c_proj(torch.tanh(self.c_fc(x)))
+
+
+class Plain(paddle.nn.Layer):
+    """The same in linear layers, under each other's names."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.c_proj, self.c_fc, self.scale = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8), scale
+
+    def forward(self, x: Any) -> Any:
+        return self.c_fc(paddle.tanh(self.c_proj(x) * self.scale))
+
+
+PORTS = pytest.mark.parametrize(
+    ("ours", "theirs", "x"),
+    [
+        (Squeezed, Linearly, randoms(2, 3, 9, 9)),
+        (Adapted, Transposed, randoms(2, 5, 8)),
+        (Projected, Plain, randoms(2, 5, 8)),
+    ],
+)
+
+
+@PORTS
+def test_a_right_port_is_aligned(ours: Any, theirs: Any, x: Any) -> None:
+    candidate = theirs()
+    report = padiff.diff(ours(), candidate, (x,))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == len(candidate.parameters())
+
+
+@PORTS
+def test_a_fault_in_one_is_named_at_its_place(ours: Any, theirs: Any, x: Any) -> None:
+    report = padiff.diff(ours(), theirs(1.05), (x,))
+    assert {source.candidate.path for source in report.sources} == {""}, str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_candidate
