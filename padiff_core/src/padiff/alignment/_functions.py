@@ -7,7 +7,9 @@ where the free runs gave the same values. An operation that no other does is lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from padiff.numerics import SAME, difference, epsilon_of
 from padiff.trace import Call, Leaf, Trace, plain_values
 
 __all__ = ["with_operations"]
+
+Takers = dict[int, list[Call]]
+"""Token of a tensor -> the calls that take it, in execution order."""
 
 _LARGE = 1e3
 """Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
@@ -45,32 +50,53 @@ class _Flow:
     def __init__(self, reference: Trace, candidate: Trace) -> None:
         self._samples = reference.samples, candidate.samples
         self._ties: set[tuple[int, int]] = set()
+        self._tied: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
+        """By side: token -> those of the other side that are tied to it."""
+        self._sizes: tuple[dict[int, float], dict[int, float]] = {}, {}
+        """By side: token -> norm of its sample."""
 
     def tie(self, pair: Pair) -> None:
         """Take what a matched call takes and gives on one side for what it takes and gives on the other."""
-        self._ties.update((pair.reference.inputs[a].token, pair.candidate.inputs[b].token) for a, b in pair.inputs)
-        self._ties.update((pair.reference.outputs[a].token, pair.candidate.outputs[b].token) for a, b in pair.outputs)
+        ours, theirs = pair.reference, pair.candidate
+        for matched, mine, yours in (
+            (pair.inputs, ours.inputs, theirs.inputs),
+            (pair.outputs, ours.outputs, theirs.outputs),
+        ):
+            for a, b in matched:
+                tokens = mine[a].token, yours[b].token
+                self._ties.add(tokens)
+                self._tied[0].setdefault(tokens[0], set()).add(tokens[1])
+                self._tied[1].setdefault(tokens[1], set()).add(tokens[0])
 
     def tied(self, around: Pair, alignment: Alignment) -> list[Pair]:
         """Return the operations that belong together in the code of a matched call, the surest matched first."""
-        ours = list(_unmatched(around.reference, alignment.of_reference))
-        theirs = list(_unmatched(around.candidate, alignment.of_candidate))
+        ours = dict.fromkeys(_unmatched(around.reference, alignment.of_reference))
+        theirs = dict.fromkeys(_unmatched(around.candidate, alignment.of_candidate))
+        takers = _takers(ours), _takers(theirs)
         found = []
         for belongs, alone in _PASSES:
+            near = belongs is _Flow.takes_the_tied
             for yours in list(theirs):
-                fits = [mine for mine in ours if belongs(self, mine, yours)]
-                if not fits or (alone and not (len(fits) == 1 and self._is_alone(fits[0], theirs, belongs))):
+                among = self._near(yours, takers[0], ours, 1) if near else ours
+                # Where no other may fit, two that fit are as many as all.
+                fits = list(islice((mine for mine in among if belongs(self, mine, yours)), 2 if alone else None))
+                if not fits:
                     continue
+                if alone:
+                    others = self._near(fits[0], takers[1], theirs, 0) if near else theirs
+                    if len(fits) > 1 or sum(1 for _ in islice(filter(partial(belongs, self, fits[0]), others), 2)) > 1:
+                        continue
                 mine = max(fits, key=lambda one: self._likeness(one, yours))
-                ours.remove(mine)
-                theirs.remove(yours)
+                del ours[mine], theirs[yours]
                 found.append(self._paired(mine, yours))
                 if _is_like(mine, yours):
                     self.tie(found[-1])
         return found
 
-    def _is_alone(self, mine: Call, theirs: Sequence[Call], belongs: Callable[[_Flow, Call, Call], bool]) -> bool:
-        return sum(belongs(self, mine, yours) for yours in theirs) == 1
+    def _near(self, call: Call, takers: Takers, left: Collection[Call], side: int) -> dict[Call, None]:
+        """Return those calls of the other side that take a tensor tied to one that a call of this side takes."""
+        tokens = (token for leaf in call.inputs for token in self._tied[side].get(leaf.token, ()))
+        return dict.fromkeys(one for token in tokens for one in takers.get(token, ()) if one in left)
 
     def takes_the_tied(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take tensors that are tied, whatever they give.
@@ -84,7 +110,8 @@ class _Flow:
 
     def does_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take the same tensors, and gave the same in the free runs."""
-        return self.is_the_same(mine, yours) and self._gives_the_same(mine, yours)
+        same = _is_like(mine, yours) and self._gives_the_same(mine, yours)
+        return same and self._takes_the_same(mine, yours)
 
     def is_the_same(self, mine: Call, yours: Call) -> bool:
         """Return whether two operations of one name take the same tensors, in whatever order."""
@@ -120,7 +147,17 @@ class _Flow:
         x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
         if x is None or y is None or x.shape != y.shape:
             return False
-        return _is_close(x, y, SAME(epsilon_of(a.dtype, b.dtype)))
+        bound = SAME(epsilon_of(a.dtype, b.dtype))
+        sizes = self._size(0, a.token, x), self._size(1, b.token, y)
+        if sizes[0] <= _LARGE and abs(sizes[0] - sizes[1]) > 2 * bound * sizes[0]:
+            return False  # a norm of the difference is at least the difference of the norms
+        return _is_close(x, y, bound)
+
+    def _size(self, side: int, token: int, values: NDArray[np.float64]) -> float:
+        known = self._sizes[side]
+        if token not in known:
+            known[token] = float(np.linalg.norm(values))
+        return known[token]
 
     def _operands(self, mine: Call, yours: Call) -> list[tuple[int, int]]:
         """Return which inputs of two operations are the same tensor: of one place, if possible."""
@@ -188,6 +225,15 @@ def _may_stand_for(mine: Call, yours: Call) -> bool:
     """
     a, b = mine.module, yours.module
     return (a.operation or b.operation) and ((a.kind is not None and b.kind is not None) or len(mine.inputs) > 1)
+
+
+def _takers(calls: Iterable[Call]) -> Takers:
+    """Return the calls by the tensors that they take."""
+    found: Takers = {}
+    for call in calls:
+        for token in dict.fromkeys(leaf.token for leaf in call.inputs):
+            found.setdefault(token, []).append(call)
+    return found
 
 
 def _name(call: Call) -> str:
