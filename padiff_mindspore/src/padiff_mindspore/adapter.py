@@ -41,7 +41,7 @@ _seeds: Any = sys.modules["mindspore.common.seed"]
 
 
 class MindSporeAdapter(FrameworkAdapter):
-    """Know MindSpore in PyNative mode."""
+    """MindSpore in PyNative mode, as padiff knows it."""
 
     name: ClassVar[str] = "mindspore"
     model_class = MindSporeModel

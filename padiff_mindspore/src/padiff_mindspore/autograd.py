@@ -92,7 +92,7 @@ def _flags() -> Iterator[None]:
 
 
 class _Graph:
-    """Be one graph of MindSpore's, in which everything is recorded from its making to `end`.
+    """A graph of MindSpore's, in which everything is recorded from its making to `end`.
 
     MindSpore keeps a graph until ``value_and_grad`` has run it: small as it is, it would lie between the values of a
     run once those are freed, and glibc could not give that memory to larger values again. ``clear_res``, which drops
@@ -119,7 +119,7 @@ class _Graph:
 
 
 class _Script:
-    """Record what a user's script computes, for as long as anybody wants it."""
+    """What records a user's script, for as long as anybody wants it."""
 
     def __init__(self) -> None:
         self._owners: set[object] = set()
@@ -166,7 +166,7 @@ def recording() -> Iterator[list[Any]]:
 
 
 class _Swap(_Function):
-    """Give other values forward, and pass the gradient through backward."""
+    """What gives other values forward, and passes the gradient through backward."""
 
     @staticmethod
     def forward(ctx: Any, native: Any, make: Callable[[], Any]) -> Any:
@@ -200,7 +200,7 @@ def source_of(native: Any) -> Any:
 
 
 class _Start(_Function):
-    """Be the one end of a graph, from which each of several tensors gets the gradient that was given for it."""
+    """The one end of a graph, from which each of several tensors gets the gradient that was given for it."""
 
     @staticmethod
     def forward(ctx: Any, given: Sequence[Any], *natives: Any) -> Any:

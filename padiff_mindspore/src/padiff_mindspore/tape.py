@@ -15,7 +15,7 @@ __all__ = ["MindSporeTape"]
 
 
 class MindSporeTape(Tape):
-    """Record from a model's call to the backward pass behind it.
+    """What records from a model's call to the backward pass behind it.
 
     ``trained`` gives the parameters whose gradients `backward` returns.
     """

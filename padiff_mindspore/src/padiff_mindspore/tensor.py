@@ -86,7 +86,7 @@ def _memory_of(native: Any) -> Array:
 
 @attrs.frozen
 class _Seen:
-    """Hold what a tensor was when it was last asked about, and how often it had changed until then."""
+    """What a tensor was when it was last asked about, and how often it had changed until then."""
 
     alive: Callable[[], Any]
     marks: tuple[int, ...]
@@ -96,7 +96,7 @@ class _Seen:
 
 
 class _Changes:
-    """Count the changes of tensors.
+    """What counts the changes of tensors.
 
     MindSpore's own count knows of ``copy_`` alone. In a recorded run ``x[0] = y`` gives the tensor another storage and,
     where it is differentiable, another operation as its maker.
@@ -125,7 +125,7 @@ _changes = _Changes()
 
 
 class MindSporeTensor(NativeTensor):
-    """Wrap one ``mindspore.Tensor``."""
+    """A ``mindspore.Tensor``, wrapped."""
 
     __slots__ = ()
     dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)

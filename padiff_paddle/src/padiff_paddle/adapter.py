@@ -49,7 +49,7 @@ def _library() -> tuple[str, ...]:
 
 
 class PaddleAdapter(FrameworkAdapter):
-    """Know PaddlePaddle in its dynamic (eager) mode."""
+    """PaddlePaddle in its dynamic (eager) mode, as padiff knows it."""
 
     name: ClassVar[str] = "paddle"
     model_class = PaddleModel

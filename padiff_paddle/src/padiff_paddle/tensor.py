@@ -114,7 +114,7 @@ def _tensor_or_none(value: Any) -> Any:
 
 
 class _Memory:
-    """Offer an array's memory for writing, as DLPack's arrays are read-only; keep its owner alive."""
+    """An array's memory, offered for writing, as DLPack's arrays are read-only; it keeps its owner alive."""
 
     def __init__(self, view: Array, owner: Any) -> None:
         carrier = view if view.dtype.isbuiltin == 1 else view.view(f"V{view.dtype.itemsize}")
@@ -124,7 +124,7 @@ class _Memory:
 
 
 class _Swap(PyLayer):
-    """Give other values forward, and pass the gradient through backward.
+    """What gives other values forward, and passes the gradient through backward.
 
     The values come from a function: Paddle looks into lists and tuples among the arguments, and would take a
     tensor there for an input changed in place.
@@ -142,7 +142,7 @@ class _Swap(PyLayer):
 
 
 class PaddleTensor(NativeTensor):
-    """Wrap one eager ``paddle.Tensor``."""
+    """An eager ``paddle.Tensor``, wrapped."""
 
     __slots__ = ()
     dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)

@@ -42,7 +42,7 @@ _CASTING = ("cpu", "cuda")
 
 
 class TorchAdapter(FrameworkAdapter):
-    """Know PyTorch."""
+    """PyTorch, as padiff knows it."""
 
     name: ClassVar[str] = "torch"
     model_class = TorchModel

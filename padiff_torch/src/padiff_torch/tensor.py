@@ -96,7 +96,7 @@ def from_array(array: Array) -> Any:
 
 
 class _Swap(torch.autograd.Function):
-    """Return another value forward, and pass the gradient through backward."""
+    """What gives another value forward, and passes the gradient through backward."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, box: list[Any]) -> Any:
@@ -110,7 +110,7 @@ class _Swap(torch.autograd.Function):
 
 
 class TorchTensor(NativeTensor):
-    """Wrap a `torch.Tensor`."""
+    """A `torch.Tensor`, wrapped."""
 
     __slots__ = ()
     dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)

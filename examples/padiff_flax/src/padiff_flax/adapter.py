@@ -32,7 +32,7 @@ _FLAX, _JAX = (os.path.dirname(one.__file__) + os.sep for one in (flax, jax))
 
 
 class FlaxAdapter(FrameworkAdapter):
-    """Know Flax NNX."""
+    """Flax NNX, as padiff knows it."""
 
     name: ClassVar[str] = "flax"
     model_class = FlaxModel

@@ -27,7 +27,7 @@ _MODES = {"deterministic": False, "use_running_average": False, "training": True
 
 
 class FlaxModule(Module):
-    """Wrap an `nnx.Module`."""
+    """An `nnx.Module`, wrapped."""
 
     @property
     def training(self) -> bool:

@@ -65,7 +65,7 @@ def off_the_tape(root: Any) -> None:
 
 @attrs.define
 class Seeding:
-    """Hold a seed, and how far each generator of each model got since it was set."""
+    """A seed, and how far each generator of each model got since it was set."""
 
     seed: int
     states: dict[int, tuple[Any, Any]] = attrs.field(factory=dict)

@@ -46,7 +46,7 @@ class Node:
 
 
 class Taped(Tracer):
-    """Be an array on the tape: concrete, and remembered with what it was computed from."""
+    """An array on the tape: concrete, and remembered with what it was computed from."""
 
     __slots__ = ("index", "node", "value")
 
@@ -111,7 +111,7 @@ def passed_through(value: Any, origin: Taped) -> Taped:
 
 
 class _Tape(Trace):
-    """Run each primitive eagerly, and remember it where an operand is on the tape."""
+    """What runs each primitive eagerly, and remembers it where an operand is on the tape."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -85,7 +85,7 @@ def from_array(array: Array, device: str = "cpu") -> Any:
 
 
 class FlaxTensor(NativeTensor):
-    """Wrap a JAX array, plain or on the tape. Arrays never change: their version is always 0."""
+    """A JAX array, plain or on the tape, wrapped. Arrays never change: their version is always 0."""
 
     __slots__ = ()
     dtype_name, device_name, array_of = staticmethod(dtype_name), staticmethod(device_name), staticmethod(array_of)

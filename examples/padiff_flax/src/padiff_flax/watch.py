@@ -24,7 +24,7 @@ __all__ = ["attach", "require_watchable"]
 
 @attrs.frozen(eq=False)
 class _Audience:
-    """Hold one listener and the modules whose calls it wants, by the id of the native one."""
+    """A listener and the modules whose calls it wants, by the id of the native one."""
 
     listener: Listener
     modules: Mapping[int, Module]

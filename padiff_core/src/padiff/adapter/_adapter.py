@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 class Adapter(ABC):
-    """Know one framework.
+    """A framework, as padiff knows it.
 
     Subclasses fill the class attributes and the abstract methods. ``capabilities`` names those of `CAPABILITIES`
     that the adapter offers: `padiff.diff` does without the others and says so. ``table`` maps a class's qualified name

@@ -43,7 +43,7 @@ def _names(values: Iterable[str]) -> frozenset[str]:
 
 @attrs.frozen
 class AdapterInfo:
-    """Say which adapter knows which framework, before that framework is imported.
+    """What is known of an adapter before its framework is imported.
 
     ``roots`` are the packages whose classes it understands, top-level ones as a rule; ``factory`` is
     ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be

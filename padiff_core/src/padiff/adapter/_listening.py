@@ -54,8 +54,8 @@ class Listener(ABC):
 
     @abstractmethod
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        """Take that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
+        """Note that a call begins; a returned ``(args, kwargs)`` is what the module gets instead."""
 
     @abstractmethod
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
-        """Take that a call ended; a return value that is not None is what the caller gets instead."""
+        """Note that a call ended; a return value that is not None is what the caller gets instead."""

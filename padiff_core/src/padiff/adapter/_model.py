@@ -20,7 +20,7 @@ __all__ = ["Model", "Tape"]
 
 
 class Tape:
-    """Let a user's own script run backward: over one step of it, from the model's first call to `close`.
+    """What lets a user's own script run backward: over one step of it, from the model's first call to `close`.
 
     As it stands it serves frameworks that record whatever they compute, and whose losses have a ``backward()``.
     """
@@ -45,7 +45,7 @@ class Tape:
 
 
 class Model(ABC):
-    """Wrap one model: its tree, its parameters, and how it runs."""
+    """A model, wrapped: its tree, its parameters, and how it runs."""
 
     def __init__(self, native: Any, adapter: Adapter) -> None:
         self.native = native

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class Parameter(ABC):
-    """Wrap one parameter or buffer of a model.
+    """A parameter or buffer of a model, wrapped.
 
     What is not abstract needs to be overridden for a capability only: ``trainable`` for ``freezing``, ``gradient``
     and ``set_gradient`` for ``gradients``.
@@ -75,7 +75,7 @@ class Parameter(ABC):
 
 
 class Module(ABC):
-    """Wrap one node of a model's tree."""
+    """A node of a model's tree, wrapped."""
 
     operation: bool = False
     """Whether it is no module of the model, but a function that a module's own code calls."""

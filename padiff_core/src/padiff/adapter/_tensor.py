@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 class Tensor(ABC):
-    """Wrap one native tensor; cheap to make, holds nothing but the native object.
+    """A native tensor, wrapped; cheap to make, holds nothing but the native object.
 
     What is not abstract needs to be overridden for a capability only: ``device`` for ``devices``, ``version`` and
     ``writable`` for ``in-place``, ``differentiable`` and ``on_gradient`` for ``gradients``.

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from padiff.compat._forms import OPTIONS, Form, told_apart
+from padiff.compat._forms import OPTIONS, Form, call_of
 from padiff.compat._proxy import ProxyModel, mapping_of, unwrapped
 from padiff.errors import InputError
 from padiff.isolation import side_of
@@ -21,7 +21,7 @@ _DOCUMENTED = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 
 @attrs.frozen
 class Wanted:
-    """Hold what a call asks for. Pairs are in the order of the arguments, ``reference`` says which is right."""
+    """What a call asks for. Pairs are in the order of the arguments, ``reference`` says which is right."""
 
     form: Form
     models: tuple[Any, Any]
@@ -60,7 +60,7 @@ def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
     sense.
     """
     swapped = is_swapped(given[0], given[1]) if len(given) > 1 else False
-    call = told_apart(given, keywords, swapped=swapped)
+    call = call_of(given, keywords, swapped=swapped)
     values = call.values
     proxies = values["first"], values["second"]
     models = unwrapped(proxies[0]), unwrapped(proxies[1])

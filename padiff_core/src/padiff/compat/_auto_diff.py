@@ -20,7 +20,7 @@ from padiff.trace import Description
 __all__ = ["auto_diff"]
 
 _BEYOND = (Verdict.STOCHASTIC, Verdict.IGNORED, Verdict.PRECISION)
-"""Where such a verdict stands, the models' outputs may be apart for a reason that is no fault."""
+"""Where such a verdict stands, the models' outputs may differ for a reason that is no fault."""
 
 
 def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:

@@ -28,7 +28,7 @@ _PARTS = ("step_", "rank_")
 
 
 class _Root:
-    """Hold where dumps go, and which folders this process writes to."""
+    """Where dumps go, and which folders this process writes to."""
 
     path: str | None = None
     claimed: set[Path] = set()  # noqa: RUF012  one process, one set

@@ -1,4 +1,4 @@
-"""Tell the documented forms of a call apart, by the keywords used, and name their arguments in one way.
+"""Find which documented form a call has, by the keywords used, and name its arguments in one way.
 
     auto_diff(base_model, raw_model, inputs, loss_fns, optimizers, atol=, rtol=, auto_init=, ...)      document 001
     auto_diff(layer, module, example_inp, auto_weights, steps, options, layer_map, loss_fn, optimizer)  document 002
@@ -18,13 +18,13 @@ import attrs
 
 from padiff.alignment import LayerMap
 
-__all__ = ["OPTIONS", "Call", "Form", "told_apart"]
+__all__ = ["OPTIONS", "Call", "Form", "call_of"]
 
 OPTIONS = ("atol", "rtol", "compare_mode", "diff_phase", "single_step")
 
 
 class Form(Enum):
-    """Name a documented form by its first two arguments."""
+    """A documented form, by the names of its first two arguments."""
 
     BASE = ("base_model", "raw_model")
     """The weights go from the first model to the second."""
@@ -68,13 +68,13 @@ _PLACES_0_1 = (*_MODELS, "options", "layer_mapping")
 
 @attrs.frozen
 class Call:
-    """Hold the arguments of a call under one name each, whatever they were called."""
+    """The arguments of a call under one name each, whatever they were called."""
 
     form: Form
     values: Mapping[str, Any]
 
 
-def told_apart(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool) -> Call:
+def call_of(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool) -> Call:
     """Return the form of a call and its arguments.
 
     ``swapped`` says that the first model is torch's and the second Paddle's, as no call of the older form has it: that

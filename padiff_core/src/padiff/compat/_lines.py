@@ -81,7 +81,7 @@ def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
 def closing(
     report: Report, wanted: Wanted, sides: tuple[Description, Description], folder: Path | None
 ) -> Iterator[str]:
-    """Yield where the models part first: stage, types, route, call stacks, trees. ``sides`` as the arguments."""
+    """Yield where the models differ first: stage, types, route, call stacks, trees. ``sides`` as the arguments."""
     if folder is not None:
         yield f"Check reports at `{folder}`"
         yield ""

@@ -15,7 +15,7 @@ _MODES = ("self", "sublayers", "all")
 
 
 class Listed:
-    """Hold a model's lists. Once anything is on the white list, the black list has no say; the root always counts."""
+    """A model's lists. Once anything is on the white list, the black list has no say; the root always counts."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -74,7 +74,7 @@ def mapping_of(models: tuple[Any, Any], mapping: Any) -> Any:
 
 
 class ProxyModel:
-    """Run a model, record its runs, dump them; whatever else is asked of it, the model itself answers."""
+    """A model whose runs are recorded and dumped; whatever else is asked of it, the model itself answers."""
 
     def __init__(self, model: Any, name: str | None = None, dump_freq: int = 1) -> None:
         if not isinstance(dump_freq, int) or dump_freq < 1:
@@ -311,7 +311,7 @@ class ProxyModel:
 
 
 class ProxyParam:
-    """Show one parameter alike in every framework."""
+    """A parameter, shown alike in every framework."""
 
     def __init__(self, parameter: Parameter) -> None:
         self._parameter = parameter

@@ -18,7 +18,7 @@ __all__ = ["Item", "Keeper", "RunReport"]
 
 @attrs.define(eq=False)
 class Item:
-    """Show one recorded call, or its backward pass, as PaDiff's reports list them."""
+    """A recorded call, or its backward pass, as PaDiff's reports list them."""
 
     type: str
     """``forward`` or ``backward``."""
@@ -46,7 +46,7 @@ class Item:
 
 
 class RunReport:
-    """Show what a model's runs did: of the listed modules' calls."""
+    """What a model's runs did: the calls of the listed modules."""
 
     def __init__(self, live: Live, recorded: Collection[str], trace: Trace) -> None:
         self.trace = trace

@@ -23,7 +23,7 @@ FUSED = "fused"
 
 @attrs.frozen
 class Kind:
-    """Describe one kind: its roles with their canonical axes, and its settings with their canonical meaning."""
+    """A kind of layer: its roles with their canonical axes, and its settings with their canonical meaning."""
 
     name: str
     roles: Mapping[str, str] = attrs.field(factory=dict)

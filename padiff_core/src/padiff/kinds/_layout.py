@@ -1,4 +1,4 @@
-"""Say where a role's values lie in a native parameter."""
+"""Where a role's values lie in a native parameter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 @attrs.frozen
 class Part:
-    """Say where a role's values lie in a native parameter.
+    """Where a role's values lie in a native parameter.
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)

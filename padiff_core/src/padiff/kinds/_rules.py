@@ -19,7 +19,7 @@ def _same(value: Any) -> Any:
 
 @attrs.frozen
 class Setting:
-    """Say how a class spells one hyper-parameter.
+    """How a class spells one hyper-parameter.
 
     ``read`` is the attribute's name, or a function of the native module; ``convert`` takes the native value to the
     catalogue's convention (a momentum, a padding); ``spelled`` is the name a user would type in the constructor.
@@ -42,7 +42,7 @@ class Setting:
 
 @attrs.frozen
 class Unit:
-    """Name the smallest set of parameters that belongs together: a kind, and for each role where it lies."""
+    """The smallest set of parameters that belongs together: a kind, and for each role where it lies."""
 
     kind: str | None
     roles: Mapping[str, Part]
@@ -50,7 +50,7 @@ class Unit:
 
 @attrs.frozen
 class Rule:
-    """Describe one class of a framework towards the catalogue.
+    """What a class of a framework is in the catalogue's words.
 
     ``units`` lists the parameters that modules of this class hold, by unit name: ``{"": Unit("linear", ...)}`` for
     most, ``q``/``k``/``v``/``out`` of kind ``linear`` for a packed attention, ``l0``, ``l0_reverse``, ... of kind
@@ -69,7 +69,7 @@ class Rule:
 
 @attrs.frozen
 class Habit:
-    """Recognise a class that every model copies under a new name: by what it is called and what it holds."""
+    """What tells a class that every model copies under a new name: how it is called, and what it holds."""
 
     name: str
     """A regular expression that is searched for in the class's bare name."""

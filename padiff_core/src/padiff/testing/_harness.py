@@ -60,7 +60,7 @@ def randoms(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 class Harness(ABC):
-    """Hold what a subclass fills in.
+    """What a subclass fills in.
 
     Required are ``name``, `linear` and `module`. The methods below them are each required for a capability that the
     adapter offers (`padiff.Adapter.capabilities`); tests of what it does not offer are not collected.

@@ -14,7 +14,7 @@ Leave = Callable[[Module, Any], Any | None]
 
 
 class Log(Listener):
-    """Write every call down; ``enter`` and ``leave`` may answer it with other values."""
+    """What writes every call down; ``enter`` and ``leave`` may answer it with other values."""
 
     def __init__(self, enter: Enter | None = None, leave: Leave | None = None) -> None:
         self.events: list[tuple[str, str]] = []

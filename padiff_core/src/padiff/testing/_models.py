@@ -28,7 +28,7 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
 
 @dataclasses.dataclass
 class Fields:
-    """Hold two outputs and something that is none."""
+    """Two outputs and something that is none."""
 
     left: Any
     right: Any

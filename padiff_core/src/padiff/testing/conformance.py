@@ -25,7 +25,7 @@ _FIRST = ("torch", "paddle", "mindspore", "flax")
 
 @attrs.frozen
 class Seen:
-    """Say what a suite saw of one adapter: by feature ``yes``, ``no``, ``untested`` or ``fails``."""
+    """What a suite saw of one adapter: by feature ``yes``, ``no``, ``untested`` or ``fails``."""
 
     adapter: str
     version: str
@@ -78,7 +78,7 @@ def _yes(value: bool) -> str:
 
 
 class Conformance:
-    """Follow a session of pytest and write down what it shows of each adapter."""
+    """What follows a session of pytest and writes down what it shows of each adapter."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

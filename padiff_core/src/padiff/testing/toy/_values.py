@@ -24,7 +24,7 @@ def _fitting(array: Array, like: Array, name: str = "a tensor") -> Array:
 
 
 class ToyTensor(Tensor):
-    """Wrap a tensor."""
+    """A tensor, wrapped."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class ToyTensor(Tensor):
 
 
 class ToyParameter(Parameter):
-    """Wrap a parameter or a buffer."""
+    """A parameter or a buffer, wrapped."""
 
     @property
     def dtype(self) -> str:

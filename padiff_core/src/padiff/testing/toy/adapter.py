@@ -29,7 +29,7 @@ DTYPES = ("bool", "int32", "int64", "float16", "float32", "float64", "bfloat16")
 
 
 class ToyModule(Module):
-    """Wrap a module."""
+    """A module, wrapped."""
 
     @property
     def training(self) -> bool:
@@ -43,7 +43,7 @@ class ToyModule(Module):
 
 
 class ToyModel(Model):
-    """Wrap a model."""
+    """A model, wrapped."""
 
     adapter: ToyAdapter
 
@@ -142,7 +142,7 @@ class ToyModel(Model):
 
 
 class ToyAdapter(Adapter):
-    """Know one dialect; subclasses say which."""
+    """A dialect; subclasses say which."""
 
     capabilities = frozenset(
         ["gradients", "float64", "in-place", "buffers", "modes", "randomness", "freezing", "optimizers", "operations"]
@@ -213,7 +213,7 @@ class ToyAdapter(Adapter):
 
 
 class RowsAdapter(ToyAdapter):
-    """Know the dialect of `padiff.testing.toy.rows`."""
+    """The dialect of `padiff.testing.toy.rows`."""
 
     name = "toy"
     table: Mapping[str, Rule] = ROWS
@@ -222,7 +222,7 @@ class RowsAdapter(ToyAdapter):
 
 
 class ColumnsAdapter(ToyAdapter):
-    """Know the dialect of `padiff.testing.toy.columns`."""
+    """The dialect of `padiff.testing.toy.columns`."""
 
     name = "toy_t"
     table: Mapping[str, Rule] = COLUMNS
