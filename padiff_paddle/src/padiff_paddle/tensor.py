@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,22 @@ def array_of(native: Any) -> Array:
 
 def from_array(array: Array, device: str = "cpu") -> Any:
     """Return a fresh tensor on a device with a copy of the array's bits; raises `InputError` for foreign dtypes."""
-    name = _WIDENED.get(array.dtype.name, array.dtype.name)
+    name = _name_of(array.dtype)
+    if name in _WIDENED:
+        name = _WIDENED[name]
+        array = array.astype(name)
     native_dtype(name)
-    array = array.astype(name if name in _WIDENED.values() else array.dtype.newbyteorder("="), copy=False)
+    array = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     place = device.replace("cuda", "gpu")
     if name not in _CARRIERS:
         return paddle.to_tensor(array, place=place)
     return paddle.to_tensor(np.asarray(array, order="C").view(_CARRIERS[name]), place=place).view(name)
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Return a dtype's name, which numpy spells anew each time."""
+    return dtype.name
 
 
 def to_device(native: Any, device: str) -> Any:

@@ -29,16 +29,17 @@ def qualified_name(native: Any) -> str:
 
 def walk(root: Any, children: Children) -> Iterator[tuple[str, Any]]:
     """Yield every object with every path under which it hangs, parents first; a cycle is gone round once."""
-    todo: list[tuple[str, Any, tuple[int, ...]]] = [("", root, ())]
+    todo: list[tuple[str, Any, frozenset[int]]] = [("", root, frozenset())]
     while todo:
         path, native, above = todo.pop()
         yield path, native
         found = list(children(native))
         if found:
-            within = (*above, id(native))
+            within = above | {id(native)}
+            prefix = f"{path}." if path else ""
             for name, child in reversed(found):
                 if child is not None and id(child) not in within:
-                    todo.append((f"{path}.{name}" if path else name, child, within))
+                    todo.append((prefix + name, child, within))
 
 
 class TensorParameter(Parameter):

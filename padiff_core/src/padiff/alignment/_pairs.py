@@ -188,6 +188,8 @@ def _misfits(
     reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
     """Yield what is left on both sides in order, of one sort of dtype, as pairs that would belong together."""
+    if len(tied) in (len(reference), len(candidate)):
+        return  # one side has nothing left
     ours = [i for i in range(len(reference)) if i not in {a for a, _ in tied}]
     theirs = [j for j in range(len(candidate)) if j not in {b for _, b in tied}]
     for i, j in zip(ours, theirs, strict=False):

@@ -16,6 +16,8 @@ __all__ = ["Array", "is_exact", "numpy_dtype", "same_bytes", "work_dtype"]
 
 Array: TypeAlias = NDArray[Any]
 
+_SMALL = 1 << 12
+"""Bytes up to which a copy costs less than a call of the C library."""
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
 
 
@@ -75,7 +77,11 @@ def same_bytes(ref: Array, cand: Array) -> bool:
         return False
     both_c = ref.flags.c_contiguous and cand.flags.c_contiguous
     both_f = ref.flags.f_contiguous and cand.flags.f_contiguous
+    if not (both_c or both_f):
+        return False
+    if ref.nbytes <= _SMALL:
+        return ref.tobytes() == cand.tobytes()
     memcmp = _memcmp()
-    if memcmp is None or not (both_c or both_f):
+    if memcmp is None:
         return False
     return memcmp(ref.ctypes.data, cand.ctypes.data, ref.nbytes) == 0
