@@ -22,7 +22,7 @@ from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Order, Turns
 from padiff.trace import Call, Leaf, Trace
 
-__all__ = ["turns"]
+__all__ = ["orders_between", "turns"]
 
 Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
@@ -99,7 +99,7 @@ def _values(pair: Pair) -> Iterator[_Value]:
         ("output", pair.reference.outputs, call.outputs),
     ):
         for i, j in _partners(ours, theirs):
-            orders = _orders(ours[i].shape, theirs[j].shape)
+            orders = orders_between(ours[i].shape, theirs[j].shape)
             yield _Value((*call.key, what, j), pair, ours[i], theirs[j], orders)
 
 
@@ -109,7 +109,7 @@ def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[in
 
     def fits(i: int, j: int) -> bool:
         a, b = ours[i], theirs[j]
-        return same_sort(a, b) and bool(_orders(a.shape, b.shape))
+        return same_sort(a, b) and bool(orders_between(a.shape, b.shape))
 
     rules: tuple[Callable[[int, int], bool], ...] = (
         lambda i, j: ours[i].path == theirs[j].path,
@@ -127,7 +127,7 @@ def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[in
 
 
 @cache
-def _orders(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes, ...]:
+def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes, ...]:
     """Return the permutations that take one shape to the other, those first that move the fewest axes past others.
 
     Axes of extent 1 stay in their order among themselves: moving them past each other changes nothing.

@@ -40,8 +40,8 @@ from padiff.refinement import (
     with_dataflow,
     with_exchanges,
     with_operations_matched,
+    with_orders_borne_out,
     without_mismatches,
-    without_refuted_orders,
 )
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
@@ -151,7 +151,7 @@ class _Run:
         if again:
             return False
         evidence.task = self.tasks[1]
-        known = without_refuted_orders(known, evidence)
+        known = with_orders_borne_out(known, evidence)
         known = without_mismatches(known, evidence)
         if self.options.transfer and step == 0:
             known = with_exchanges(with_dataflow(known, evidence), evidence)

@@ -1,12 +1,13 @@
 """Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
-from padiff.refinement._axes import aligned, without_refuted_orders
+from padiff.refinement._axes import aligned
 from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
 from padiff.refinement._layouts import with_layouts, with_layouts_by_value
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._operations import with_operations_matched
+from padiff.refinement._orders import with_orders_borne_out
 
 __all__ = [
     "Evidence",
@@ -17,6 +18,6 @@ __all__ = [
     "with_layouts",
     "with_layouts_by_value",
     "with_operations_matched",
+    "with_orders_borne_out",
     "without_mismatches",
-    "without_refuted_orders",
 ]

@@ -9,10 +9,11 @@ import attrs
 
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
 from padiff.parameters import Correspondence, pair_parameters
-from padiff.refinement._axes import aligned, without_refuted_orders
+from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
+from padiff.refinement._orders import with_orders_borne_out
 
 __all__ = ["with_dataflow"]
 
@@ -32,7 +33,7 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     evidence.forget_runs()
     found = with_layouts(found, evidence)
     evidence.forget_runs()
-    return without_mismatches(without_refuted_orders(aligned(found, evidence), evidence), evidence)
+    return without_mismatches(with_orders_borne_out(aligned(found, evidence), evidence), evidence)
 
 
 def _in_doubt(correspondence: Correspondence, evidence: Evidence) -> bool:

@@ -1,0 +1,137 @@
+"""Doubt the orders in which the candidate's values are read, and ask forcing.
+
+Behind a fault the free runs may tell no order, where forced values do: what a call takes then was made of the
+reference's own. And a value may be in another order because a transposition was forgotten: what takes it is wrong then,
+and right once it is given the reference's value as it is. That refutes the order: the code before is at fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Pair, may_be_permuted, orders_between, row_orders
+from padiff.judging import Judge, Suspicion
+from padiff.numerics import SAME, difference, epsilon
+from padiff.parameters import Correspondence
+from padiff.recording import Order, Turns, composed
+from padiff.refinement._axes import read_so, without
+from padiff.refinement._evidence import Evidence
+from padiff.refinement._trials import RIGHT, Trial
+from padiff.report import Verdict
+
+__all__ = ["with_orders_borne_out"]
+
+_MOST = 4
+"""Calls whose order is doubted: one transposition that was forgotten puts few in doubt."""
+_TRIES = 8
+"""Runs, free and forced, in which a value is read in the order that a forced run told."""
+
+
+def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with each value read in the order that forcing bears out.
+
+    The candidate runs forced once, and again for each of a few values whose order is in doubt.
+    """
+    correspondence = _told_by_forcing(_with_rows(correspondence, evidence), evidence)
+    if not correspondence.axes:
+        return correspondence
+    wrong = {s.pair.key: s.pair for s in _wrong(correspondence, evidence)}
+    for pair in list(wrong.values())[:_MOST]:
+        correspondence = _doubted(correspondence, pair, evidence)
+    return correspondence
+
+
+def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with rows read in another order, where less is wrong then."""
+    if not may_be_permuted(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes)):
+        return correspondence
+    with evidence.whole(correspondence.axes) as whole:
+        further = row_orders(correspondence.alignment, evidence.trace, whole)
+    if not further:
+        return correspondence
+    before = len(_wrong(correspondence, evidence))
+    read = read_so(correspondence, composed(correspondence.axes, further), evidence)
+    return read if len(_wrong(read, evidence)) < before else correspondence
+
+
+def _wrong(correspondence: Correspondence, evidence: Evidence) -> list[Suspicion]:
+    """Return what a forced run shows to be wrong: of each piece of code that made something wrong, the first."""
+    found: dict[Any, Suspicion] = {}
+    for suspicion in evidence.judged(correspondence).forward(rough=True):
+        if suspicion.verdict is Verdict.DIFFERS:
+            found.setdefault((suspicion.pair.key, suspicion.between), suspicion)
+    return list(found.values())
+
+
+def _doubted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with the order of a call's values refuted, where these alone make the call wrong."""
+    inside = {call.key for call in pair.candidate.subtree()}
+    places = {place for place in correspondence.axes if place[:2] in inside}
+    if pair.candidate.parent is None or not any(place[:3] == (*pair.key, "input") for place in places):
+        return correspondence
+    refuted = correspondence.refuted | places
+    plain = attrs.evolve(correspondence, refuted=refuted)
+    plain = read_so(plain, without(correspondence.axes, refuted), evidence)
+    same = plain.alignment.of_candidate(pair.candidate)
+    if same is None or same.reference is not pair.reference:
+        return correspondence
+    # In the whole model shapes may no longer be the reference's; given its values the call has them.
+    given = attrs.evolve(same)
+    given.inputs, given.outputs = pair.inputs, pair.outputs
+    bench = evidence.bench(plain)
+    error = Trial(bench, given, bench.trace).error(plain.alignment.with_pair(given))
+    return plain if error <= RIGHT else correspondence
+
+
+def _told_by_forcing(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with values read so that they are the reference's, given that what made them was."""
+    best, current, tries = correspondence, correspondence, 0
+    wrong = least = _wrong(correspondence, evidence)
+    rest = list(wrong)
+    while rest and tries < _TRIES:
+        further = _order_told(rest.pop(0), evidence.judged(current))
+        if further is None:
+            continue
+        tries += 1
+        read = read_so(current, composed(current.axes, further), evidence)
+        again = _wrong(read, evidence)
+        if len(again) <= len(wrong):
+            # Of a region that is read so as a whole, what comes next may be wrong now instead.
+            current, wrong, rest = read, again, list(again)
+        if len(again) < len(least):
+            best, least = read, again
+    return best
+
+
+def _order_told(suspicion: Suspicion, judge: Judge) -> Turns | None:
+    """Return the order in which a wrong value is the reference's, with the others of its call that may be so."""
+    spot = suspicion.spot
+    if (
+        spot is None
+        or spot.pair.candidate.parent is None
+        or len(orders_between(spot.reference.shape, spot.candidate.shape)) < 2
+        or suspicion.pair.misfed
+    ):
+        return None
+    call, truth = spot.pair.candidate, judge.trace.value(spot.reference)
+    runs = judge.settler.runs(suspicion.pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    if local is None or truth is None or local.shape != spot.candidate.shape:
+        return None
+    bound = SAME(epsilon(truth.dtype))
+    for axes in orders_between(truth.shape, local.shape):
+        order = Order(axes)
+        if not order.plain and difference(truth, order.read(local)).rel_l2 <= bound:
+            return {
+                (*call.key, what, theirs): order
+                for what, ties, ours, leaves in (
+                    ("input", spot.pair.inputs, spot.pair.reference.inputs, call.inputs),
+                    ("output", spot.pair.outputs, spot.pair.reference.outputs, call.outputs),
+                )
+                for mine, theirs in ties
+                if leaves[theirs].token == spot.candidate.token
+                or (call.leaf and axes in orders_between(ours[mine].shape, leaves[theirs].shape))
+            }
+    return None
