@@ -38,12 +38,12 @@ def light(ref: Array, cand: Array, work: np.dtype[Any]) -> tuple[float, float, f
 
 def _small(ref: Array, cand: Array) -> tuple[float, float, float] | None:
     """Return the same sums of two small arrays of real numbers."""
-    with np.errstate(all="ignore"):
-        p = np.asarray(ref, np.float64)
-        e = np.subtract(cand, p, dtype=np.float64).ravel()
-        peak = float(np.maximum.reduce(np.abs(e)))
-        p = p.ravel()
-        error, size = float(e.dot(e)), float(p.dot(p))
+    p, q = np.asarray(ref, np.float64).ravel(), np.asarray(cand, np.float64).ravel()
+    size = float(p.dot(p))
+    if not math.isfinite(size + float(q.dot(q))):
+        return None  # nor would they subtract without a warning
+    e = q - p
+    peak, error = float(np.maximum.reduce(np.abs(e))), float(e.dot(e))
     floor = ref.size * _LEAST
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
         return None
