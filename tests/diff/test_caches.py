@@ -158,3 +158,18 @@ def test_packed_sequences_go_through() -> None:
     assert padiff.diff(Recurrent(), Recurrent(), inputs).aligned
     report = padiff.diff(Recurrent(), Recurrent(wrong=True), inputs)
     assert places(report) == {("", Phase.FORWARD)}, report
+
+
+def test_what_one_model_returns_alone_is_one_finding_with_shapes() -> None:
+    """Before, each tensor of a cache was a source of its own."""
+    report = padiff.diff(Decoder(Cache), Decoder(), (X,))
+    (found,) = report.sources
+    assert found.what == "output [1]"
+    assert found.evidence[0] == (
+        "the reference returns [1].held[0][0] float32[2, 5, 8], [1].held[0][1] float32[2, 5, 8], "
+        "[1].held[1][0] float32[2, 5, 8] and 3 more, the candidate nothing like them: "
+        "it returns a tensor float32[2, 5, 4]"
+    )
+    report = padiff.diff(Pair(lambda a, b: (a, b)), Pair(lambda a, b: (a, b[:, :3])), (X,))
+    (found,) = report.sources
+    assert found.evidence[0] == "the reference returns [1] float32[2, 5, 4], the candidate [1] float32[2, 3, 4]"

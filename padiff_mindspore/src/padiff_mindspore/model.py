@@ -141,7 +141,8 @@ class MindSporeModel(HookedModel):
             native._grad = None
         cells = self._cells()
         with autograd.in_turn():
-            with state.reseeded(cells), Hook(state.tidying(cells)), autograd.recording() as nodes:
+            tidy = Hook(state.tidying(cells))
+            with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
                 output = self.native(*args, **kwargs)
                 pairs = [] if differentiate is None else list(_starts(differentiate(output)))
             trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]

@@ -16,7 +16,18 @@ from padiff.adapter import dtypes, leaves, machinery_of
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
-__all__ = ["cast", "computing_in", "hidden_parameters", "hold", "kept", "remembered", "reseeded", "storage", "tidying"]
+__all__ = [
+    "cast",
+    "computing_in",
+    "hidden_parameters",
+    "hold",
+    "kept",
+    "recorded_at_once",
+    "remembered",
+    "reseeded",
+    "storage",
+    "tidying",
+]
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -84,6 +95,26 @@ def tidying(cells: Iterable[Any]) -> Callable[[], None]:
             attributes[name] = attributes[name] or None
 
     return tidy
+
+
+@contextmanager
+def recorded_at_once(cells: Iterable[Any]) -> Iterator[None]:
+    """Let cells that are to be recomputed record their gradients in the forward pass, as any other cell.
+
+    Else the first run of the reentrant form is without gradients, and of the other what is computed again is not what
+    was put in.
+    """
+    recomputed = [cell for cell in cells if cell._recompute_cell is not None]
+    before = [vars(cell).get("_recompute_cell") for cell in recomputed]  # none where it counts as a cell's child
+    for cell in recomputed:
+        vars(cell)["_recompute_cell"] = None
+    try:
+        yield
+    finally:
+        for cell, own in zip(recomputed, before, strict=True):
+            del vars(cell)["_recompute_cell"]
+            if own is not None:
+                vars(cell)["_recompute_cell"] = own
 
 
 @cache

@@ -14,6 +14,7 @@ from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFun
 from padiff.adapter import HookedModel, HookedModule, TensorParameter
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
+from padiff_paddle.recompute import recorded_at_once
 from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
 
 __all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
@@ -132,7 +133,7 @@ class PaddleModel(HookedModel):
         for _, native, _ in self.held():
             if native.is_leaf:
                 native.clear_gradient(False)
-        with paddle.enable_grad():
+        with paddle.enable_grad(), recorded_at_once():
             output = self.native(*args, **kwargs)
             if differentiate is not None:
                 _backward(differentiate(output))

@@ -8,11 +8,13 @@ still runs again, for what it does to running statistics and counters: that happ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.utils import checkpoint
+
+from padiff.adapter import replaced
 
 __all__ = ["recorded_at_once"]
 
@@ -20,18 +22,10 @@ __all__ = ["recorded_at_once"]
 @contextmanager
 def recorded_at_once() -> Iterator[None]:
     """Let checkpoints record their functions' gradients in the forward pass."""
-    kind, generator = checkpoint.CheckpointFunction, checkpoint._checkpoint_without_reentrant_generator
-    before = vars(kind).get("apply")
-    kind.apply = staticmethod(_apply)
-    checkpoint._checkpoint_without_reentrant_generator = _around
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(replaced(checkpoint.CheckpointFunction, "apply", staticmethod(_apply)))
+        stack.enter_context(replaced(checkpoint, "_checkpoint_without_reentrant_generator", _around))
         yield
-    finally:
-        checkpoint._checkpoint_without_reentrant_generator = generator
-        if before is None:
-            del kind.apply
-        else:
-            kind.apply = before
 
 
 def _apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:

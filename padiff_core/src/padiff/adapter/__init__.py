@@ -19,7 +19,7 @@ from padiff.adapter.dtypes import Dtypes
 from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTensor
 from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
-from padiff.adapter.restoring import Attributes, machinery_of, switched
+from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
 from padiff.errors import InputError, LiftError, NotOffered, UnwatchableModel
 from padiff.kinds import CATALOGUE, Habit, Part, Rule, Setting, Unit, conversions, spelling
@@ -76,6 +76,7 @@ __all__ = [
     "map_leaves",
     "optimizers",
     "qualified_name",
+    "replaced",
     "shares_elements",
     "spelling",
     "switched",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from padiff.pytree import Memo, contents, is_as_before, put_back
 
-__all__ = ["Attributes", "Keeper", "machinery_of", "switched"]
+__all__ = ["Attributes", "Keeper", "machinery_of", "replaced", "switched"]
 
 Value = TypeVar("Value")
 
@@ -120,3 +120,17 @@ def switched(read: Callable[[], Value], write: Callable[[Value], Any], value: Va
         yield
     finally:
         write(before)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute of a module or class be another within; an inherited one is inherited again after."""
+    own = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)

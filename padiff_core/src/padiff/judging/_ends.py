@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given
 from padiff.judging._findings import place_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import Trace
+from padiff.trace import Leaf, Trace
 
 __all__ = ["loss_finding", "unlike_inputs", "unmatched_outputs"]
 
@@ -67,25 +70,60 @@ def loss_finding(
 
 
 def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
-    """Yield the tensors that one model returns and the other does not."""
+    """Yield the tensors that one model returns and the other does not; those of one container are one finding."""
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
+    left = _left(root, 0), _left(root, 1)
+    for ours, theirs in _other_shapes(*left):
+        left[0].remove(ours)
+        left[1].remove(theirs)
+        shapes = {"reference": _described([ours]), "candidate": _described([theirs])}
+        yield _missing(root, "other_output", shapes, ours, root.reference.outputs.index(ours), None, step)
+    for side, call, leaves in (("reference", root.reference, left[0]), ("candidate", root.candidate, left[1])):
+        for _, group in itertools.groupby(leaves, lambda leaf: _first_step(leaf.path)):
+            found = list(group)
+            others = root.candidate.outputs if side == "reference" else root.reference.outputs
+            data = {"side": side, "tensors": _described(found), "others": _described(others)}
+            yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
+
+
+def _missing(
+    root: Pair, kind: str, data: dict[str, Any], leaf: Leaf, index: int, side: str | None, step: int, count: int = 1
+) -> Finding:
+    return Finding(
+        verdict=Verdict.UNMATCHED,
+        phase=Phase.FORWARD,
+        reference=place_of(root.reference),
+        candidate=place_of(root.candidate),
+        what=What("output", leaf.path if count == 1 else _first_step(leaf.path), index),
+        evidence=(Evidence(kind, data),),
+        source=True,
+        side=side,
+        step=step,
+    )
+
+
+def _left(root: Pair, side: int) -> list[Leaf]:
+    """Return the outputs of one side that have no counterpart, but for those that a known kind may leave out."""
+    call = (root.reference, root.candidate)[side]
     kind = CATALOGUE.get(root.reference.module.kind or "")
     needed = kind.outputs if kind and kind.outputs is not None else None
-    for side, call in (("reference", root.reference), ("candidate", root.candidate)):
-        matched = {call.outputs[pair[0 if side == "reference" else 1]].token for pair in root.outputs}
-        for index, leaf in enumerate(call.outputs):
-            if leaf.token in matched or (needed is not None and index >= needed):
-                continue
-            returned = {"side": side, "name": leaf.path, "dtype": leaf.dtype, "shape": tuple(leaf.shape)}
-            yield Finding(
-                verdict=Verdict.UNMATCHED,
-                phase=Phase.FORWARD,
-                reference=place_of(root.reference),
-                candidate=place_of(root.candidate),
-                what=What("output", leaf.path, index),
-                evidence=(Evidence("missing_output", returned),),
-                source=True,
-                side=side,
-                step=step,
-            )
+    matched = {call.outputs[pair[side]].token for pair in root.outputs}
+    return [leaf for leaf in call.outputs[:needed] if leaf.token not in matched]
+
+
+def _other_shapes(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[tuple[Leaf, Leaf]]:
+    """Return the outputs that stand at one place on both sides, and differ in shape or in the sort of dtype."""
+    at = {leaf.path: leaf for leaf in theirs}
+    return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]
+
+
+def _first_step(path: str) -> str:
+    """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
+    found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
+    return found.group() if found else path
+
+
+def _described(leaves: Sequence[Leaf]) -> list[str]:
+    """Return tensors in words: where they hang, dtype and shape."""
+    return [f"{leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves]

@@ -224,8 +224,12 @@ _EVIDENCE: dict[str, Phrase] = {
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
     "missing_output": lambda data: (
-        f"the {data['side']} returns {data['name'] or 'a tensor'} {data['dtype']}{list(data['shape'])}, "
-        f"the {_OTHER[data['side']]} nothing like it"
+        f"the {data['side']} returns {_few(data['tensors'])}, "
+        f"the {_OTHER[data['side']]} nothing like {'it' if len(data['tensors']) == 1 else 'them'}: "
+        f"it returns {_few(data['others'])}"
+    ),
+    "other_output": lambda data: (
+        f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
     ),
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }

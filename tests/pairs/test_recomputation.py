@@ -1,0 +1,90 @@
+"""Compare layers that Paddle or MindSpore computes again in the backward pass with the same layers of torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore
+import numpy as np
+import paddle
+import pytest
+import torch
+from paddle.distributed.fleet.utils import recompute
+
+import padiff
+from padiff import Phase
+
+X = (np.random.default_rng(0).standard_normal((4, 8), dtype=np.float32),)
+
+
+class TorchNet(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.layers = torch.nn.Linear(8, 8), torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x)
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x))
+        return x
+
+
+class PaddleNet(paddle.nn.Layer):
+    def __init__(self, reentrant: bool, wrong: float = 1.0) -> None:
+        super().__init__()
+        nn = paddle.nn
+        self.stem, self.layers = nn.Linear(8, 8), nn.LayerList([Wrong(wrong if i == 1 else 1.0) for i in range(3)])
+        self.reentrant = reentrant
+
+    def every(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = x + paddle.tanh(layer(x))
+        return x
+
+    def forward(self, x: Any) -> Any:
+        return recompute(self.every, self.stem(x), use_reentrant=self.reentrant)
+
+
+class Wrong(paddle.nn.Linear):
+    def __init__(self, factor: float) -> None:
+        super().__init__(8, 8)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.factor
+
+
+class MindSporeNet(mindspore.nn.Cell):
+    def __init__(self, reentrant: bool, wrong: float = 1.0) -> None:
+        super().__init__()
+        self.stem = mindspore.nn.Dense(8, 8)
+        self.layers = mindspore.nn.CellList([Layer(wrong if index == 1 else 1.0) for index in range(3)])
+        for layer in self.layers:
+            layer.recompute(use_reentrant=reentrant)
+
+    def construct(self, x: Any) -> Any:
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Layer(mindspore.nn.Cell):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.dense, self.factor = mindspore.nn.Dense(8, 8), factor
+
+    def construct(self, x: Any) -> Any:
+        return x + mindspore.ops.tanh(self.dense(x) * self.factor)
+
+
+@pytest.mark.parametrize("net", [PaddleNet, MindSporeNet])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_is_compared_as_any_other_code(net: Any, reentrant: bool) -> None:
+    """Before, the reentrant form was not aligned, and of the other layers behind a fault were sources too."""
+    assert padiff.diff(TorchNet(), net(reentrant), X).aligned
+    assert padiff.diff(net(reentrant), TorchNet(), X).aligned
+    report = padiff.diff(TorchNet(), net(reentrant, 1.1), X)
+    assert len(report.sources) == 1, report
+    assert report.sources[0].candidate.path in ("layers.1", "")
+    assert report.sources[0].phase is Phase.FORWARD
