@@ -226,7 +226,8 @@ def ran(case: Case, *, rules: bool = False) -> Outcome:
     runs = [
         one.wholly(model, made.arrays) for one, model in zip(made.kits, (made.reference, made.candidate), strict=True)
     ]
-    outcome.apart = apart(*runs)
+    # The statistics that a model keeps are left out: of variances each framework has a convention of its own.
+    outcome.apart = apart(*(run[:-1] for run in runs))
     wrong = bool(made.bugs) and apart(_without(made, case, made.bugs), alone) > APART[whole] / 1000
     if len(made.bugs) > 1:
         # One bug may hide another: what detaches a branch hides what is wrong with its gradients.

@@ -117,7 +117,6 @@ def test_gpt2_of_hugging_face_and_mindone_is_aligned(mindone: Any) -> None:
 def megatron(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Any]:
     import torch
     import torch.distributed as dist
-
     from megatron.core import parallel_state
     from megatron.core.tensor_parallel import random
 
