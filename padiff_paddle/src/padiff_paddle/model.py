@@ -85,11 +85,17 @@ class PaddleModel(HookedModel):
         return native._sub_layers.items()
 
     def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
-        """Return the parameters and buffers that a layer holds, but for those without memory: an LSTM's state."""
+        """Return the parameters and buffers that a layer holds.
+
+        Those without memory (an LSTM's state) are left out, and buffers that are computed of parameters whenever the
+        layer runs (the weight of a weight norm).
+        """
         statistics = self._statistics(native) if native._parameters else ()
         for tensors, buffer in ((native._parameters, False), (native._buffers, True)):
             for name, tensor in tensors.items():
-                if tensor is not None and (tensor._is_initialized() or getattr(tensor, "_init_func", None) is not None):
+                if tensor is None or (buffer and not tensor.is_leaf):
+                    continue
+                if tensor._is_initialized() or getattr(tensor, "_init_func", None) is not None:
                     yield name, tensor, buffer or name in statistics
 
     @staticmethod

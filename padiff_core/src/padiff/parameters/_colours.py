@@ -133,12 +133,20 @@ class _Matching:
         return self._pairs
 
     def _sees_the_unique(self, views: Sequence[_View]) -> bool:
-        for view in views:
-            for classes in self._rounds(view):
-                found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
-                if self._take(found):
-                    return True
+        for classes in self._levels(views):
+            found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
+            if self._take(found):
+                return True
         return False
+
+    def _levels(self, views: Sequence[_View]) -> Iterator[list[tuple[list[int], list[int]]]]:
+        """Yield the units of each colour that both sides have: seen from afar first, in each of the views."""
+        seen: dict[_View, list[list[tuple[list[int], list[int]]]]] = {}
+        for level in range(len(_ROUNDS)):
+            for view in views:
+                if view not in seen:
+                    seen[view] = list(self._rounds(view))
+                yield seen[view][level]
 
     def _take(self, found: Sequence[tuple[int, int]]) -> bool:
         fit = [(i, j) for i, j in found if self._fit(i, j)]
@@ -157,21 +165,20 @@ class _Matching:
     def _breaks_symmetries(self) -> bool:
         """Pick partners for one unit of each part of the graph that is not matched yet: what follows is refined."""
         parts = self._parts()
-        for view in reversed(_VIEWS[: len(_WAYS)]):
-            for classes in self._rounds(view):
-                found, done = [], set()
-                for ours, theirs in sorted(classes, key=lambda pair: self._graphs[0].order[pair[0][0]]):
-                    if len(ours) != len(theirs):
-                        continue
-                    left = list(theirs)
-                    for unit in ours:
-                        if parts[unit] not in done:
-                            done.add(parts[unit])
-                            partner = self._choose(unit, ours, left)
-                            left.remove(partner)
-                            found.append((unit, partner))
-                if self._take(found):
-                    return True
+        for classes in self._levels(_VIEWS[: len(_WAYS)][::-1]):
+            found, done = [], set()
+            for ours, theirs in sorted(classes, key=lambda pair: self._graphs[0].order[pair[0][0]]):
+                if len(ours) != len(theirs):
+                    continue
+                left = list(theirs)
+                for unit in ours:
+                    if parts[unit] not in done:
+                        done.add(parts[unit])
+                        partner = self._choose(unit, ours, left)
+                        left.remove(partner)
+                        found.append((unit, partner))
+            if self._take(found):
+                return True
         return False
 
     def _parts(self) -> list[int]:
@@ -216,8 +223,8 @@ class _Matching:
             if settled:
                 break
         last = seen[-1][0]
-        for number in dict.fromkeys(min(rounds, last) for rounds in _ROUNDS):
-            yield self._classes(seen[number][1], fixed)
+        for rounds in _ROUNDS:
+            yield self._classes(seen[min(rounds, last)][1], fixed)
 
     def _refined(
         self, side: int, colours: Sequence[int], fixed: dict[int, int], known: dict[Hashable, int], view: _View
