@@ -281,7 +281,7 @@ HOSTILE = {
     "a-wrong-type": (frame(_frame("f", "one", "g", 1, False)), "field line of a Frame came as a str, 'one'"),
     "a-wrong-item": (frame([*LEAF[:5], ["t", 2, "3"], 3, False]), "field shape of a Leaf came as a tuple"),
     "a-wrong-key": (
-        frame(["r", "Given", None, False, None, ["d", [1, 2]], True]),
+        frame(["r", "Given", None, False, None, ["d", [1, 2]], None, True]),
         "field optimizer of a Given came as a dict",
     ),
     "a-truth-for-a-number": (frame(_frame("f", True, "g", 1, False)), "field line of a Frame came as a bool"),

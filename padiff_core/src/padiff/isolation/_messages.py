@@ -12,13 +12,10 @@ from padiff.recording import Order, Task
 
 __all__ = ["codec"]
 
-_OF_TRACES = (
-    "Call Description Flow Frame Leaf ModuleDescription ModuleRecord ParameterRecord SettingRecord Slot Text Trace"
-)
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, Told, Unit),
-    *(getattr(trace, name) for name in _OF_TRACES.split()),
+    *(*trace.TRACE_RECORDS, trace.Description, trace.Flow, trace.ModuleDescription),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]
 """Every type of which one side may send the other a record."""

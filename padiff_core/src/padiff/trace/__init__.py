@@ -1,6 +1,6 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
-from padiff.trace._archive import read_records, read_trace, trace_codec, write_records, write_trace
+from padiff.trace._archive import TRACE_RECORDS, read_records, read_trace, trace_codec, write_records, write_trace
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
@@ -30,6 +30,7 @@ from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
     "INPUT",
+    "TRACE_RECORDS",
     "Call",
     "Contrast",
     "Described",

@@ -19,7 +19,7 @@ from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord, Slot, Text, Trace
 from padiff.trace._values import ValueStore
 
-__all__ = ["read_records", "read_trace", "trace_codec", "write_records", "write_trace"]
+__all__ = ["TRACE_RECORDS", "read_records", "read_trace", "trace_codec", "write_records", "write_trace"]
 
 Array = NDArray[Any]
 
