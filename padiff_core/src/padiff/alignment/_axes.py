@@ -180,6 +180,9 @@ class _Teller:
         if fits:
             return tuple(axes for axes in value.orders if axes in fits), None
         (least, best), (second, _) = ranked[:2]
+        if least <= ORDER(0.0) ** 4 * min(1.0, second):
+            # Next to nothing of it is changed, and in any other order all.
+            return (best,), None
         return value.orders, best if least <= ORDER(0.0) * min(1.0, second) else None
 
     def _error(self, value: _Value, axes: Axes) -> float | None:
