@@ -79,6 +79,7 @@ _WAYS: tuple[tuple[Any, ...], ...] = (
 )
 _VIEWS = [_View(unit, *more) for unit in (_exactly, _barely, _mainly) for more in _WAYS]
 """The views in the order in which they are believed: what is seen in all ports of a model comes first."""
+_PLAIN = [view for view in _VIEWS if view.ways is _nothing]
 
 
 def matched_by_colour(
@@ -87,15 +88,17 @@ def matched_by_colour(
     regions: tuple[Sequence[Hashable], Sequence[Hashable]],
     choose: Chooser,
     known: Pairs | None = None,
+    *,
+    by_order: bool = False,
 ) -> tuple[Pairs, frozenset[int]]:
     """Return which unit of the candidate each unit of the reference is, as far as the dataflow tells; and symmetries.
 
     ``joined`` are the graphs with their joints. Units of two ``regions`` never belong together. Among units that
     nothing tells apart ``choose`` picks one; what follows from that is refined before it picks again. Symmetries are
-    the units of the reference that only the operations around them, or ``choose``, tell from others. What is ``known``
-    already stays.
+    the units of the reference that only the operations around them, or ``choose``, tell from others; ``by_order``
+    leaves all of them to ``choose``: a sum of experts may be written in any order. What is ``known`` already stays.
     """
-    matching = _Matching((graphs, joined), regions, choose, known or {})
+    matching = _Matching((graphs, joined), regions, choose, known or {}, _PLAIN if by_order else _VIEWS)
     return matching.pairs(), matching.symmetric
 
 
@@ -106,8 +109,9 @@ class _Matching:
         regions: tuple[Sequence[Hashable], Sequence[Hashable]],
         choose: Chooser,
         known: Pairs,
+        views: Sequence[_View],
     ) -> None:
-        self._both, self._regions, self._choose = both, regions, choose
+        self._both, self._regions, self._choose, self._views = both, regions, choose, views
         self._graphs = graphs = both[0]
         self._pairs: Pairs = dict(known)
         self.symmetric: frozenset[int] = frozenset()
@@ -124,11 +128,10 @@ class _Matching:
         self._fits: dict[tuple[Hashable, ...], bool] = {}
 
     def pairs(self) -> Pairs:
-        plain = [view for view in _VIEWS if view.ways is _nothing]
-        while self._sees_the_unique(plain):
+        while self._sees_the_unique(_PLAIN):
             pass
         self.symmetric = frozenset(range(len(self._graphs[0].units))) - self._pairs.keys()
-        while self._sees_the_unique(_VIEWS) or self._breaks_symmetries():
+        while self._sees_the_unique(self._views) or self._breaks_symmetries():
             pass
         return self._pairs
 
@@ -165,17 +168,18 @@ class _Matching:
     def _breaks_symmetries(self) -> bool:
         """Pick partners for one unit of each part of the graph that is not matched yet: what follows is refined."""
         parts = self._parts()
-        for classes in self._levels(_VIEWS[: len(_WAYS)][::-1]):
+        for classes in self._levels([view for view in self._views if view.unit is _exactly][::-1]):
             found, done = [], set()
             for ours, theirs in sorted(classes, key=lambda pair: self._graphs[0].order[pair[0][0]]):
                 if len(ours) != len(theirs):
                     continue
-                left = list(theirs)
+                mine, yours = list(ours), list(theirs)
                 for unit in ours:
                     if parts[unit] not in done:
                         done.add(parts[unit])
-                        partner = self._choose(unit, ours, left)
-                        left.remove(partner)
+                        partner = self._choose(unit, mine, yours)
+                        mine.remove(unit)
+                        yours.remove(partner)
                         found.append((unit, partner))
             if self._take(found):
                 return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import attrs
 
@@ -16,10 +17,11 @@ from padiff.parameters._pieces import with_pieces
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-__all__ = ["defined_alike", "named_alike", "pair_parameters"]
+__all__ = ["Order", "defined_alike", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
 Fixed = Mapping[str, str]
+Order = Literal["run", "definition"]
 _TOLD = 3
 """How far names must agree to be believed."""
 
@@ -40,12 +42,19 @@ def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch
 
 
 def pair_parameters(
-    reference: Units, candidate: Units, flows: tuple[Flow, Flow], fixed: Fixed, guess: Correspondence | None = None
+    reference: Units,
+    candidate: Units,
+    flows: tuple[Flow, Flow],
+    fixed: Fixed,
+    guess: Correspondence | None = None,
+    *,
+    order: Order | None = None,
 ) -> Correspondence:
     """Match units by the dataflow of both models' runs; order, then names, say what symmetries leave.
 
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
-    kept where it agrees with the dataflow as far as any matching does.
+    kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and an ``order``
+    alone where one is given.
     """
 
     def match(some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit]) -> dict[HeldUnit, HeldUnit]:
@@ -55,13 +64,15 @@ def pair_parameters(
         places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
         sure = whole.items()
         known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
-        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b), known)
+        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b, (a, b)), known)
         return {a[i]: b[j] for i, j in found.items()}
 
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
-    pairs, left = matched_by_colour(graphs, joined, _regions(ours, theirs, fixed), _chooser(ours, theirs))
+    choose = _chooser(ours, theirs, (reference, candidate) if order == "definition" else (ours, theirs))
+    regions = _regions(ours, theirs, fixed)
+    pairs, left = matched_by_colour(graphs, joined, regions, choose, by_order=order is not None)
     symmetric = frozenset(ours[i] for i in left)
     if guess is not None:
         known = _indices(guess, ours, theirs)
@@ -98,15 +109,18 @@ def _in_order(units: Units, flow: Flow) -> Graph:
     return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
 
 
-def _chooser(ours: Units, theirs: Units) -> Chooser:
+def _chooser(ours: Units, theirs: Units, listed: tuple[Units, Units]) -> Chooser:
+    ranks = [{unit: rank for rank, unit in enumerate(units)} for units in listed]
+
     def choose(unit: int, like: Sequence[int], free: Sequence[int]) -> int:
-        """Return the partner that names give beyond doubt, else the one that comes at the same place in order."""
+        """Return the partner that names give beyond doubt, else the one that is listed at the same place."""
         sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
         row = like.index(unit)
         told = [n for n in range(len(free)) if sure[row, n] >= _TOLD and (sure[:, n] >= _TOLD).sum() == 1]
         if len(told) == 1:
             return free[told[0]]
-        return free[min(row, len(free) - 1)]
+        place = sorted(like, key=lambda i: ranks[0][ours[i]]).index(unit)
+        return sorted(free, key=lambda j: ranks[1][theirs[j]])[min(place, len(free) - 1)]
 
     return choose
 

@@ -5,12 +5,16 @@ The dataflow of both sides is then recorded, which a diff of models that agree d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
+from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, pair_parameters
+from padiff.parameters import Correspondence, HeldUnit, Order, pair_parameters
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._exchanges import with_exchanges
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
@@ -19,27 +23,57 @@ __all__ = ["with_dataflow"]
 
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    """Return what the dataflow says, where it says otherwise and the candidate differs from the reference.
+    """Return what the dataflow says, where it says otherwise and less differs under it.
 
-    The candidate is given its parameters anew then, and its calls are matched anew.
+    Tried are all that the dataflow says, and what it says but for symmetries, which order and names then tell apart.
+    The candidate is given its parameters anew, and its calls are matched anew.
     """
-    if evidence.knows_flows or not (evidence.transfer and _in_doubt(correspondence, evidence)):
+    if not (evidence.transfer and _in_doubt(correspondence, evidence)):
         return correspondence
-    known = correspondence
-    found = pair_parameters(known.reference, known.candidate, evidence.flows(), known.fixed, guess=known)
-    if found.names() == known.names():
-        return evidence.replaced(known, attrs.evolve(known, symmetric=found.symmetric))
-    evidence.assign(found.matches)
+    first, flows = correspondence, evidence.flows()
+    ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
+    tries: tuple[tuple[Correspondence | None, Order | None], ...] = ((first, None), (None, "run"), (None, "definition"))
+    for guess, order in tries:
+        found = pair_parameters(ours, theirs, flows, first.fixed, guess, order=order)
+        if correspondence is first:
+            symmetric = attrs.evolve(first, symmetric=found.symmetric)
+            correspondence = with_exchanges(evidence.replaced(first, symmetric), evidence)
+        if found.names() not in (first.names(), correspondence.names()):
+            correspondence = _better(correspondence, found, evidence)
+    return correspondence
+
+
+def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
+    places = {path: place for place, path in enumerate(side.about.modules)}
+    return sorted(units, key=lambda unit: places[unit.module.path])
+
+
+def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the one of two under which less differs; the candidate holds its parameters."""
+    before = _apart(known, evidence)
+    _given(other, evidence)
+    other = with_layouts(other, evidence)
     evidence.forget_runs()
-    found = with_layouts(found, evidence)
+    other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
+    other = with_exchanges(other, evidence)
+    if _apart(other, evidence) < before:
+        return other
+    _given(known, evidence)
+    return known
+
+
+def _given(correspondence: Correspondence, evidence: Evidence) -> None:
+    evidence.assign(correspondence.matches)
     evidence.forget_runs()
-    return without_mismatches(with_orders_borne_out(aligned(found, evidence), evidence), evidence)
 
 
 def _in_doubt(correspondence: Correspondence, evidence: Evidence) -> bool:
-    if not evidence.agrees(correspondence.axes):
-        return True
+    return _apart(correspondence, evidence) > (False, 0)
+
+
+def _apart(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
+    """Return whether the free runs differ, and how many values of the forced run do."""
     forced = evidence.judged(correspondence).forced
     apart = [(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in forced.checks]
     apart += [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
-    return any(error > ACCUMULATED(eps) for error, eps in apart)
+    return not evidence.agrees(correspondence.axes), sum(error > ACCUMULATED(eps) for error, eps in apart)
