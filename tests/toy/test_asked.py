@@ -143,6 +143,32 @@ def test_a_wrong_loss_of_several_outputs_is_one_source() -> None:
     assert any(finding.what.kind == "output_gradient" for finding in report.findings)
 
 
+class Told(rows.Module):
+    """A layer that returns its output and the mean of it, as it is asked to."""
+
+    def __init__(self, *order: str, keyed: bool) -> None:
+        self.layer, self.order, self.keyed = rows.Linear(4, 3), order, keyed
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        found = [{"loss": y.mean(), "scores": y}[name] for name in self.order]
+        return dict(zip(("loss", "scores"), found, strict=True)) if self.keyed else tuple(found)
+
+
+def test_outputs_exchanged_under_their_keys_are_no_match() -> None:
+    """Version 0.4 found each output's shape somewhere, and called it aligned."""
+    right = Told("loss", "scores", keyed=True)
+    report = padiff.diff(right, Told("scores", "loss", keyed=True), X)
+    assert [source.what.name for source in report.sources] == ["['loss']", "['scores']"], str(report)
+    assert padiff.diff(right, Told("loss", "scores", keyed=False), X).aligned
+
+
+def test_outputs_at_other_positions_are_told() -> None:
+    report = padiff.diff(Told("loss", "scores", keyed=False), Told("scores", "loss", keyed=False), X)
+    assert report.aligned
+    assert "output [0] of the reference is compared with output [1] of the candidate" in str(report)
+
+
 def test_two_faults_are_two_sources() -> None:
     port = Port("eps")
     port.block.fault = "scaled shortcut"

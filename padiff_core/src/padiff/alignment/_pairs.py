@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from padiff.trace import Call, Key, Leaf
 __all__ = ["BY_PLACE", "GUESSED", "MAPPED", "Alignment", "ModulePair", "Pair", "pair_leaves", "same_sort"]
 
 BY_PLACE = "same kind, shapes and place"
+_KEY = re.compile(r"\[['\"]|\.\w")
 GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
 """Why two calls were tied, where that is a guess that forcing may refute."""
 
@@ -161,7 +163,11 @@ class Alignment:
 
 
 def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:
-    """Match the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree."""
+    """Match the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree.
+
+    What both sides know by one name (a key, an attribute) is nothing else: two keys exchanged are no match.
+    """
+    named = {leaf.path for leaf in reference if _is_named(leaf)} & {leaf.path for leaf in candidate}
     free = list(range(len(candidate)))
     found: list[tuple[int, int]] = []
     rest: list[int] = []
@@ -172,6 +178,8 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
         else:
             found.append((i, same))
             free.remove(same)
+    rest = [i for i in rest if reference[i].path not in named]
+    free = [j for j in free if candidate[j].path not in named]
     for i in rest:
         # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
         tied = {(reference[a].token, candidate[b].token) for a, b in found}
@@ -195,6 +203,11 @@ def _misfits(
     for i, j in zip(ours, theirs, strict=False):
         if _sort_of(reference[i].dtype) == _sort_of(candidate[j].dtype) and reference[i].shape != candidate[j].shape:
             yield i, j
+
+
+def _is_named(leaf: Leaf) -> bool:
+    """Return whether a tensor lies in a container under a name, not only at a position."""
+    return _KEY.search(leaf.path) is not None
 
 
 def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:

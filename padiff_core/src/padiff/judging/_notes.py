@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.parameters import Correspondence
@@ -38,9 +38,19 @@ def axis_notes(known: Correspondence) -> Iterator[Note]:
 
 def notes_of(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
     """Yield the notes of one step's matched calls; ``found`` are its findings."""
+    yield from _moved(alignment.pairs[0])
     yield from _not_fed(alignment, found)
     yield from _settings(alignment, found)
     yield from _left_over(alignment)
+
+
+def _moved(root: Pair) -> Iterator[Note]:
+    """Yield the outputs that are compared with those at another position, though both sides have the same positions."""
+    ours, theirs = ([leaf.path for leaf in call.outputs] for call in (root.reference, root.candidate))
+    if sorted(ours) == sorted(theirs):
+        for i, j in root.outputs:
+            if ours[i] != theirs[j]:
+                yield Note("moved_output", {"reference": ours[i], "candidate": theirs[j]})
 
 
 def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:

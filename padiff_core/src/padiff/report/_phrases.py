@@ -303,6 +303,7 @@ _NOTES: dict[str, Phrase] = {
         "running variances are tracked with n/(n-1) by one framework and without by the other "
         "({reference}, {candidate}): taken as a convention"
     ),
+    "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
     "one_side_call": "only the {side} calls it; judged with the code around it",
