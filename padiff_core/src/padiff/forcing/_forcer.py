@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Values
+from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
@@ -236,7 +237,7 @@ class Forcer(Watcher):
                 else:
                     self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
                 return
-            kept = apart.rel_l2 > SAME(epsilon(truth.dtype)) and _keeps_its_own(spot, value, tensor)
+            kept = apart.rel_l2 > SAME(epsilon(truth.dtype)) and keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
@@ -333,25 +334,6 @@ def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
 
 
 _UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
-_MASKED = -1e3
-
-
-def _keeps_its_own(spot: Spot, reference: Array, tensor: Tensor) -> bool:
-    """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
-    if tensor.differentiable or spot.what == "output":
-        return False
-    candidate = tensor.view()
-    if reference.dtype.kind == "b":
-        return candidate.dtype.kind == "b" and bool((reference != candidate).all())
-    if reference.dtype.kind in "iu":
-        kinds = spot.pair.reference.module.kind, spot.pair.candidate.module.kind
-        return spot.reference.path != spot.candidate.path and (kinds[0] is None or kinds[0] != kinds[1])
-    ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
-    return bool(
-        ((ours == 0) | (ours <= _MASKED)).all()
-        and ((theirs == 0) | (theirs <= _MASKED)).all()
-        and ((ours == 0) == (theirs == 0)).all()
-    )
 
 
 def _relative(call: Call, owner: Pair | None) -> str:

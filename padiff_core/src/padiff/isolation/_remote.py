@@ -63,22 +63,20 @@ class Remote:
         self._session: Session | None = None
         self._end = weakref.finalize(self, lambda: None)
 
-    def launch(self) -> None:
+    def launch(self) -> Session:
         """Start the process where none runs; do not wait for it."""
-        if self._session is not None and self._session.usable:
-            return
-        self.close()
-        self._session = Session(Process(self.python, cwd=self._cwd, env=self._env), self.target)
-        self._end = weakref.finalize(self, self._session.close)
+        if self._session is None or not self._session.usable:
+            self.close()
+            self._session = Session(Process(self.python, cwd=self._cwd, env=self._env), self.target)
+            self._end = weakref.finalize(self, self._session.close)
+        return self._session
 
     def start(self) -> Session:
         """Start the process where none runs, and build the model in it; return the connection to it.
 
         Raises `WorkerError` where that fails, and the adapters' errors where no adapter there takes the model.
         """
-        self.launch()
-        session = self._session
-        assert session is not None
+        session = self.launch()
         session.timeout = self.timeout
         if not session.ready:
             try:

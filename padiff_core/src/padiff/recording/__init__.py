@@ -9,14 +9,8 @@ from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._order import Order, Turns, composed
-from padiff.recording._record import (
-    Recorder,
-    Task,
-    cotangent,
-    differentiator,
-    guarded_run,
-    record,
-)
+from padiff.recording._record import Recorder, Task, guarded_run, record
+from padiff.recording._starts import cotangent, differentiator
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
 from padiff.recording._weights import Weights

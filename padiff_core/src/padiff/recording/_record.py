@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,18 +17,16 @@ from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import epsilon_of, sample
 from padiff.progress import advance
 from padiff.pytree import Memo, copied, leaves
-from padiff.recording._axes import natively
 from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._frames import line_of, package_of
 from padiff.recording._live import Live
+from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
 
 __all__ = [
     "Recorder",
     "Task",
-    "cotangent",
-    "differentiator",
     "guarded_run",
     "record",
 ]
@@ -287,71 +285,15 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         raise InputError(msg) from None
 
 
-def differentiator(
-    adapter: Adapter, task: Task, note_loss: Callable[[float], None]
-) -> Callable[[Any], list[tuple[Any, Any | None]]]:
-    """Return what tells a run where backward starts: the loss, or without one every floating output that is asked for.
-
-    Without a loss each of these gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
-    behind a normalisation or a softmax and hide the backward pass.
-    """
-
-    def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
-        if task.loss is not None:
-            value = _lost(task.loss, output, adapter)
-            if not adapter.is_tensor(value):
-                msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
-                raise InputError(msg)
-            tensor = adapter.tensor(value)
-            note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
-            return [(value, None)] if tensor.differentiable else []
-        starts = []
-        numbers = None if task.starts is None else dict(task.starts)
-        for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
-            tensor = adapter.tensor(native)
-            number = index if numbers is None else numbers.get(index)
-            if tensor.differentiable and number is not None:
-                seed = cotangent(task.seed, number, tensor.shape).astype(tensor.view().dtype)
-                starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
-        return starts
-
-    return differentiate
-
-
-_LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
-
-
-def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
-    """Return the loss of an output; say that it was the loss, and where, if it raises."""
-    try:
-        return loss(output)
-    except Exception as error:
-        line = line_of(error, adapter, {package_of(loss)})
-        tensors = ((path, adapter.tensor(native)) for path, native in leaves(output, adapter.is_tensor))
-        msg = (
-            f"the loss raised {type(error).__name__}{_at(line)}, given the {adapter.name} model's output "
-            f"({_listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n{_LOSSES}"
-        )
-        raise ForwardError(msg) from error
-
-
-def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return the gradient that the default loss gives to output leaf ``index``: random, L2 norm about 1."""
-    size = int(np.prod(shape))
-    values = np.random.default_rng((seed, index)).standard_normal(size, dtype=np.float32)
-    scaled: NDArray[np.float32] = values / np.sqrt(max(size, 1), dtype=np.float32)
-    return scaled.reshape(shape)
-
-
 def _where(watcher: Watcher, model: Model, error: Exception) -> str:
     call = watcher.open_call()
     homes = {package_of(module.native) for module in model.modules().values()}
-    at = _at(line_of(error, model.adapter, homes))
+    at = at_line(line_of(error, model.adapter, homes))
     if call is None:
         place = f"{'after' if watcher.calls else 'before'} its forward{at}"
     else:
         name = f"module {call.path!r}" if call.path else "the model itself"
-        shapes = _listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
+        shapes = listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
         place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
     return (
         f"{_named(model)} raised {type(error).__name__} {place}: {error}\n"
@@ -361,13 +303,3 @@ def _where(watcher: Watcher, model: Model, error: Exception) -> str:
 
 def _named(model: Model) -> str:
     return f"the {model.adapter.name} model {type(model.native).__qualname__}"
-
-
-def _at(line: str | None) -> str:
-    return f" at {line}" if line else ""
-
-
-def _listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
-    """Return tensors' names, dtypes and shapes in words."""
-    words = [f"{f'{path}: ' if path else ''}{dtype}{list(shape)}" for path, dtype, shape in tensors]
-    return ", ".join(words) or "no tensor"

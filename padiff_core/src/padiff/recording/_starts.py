@@ -1,0 +1,87 @@
+"""Tell where a run's backward pass starts: at the user's loss, or at outputs that each get a fixed random gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Adapter
+from padiff.errors import ForwardError, InputError
+from padiff.pytree import leaves
+from padiff.recording._axes import natively
+from padiff.recording._frames import line_of, package_of
+
+if TYPE_CHECKING:
+    from padiff.recording._record import Task
+
+__all__ = ["at_line", "cotangent", "differentiator", "listed"]
+
+
+def differentiator(
+    adapter: Adapter, task: Task, note_loss: Callable[[float], None]
+) -> Callable[[Any], list[tuple[Any, Any | None]]]:
+    """Return what tells a run where backward starts: the loss, or without one every floating output that is asked for.
+
+    Without a loss each of these gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
+    behind a normalisation or a softmax and hide the backward pass.
+    """
+
+    def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
+        if task.loss is not None:
+            value = _lost(task.loss, output, adapter)
+            if not adapter.is_tensor(value):
+                msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
+                raise InputError(msg)
+            tensor = adapter.tensor(value)
+            note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
+            return [(value, None)] if tensor.differentiable else []
+        starts = []
+        numbers = None if task.starts is None else dict(task.starts)
+        for index, (_, native) in enumerate(leaves(output, adapter.is_tensor)):
+            tensor = adapter.tensor(native)
+            number = index if numbers is None else numbers.get(index)
+            if tensor.differentiable and number is not None:
+                seed = cotangent(task.seed, number, tensor.shape).astype(tensor.view().dtype)
+                starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
+        return starts
+
+    return differentiate
+
+
+_LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+
+
+def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:
+    """Return the loss of an output; say that it was the loss, and where, if it raises."""
+    try:
+        return loss(output)
+    except Exception as error:
+        line = line_of(error, adapter, {package_of(loss)})
+        tensors = ((path, adapter.tensor(native)) for path, native in leaves(output, adapter.is_tensor))
+        msg = (
+            f"the loss raised {type(error).__name__}{at_line(line)}, given the {adapter.name} model's output "
+            f"({listed((path, t.dtype, t.shape) for path, t in tensors)}): {error}\n{_LOSSES}"
+        )
+        raise ForwardError(msg) from error
+
+
+def cotangent(seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the gradient that the default loss gives to output leaf ``index``: random, L2 norm about 1."""
+    size = int(np.prod(shape))
+    values = np.random.default_rng((seed, index)).standard_normal(size, dtype=np.float32)
+    scaled: NDArray[np.float32] = values / np.sqrt(max(size, 1), dtype=np.float32)
+    return scaled.reshape(shape)
+
+
+def at_line(line: str | None) -> str:
+    """Return the words that name a line of code, if one is known."""
+    return f" at {line}" if line else ""
+
+
+def listed(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> str:
+    """Return tensors' names, dtypes and shapes in words."""
+    words = [f"{f'{path}: ' if path else ''}{dtype}{list(shape)}" for path, dtype, shape in tensors]
+    return ", ".join(words) or "no tensor"
