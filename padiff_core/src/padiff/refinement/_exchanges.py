@@ -146,13 +146,18 @@ def _holds_alike(match: UnitMatch, evidence: Evidence) -> bool:
 def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
     """Yield two, then three matched units directly below a call of which each may have the next one's partner.
 
-    The dataflow does not tell them apart, and the partner fits.
+    The dataflow does not tell them apart, and the partner fits. What a matched call around them uses whole is no call
+    of theirs: there is nothing to exchange.
     """
     below = [
         match
         for match in known.matches
         if match.reference in known.symmetric
-        and any(judge.around(pair) is owner for pair in alignment.using(match.candidate.module.path))
+        and not match.candidate.name
+        and any(
+            judge.around(pair) is owner and pair.candidate.path == match.candidate.module.path
+            for pair in alignment.using(match.candidate.module.path)
+        )
     ]
     for length in (2, 3):
         for first, *others in itertools.combinations(below, length):
