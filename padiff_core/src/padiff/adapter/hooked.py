@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
@@ -16,7 +16,7 @@ from padiff.adapter.dtypes import COMPLEX, wider
 from padiff.adapter.frameworks import FrameworkAdapter
 from padiff.adapter.restoring import Attributes, Keeper, machinery_of
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
-from padiff.errors import LiftError
+from padiff.errors import InputError, LiftError
 from padiff.numerics import difference
 from padiff.pytree import map_leaves
 
@@ -139,7 +139,7 @@ class HookedModel(TreeModel):
         """Return what keeps tensors that are no parameters or buffers, nor lie in their memory."""
         parameters = list(self.parameters().values())
         known = {id(parameter.native) for parameter in parameters}
-        spans = sorted(extent for parameter in parameters if (extent := parameter.extent()) is not None)
+        spans = sorted(_extents(parameters))
 
         def keep(native: Any) -> tuple[Callable[[], bool], Callable[[], None]] | None:
             tensor = self.adapter.tensor(native)
@@ -254,6 +254,15 @@ class HookedModel(TreeModel):
         for name, value in list(vars(module).items()):
             if name not in machinery:
                 vars(module)[name] = map_leaves(value, wanted, widened)
+
+
+def _extents(parameters: Iterable[TensorParameter]) -> Iterator[Extent]:
+    """Yield where parameters lie; a lazy module's lie nowhere before its first run."""
+    for parameter in parameters:
+        with suppress(InputError):
+            extent = parameter.extent()
+            if extent is not None:
+                yield extent
 
 
 def _overlaps(extent: Extent, spans: list[Extent]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -11,7 +11,15 @@ from padiff.alignment import agreement
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
-from padiff.parameters._matching import UnitMatch, match_strays, match_units, region_of, same_names, same_order
+from padiff.parameters._matching import (
+    UnitMatch,
+    link_roles,
+    match_strays,
+    match_units,
+    region_of,
+    same_names,
+    same_order,
+)
 from padiff.parameters._packing import find_packings
 from padiff.parameters._pieces import with_pieces
 from padiff.parameters._units import HeldUnit
@@ -74,6 +82,7 @@ def pair_parameters(
     regions = _regions(ours, theirs, fixed)
     pairs, left = matched_by_colour(graphs, joined, regions, choose, by_order=order is not None)
     symmetric = frozenset(ours[i] for i in left)
+    pairs = _as_named(pairs, left, ours, theirs)
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
@@ -123,6 +132,28 @@ def _chooser(ours: Units, theirs: Units, listed: tuple[Units, Units]) -> Chooser
         return sorted(free, key=lambda j: ranks[1][theirs[j]])[min(place, len(free) - 1)]
 
     return choose
+
+
+def _as_named(pairs: Mapping[int, int], left: Collection[int], ours: Units, theirs: Units) -> dict[int, int]:
+    """Return the pairs, with symmetries exchanged as names beyond doubt say, where all fit so.
+
+    A port that takes keys for values under the same names is a fault: whoever loads weights by name meets it.
+    """
+    sure = agreement([unit.path for unit in ours], [unit.path for unit in theirs]) >= _TOLD
+    told = {
+        i: int(row.argmax()) for i, row in enumerate(sure) if row.sum() == 1 and sure[:, int(row.argmax())].sum() == 1
+    }
+    found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
+    for first in owner.values():
+        cycle = [first]
+        while (
+            told.get(cycle[-1]) in owner and (following := owner[told[cycle[-1]]]) != first and len(cycle) <= len(pairs)
+        ):
+            cycle.append(following)
+        closed = told.get(cycle[-1]) in owner and owner[told[cycle[-1]]] == first
+        if closed and len(cycle) > 1 and all(link_roles(ours[i], theirs[told[i]])[0] for i in cycle):
+            found.update({i: told[i] for i in cycle})
+    return found
 
 
 def _indices(known: Correspondence, ours: Units, theirs: Units) -> dict[int, int]:

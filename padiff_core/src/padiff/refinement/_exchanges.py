@@ -159,6 +159,7 @@ def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignme
             for pair in alignment.using(match.candidate.module.path)
         )
     ]
+    below = [below[i] for i in _unnamed(below, range(len(below)))]
     for length in (2, 3):
         for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):
