@@ -72,9 +72,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 KNOWN = {
-    "layers_reversed": "the dataflow matches whole blocks against their names, and says so nowhere",
-    "layer_skipped": "the dataflow matches the block that is left against its name: more than one source",
-    "test_partners_that_names_cross_are_exchanged[names0]": "names that agree beyond doubt are believed of symmetries",
     "test_the_candidate_runs_again_only_where_its_calls_refute_the_guess": "one or two forward runs more than before",
     "test_nothing_is_guessed_where_nothing_is_copied": "one or two forward runs more than before",
     "test_gpt2_of_hugging_face_and_mindone_is_aligned": "MindSpore's CPU lacks Addmm where another test imported first",

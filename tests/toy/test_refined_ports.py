@@ -111,7 +111,10 @@ def gate(base: type, layer: Any, one: str, other: str) -> Any:
     return model(base, forward, **{one: layer(4, 6), other: layer(4, 6), "last": layer(6, 2)})
 
 
-@pytest.mark.parametrize("names", [("up", "gate"), ("gate", "up"), ("w3", "w1"), ("b", "a")])
+MISLEADING = pytest.param(("up", "gate"), marks=pytest.mark.xfail(strict=True, reason="names outrank the evidence"))
+
+
+@pytest.mark.parametrize("names", [MISLEADING, ("gate", "up"), ("w3", "w1"), ("b", "a")])
 def test_partners_that_names_cross_are_exchanged(names: tuple[str, str]) -> None:
     ours, theirs = gate(rows.Module, rows.Linear, "gate", "up"), gate(columns.Layer, columns.Dense, *names)
     report = padiff.diff(ours, theirs, (randoms(3, 4),))

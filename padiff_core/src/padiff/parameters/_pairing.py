@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
@@ -30,6 +31,8 @@ __all__ = ["Order", "defined_alike", "named_alike", "pair_parameters"]
 Units = Sequence[HeldUnit]
 Fixed = Mapping[str, str]
 Order = Literal["run", "definition"]
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""The number of a repeated layer in a path."""
 _TOLD = 3
 """How far names must agree to be believed."""
 
@@ -82,7 +85,7 @@ def pair_parameters(
     regions = _regions(ours, theirs, fixed)
     pairs, left = matched_by_colour(graphs, joined, regions, choose, by_order=order is not None)
     symmetric = frozenset(ours[i] for i in left)
-    pairs = _as_named(pairs, left, ours, theirs)
+    pairs = _as_numbered(_as_named(pairs, left, ours, theirs), ours, theirs)
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
@@ -154,6 +157,26 @@ def _as_named(pairs: Mapping[int, int], left: Collection[int], ours: Units, thei
         if closed and len(cycle) > 1 and all(link_roles(ours[i], theirs[told[i]])[0] for i in cycle):
             found.update({i: told[i] for i in cycle})
     return found
+
+
+def _as_numbered(pairs: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:
+    """Return the pairs with the numbers of repeated layers taken at their word, where everything fits so.
+
+    Blocks that the candidate runs in another order than their numbers are a fault: whoever loads weights by name meets
+    it. Where one unit has no counterpart of its number that fits, the numbers mean something else on each side.
+    """
+    places = {(unit.path, unit.name): j for j, unit in enumerate(theirs)}
+    found = {}
+    for i, j in pairs.items():
+        numbers = _NUMBER.findall(ours[i].path)
+        if len(numbers) != len(_NUMBER.findall(theirs[j].path)):
+            return dict(pairs)
+        named = _NUMBER.sub("{}", theirs[j].path).format(*numbers)
+        other = places.get((named, theirs[j].name))
+        if other is None or not link_roles(ours[i], theirs[other])[0]:
+            return dict(pairs)
+        found[i] = other
+    return found if len(set(found.values())) == len(found) else dict(pairs)
 
 
 def _indices(known: Correspondence, ours: Units, theirs: Units) -> dict[int, int]:
