@@ -87,7 +87,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
 
     # A module that applies an activation as well ends where another module, or a function, ends on the other side.
-    correspondence = without([pair for pair in correspondence.alignment.pairs if _is_fused(pair)])
+    fused = [pair for pair in correspondence.alignment.pairs if _is_fused(pair)]
+    correspondence = without(fused) if fused else correspondence
     judge = evidence.judged(correspondence)
     rough = judge.forward(rough=True)
     unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
