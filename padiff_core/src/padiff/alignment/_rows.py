@@ -20,6 +20,7 @@ from padiff.trace import Call, Leaf, Trace
 __all__ = ["may_be_permuted", "row_orders"]
 
 Array = NDArray[Any]
+_LARGEST = float(np.finfo(np.float32).max)
 _MOST = 2048
 """Rows: each is compared with each."""
 _DIRECTIONS = 8
@@ -166,7 +167,8 @@ def _matched(ours: Array, theirs: Array) -> Iterator[Order]:
 def _nearest(ours: Array, theirs: Array) -> tuple[int, ...]:
     """Return, for each row, the row of the other array that is nearest and not taken; of equal ones the first."""
     directions = np.random.default_rng(0).standard_normal((ours.shape[1], _DIRECTIONS))
-    mine, yours = np.nan_to_num(ours) @ directions, np.nan_to_num(theirs) @ directions
+    # Infinities are taken for the largest float32: products and norms of float64 cannot overflow then.
+    mine, yours = (np.nan_to_num(np.clip(one, -_LARGEST, _LARGEST)) @ directions for one in (ours, theirs))
     free = np.ones(len(yours), bool)
     found = []
     bound = SAME(epsilon_of("float32")) * float(np.linalg.norm(mine)) / len(mine)
