@@ -169,6 +169,33 @@ def test_outputs_at_other_positions_are_told() -> None:
     assert "output [0] of the reference is compared with output [1] of the candidate" in str(report)
 
 
+def test_a_function_that_a_user_replaced_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place in the framework holds it afterwards, too, whatever padiff has found there before."""
+
+    class Squashed(rows.Module):
+        def __init__(self) -> None:
+            self.layer = rows.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return F.relu(self.layer(x))
+
+    def run() -> padiff.Report:
+        return padiff.diff(Squashed(), Squashed(), X, operations=True)
+
+    assert run().aligned
+    calls: list[Any] = []
+    tanh = F.tanh
+
+    def mine(x: Any) -> Any:
+        calls.append(x)
+        return tanh(x)
+
+    monkeypatch.setattr(F, "relu", mine)
+    assert run().aligned
+    assert F.relu is mine
+    assert len(calls) > 1
+
+
 def test_two_faults_are_two_sources() -> None:
     port = Port("eps")
     port.block.fault = "scaled shortcut"

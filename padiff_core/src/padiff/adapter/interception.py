@@ -34,17 +34,19 @@ class Detour:
         self._intercepts: list[Intercept] = []
         self._roots = {prefix.partition(".")[0] for prefix in namespaces}
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
-        self._places: list[tuple[Any, str, Any, Callable[..., Any]]] = []
+        self._places: list[tuple[Any, str, Callable[[Any], Callable[..., Any]]]] = []
+        """Namespace, name in it, and what wraps the function that it holds when the detour is opened."""
         for prefix, namespace in namespaces.items():
             # A method that a module holds is a tool of the framework's, and none of its functions.
             sorts = (*_FUNCTIONS, *_METHODS) if isinstance(namespace, type) else _FUNCTIONS
             for name in filter(computes, dir(namespace)):
                 function = inspect.getattr_static(namespace, name, None)
                 if isinstance(function, sorts):
-                    self._places.append((namespace, name, function, self._wrapper(function, f"{prefix}.{name}")))
+                    self._wrapper(f"{prefix}.{name}", function)  # the first prefix names it
+                    self._places.append((namespace, name, functools.partial(self._wrapper, f"{prefix}.{name}")))
 
         for cls, prefix in (called or {}).items():
-            self._places.append((cls, "__call__", cls.__call__, self._caller(cls.__call__, prefix)))
+            self._places.append((cls, "__call__", functools.partial(self._caller, prefix)))
 
     def open(self, intercept: Intercept, modules: Iterable[Any] = ()) -> Hook:
         """Lead calls to ``intercept`` until the hook is closed.
@@ -56,9 +58,10 @@ class Detour:
         self._intercepts.append(intercept)
         with Hook(self._intercepts.pop).opening() as hook:
             if first:
-                for namespace, name, function, wrapper in self._places:
-                    own = name in vars(namespace)
-                    setattr(namespace, name, wrapper)
+                for namespace, name, wrap in self._places:
+                    # What stands there now: a user may have put a function of their own in its place.
+                    function, own = inspect.getattr_static(namespace, name), name in vars(namespace)
+                    setattr(namespace, name, wrap(function))
                     hook.add(functools.partial(_put_back, namespace, name, function, own))
             for holder in self._holders(modules):
                 for name, function in list(self._held(holder)):
@@ -82,9 +85,9 @@ class Detour:
             if known is not None and known[0] is value:
                 yield name, value
 
-    def _wrapper(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        known = self._by_function.get(id(function))
-        if known is not None:
+    def _wrapper(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        known = self._by_function.get(id(getattr(function, "__wrapped__", None))) or self._by_function.get(id(function))
+        if known is not None and function in known:
             return known[1]
         intercepts = self._intercepts
 
@@ -95,7 +98,7 @@ class Detour:
         self._by_function[id(function)] = function, led
         return led
 
-    def _caller(self, call: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+    def _caller(self, prefix: str, call: Callable[..., Any]) -> Callable[..., Any]:
         intercepts = self._intercepts
 
         @functools.wraps(call)
