@@ -194,7 +194,7 @@ class _FlowWatcher(Listener):
         known = self._known(tensor)
         if known is not None:
             return known
-        # Made by code that no hook hears: a view of a parameter, or else the order of the run tells best of what.
+        # Made by code that nothing intercepts: a view of a parameter, or else the order of the run tells best of what.
         extent = tensor.extent()
         path = None if extent is None else self._lies.get(extent[0])
         if path is not None:

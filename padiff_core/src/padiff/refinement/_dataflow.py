@@ -25,7 +25,7 @@ __all__ = ["with_dataflow"]
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return what the dataflow says, where it says otherwise and less differs under it.
 
-    Tried are all that the dataflow says, and what it says but for symmetries, which order and names then tell apart.
+    It tries all that the dataflow says, and what it says but for symmetries, which order and names then settle.
     The candidate is given its parameters anew, and its calls are matched anew.
     """
     if not evidence.transfer or _is_named_alike(correspondence) or not _in_doubt(correspondence, evidence):
