@@ -85,7 +85,7 @@ def pair_parameters(
     regions = _regions(ours, theirs, fixed)
     pairs, left = matched_by_colour(graphs, joined, regions, choose, by_order=order is not None)
     symmetric = frozenset(ours[i] for i in left)
-    pairs = _as_numbered(_as_named(pairs, left, ours, theirs), ours, theirs)
+    pairs = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
@@ -159,12 +159,14 @@ def _as_named(pairs: Mapping[int, int], left: Collection[int], ours: Units, thei
     return found
 
 
-def _as_numbered(pairs: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:
+def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[int, int]:
     """Return the pairs with the numbers of repeated layers taken at their word, where everything fits so.
 
-    Blocks that the candidate runs in another order than their numbers are a fault: whoever loads weights by name meets
-    it. Where one unit has no counterpart of its number that fits, the numbers mean something else on each side.
+    Blocks that the candidate runs in another order than their numbers, or leaves out, are a fault: whoever loads
+    weights by name meets it. Where a unit has no counterpart of its number that fits, or all units have one and their
+    numbers say another set (they begin with 1), the numbers mean something else on each side.
     """
+    ours, theirs = graphs[0].units, graphs[1].units
     places = {(unit.path, unit.name): j for j, unit in enumerate(theirs)}
     found = {}
     for i, j in pairs.items():
@@ -176,7 +178,9 @@ def _as_numbered(pairs: Mapping[int, int], ours: Units, theirs: Units) -> dict[i
         if other is None or not link_roles(ours[i], theirs[other])[0]:
             return dict(pairs)
         found[i] = other
-    return found if len(set(found.values())) == len(found) else dict(pairs)
+    whole = all(i in pairs for i in range(len(ours)) if graphs[0].is_met(i))
+    said, used = set(found.values()), set(pairs.values())
+    return found if len(said) == len(used) and (said == used or not whole) else dict(pairs)
 
 
 def _indices(known: Correspondence, ours: Units, theirs: Units) -> dict[int, int]:
