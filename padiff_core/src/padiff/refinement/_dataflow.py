@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, Order, named_alike, pair_parameters
+from padiff.parameters import Correspondence, HeldUnit, Order, pair_parameters
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges
@@ -28,7 +28,7 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     It tries all that the dataflow says, and what it says but for symmetries, which order and names then settle.
     The candidate is given its parameters anew, and its calls are matched anew.
     """
-    if not evidence.transfer or _is_named_alike(correspondence) or not _in_doubt(correspondence, evidence):
+    if not (evidence.transfer and _in_doubt(correspondence, evidence)):
         return correspondence
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
@@ -41,15 +41,6 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
         if found.names() not in (first.names(), correspondence.names()):
             correspondence = _better(correspondence, found, evidence)
     return correspondence
-
-
-def _is_named_alike(known: Correspondence) -> bool:
-    """Return whether both sides give their units the same names, and are matched so.
-
-    Keys and values that such a port exchanges in its code are a fault: whoever loads weights by name meets it.
-    """
-    found = named_alike(known.reference, known.candidate, known.fixed)
-    return found is not None and found.names() == known.names()
 
 
 def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:

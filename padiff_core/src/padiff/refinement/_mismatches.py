@@ -88,7 +88,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
 
     # A module that applies an activation as well ends where another module, or a function, ends on the other side.
     fused = [pair for pair in correspondence.alignment.pairs if _is_fused(pair)]
-    correspondence = without(fused) if fused else correspondence
+    correspondence = without(fused) if fused else evidence.replaced(correspondence, without(()))
     judge = evidence.judged(correspondence)
     rough = judge.forward(rough=True)
     unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
