@@ -20,12 +20,12 @@ from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
 
-__all__ = ["Codec", "Custom", "Sink", "Source"]
+__all__ = ["DTYPES", "Codec", "Custom", "Sink", "Source"]
 
 Array = NDArray[Any]
 
 _NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-_DTYPES: Mapping[str, np.dtype[Any]] = {
+DTYPES: Mapping[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in _NUMPY.split()},
     **{
         name: np.dtype(kind)
@@ -34,7 +34,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
     },
 }
 """What an array may be made of."""
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEEPEST = 250
 _MOST_DIMENSIONS = 64
 _AS_IS = (type(None), bool, int, float, str)
@@ -197,7 +197,7 @@ class _Encoder:
 
     def _array(self, array: Array) -> list[Any]:
         name = _NAMES.get(array.dtype, array.dtype.name)  # a framework may have registered a bfloat16 of its own
-        if name not in _DTYPES:
+        if name not in DTYPES:
             msg = f"an array of {array.dtype} is no array of numbers"
             raise Unsendable(msg)
         return ["a", name, list(array.shape), list(self._arrays.put(array))]
@@ -239,7 +239,7 @@ class _Decoder:
 
     def _array(self, items: list[Any]) -> Array:
         name, shape, place = items
-        dtype = _DTYPES.get(name)
+        dtype = DTYPES.get(name)
         if dtype is None or type(shape) is not list or type(place) is not list:
             msg = f"an array came with the dtype {name!r}"
             raise Malformed(msg)
@@ -251,7 +251,7 @@ class _Decoder:
 
     def _scalar(self, items: list[Any]) -> Any:
         name, data = items
-        return np.frombuffer(bytes.fromhex(data), _DTYPES[name])[0]
+        return np.frombuffer(bytes.fromhex(data), DTYPES[name])[0]
 
     def _complex(self, items: list[Any]) -> complex:
         real, imaginary = items

@@ -1,6 +1,7 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._archive import TRACE_RECORDS, read_records, read_trace, trace_codec, write_records, write_trace
+from padiff.trace._directory import PlacedStore, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
@@ -15,6 +16,8 @@ from padiff.trace._records import (
     Text,
     Trace,
 )
+from padiff.trace._run import Kept, Run
+from padiff.trace._run_writer import RunWriter, write_run
 from padiff.trace._settings import (
     Contrast,
     Described,
@@ -26,6 +29,7 @@ from padiff.trace._settings import (
     settings_of,
 )
 from padiff.trace._shared import SharedStore
+from padiff.trace._summary import Summary, summarized
 from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
@@ -37,15 +41,20 @@ __all__ = [
     "Description",
     "Flow",
     "Frame",
+    "Kept",
     "Key",
     "Leaf",
     "ModuleDescription",
     "ModuleRecord",
     "ParameterRecord",
+    "PlacedStore",
+    "Run",
+    "RunWriter",
     "SettingRecord",
     "SharedStore",
     "Slot",
     "Source",
+    "Summary",
     "Text",
     "Trace",
     "ValueStore",
@@ -57,12 +66,15 @@ __all__ = [
     "flow_of_calls",
     "joint",
     "joint_of",
+    "open_run",
     "plain_values",
     "read_records",
     "read_trace",
     "settings_of",
+    "summarized",
     "temporary_store",
     "trace_codec",
     "write_records",
+    "write_run",
     "write_trace",
 ]

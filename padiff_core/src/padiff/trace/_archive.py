@@ -17,6 +17,7 @@ from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord, Slot, Text, Trace
+from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
 __all__ = ["TRACE_RECORDS", "read_records", "read_trace", "trace_codec", "write_records", "write_trace"]
@@ -24,6 +25,7 @@ __all__ = ["TRACE_RECORDS", "read_records", "read_trace", "trace_codec", "write_
 Array = NDArray[Any]
 
 TRACE_RECORDS: tuple[type, ...] = (
+    Summary,
     Call,
     Frame,
     Leaf,

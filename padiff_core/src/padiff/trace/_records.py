@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.trace._parameters import ParameterRecord
+from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
 __all__ = ["Call", "Frame", "Key", "Leaf", "ModuleRecord", "SettingRecord", "Slot", "Text", "Trace"]
@@ -171,6 +172,10 @@ class Trace:
     """The plain attributes of modules that held something else after the run."""
     parameters: dict[str, ParameterRecord] = attrs.field(factory=dict)
     """Path -> what hangs there."""
+    weights: dict[str, int] = attrs.field(factory=dict)
+    """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
+    summaries: dict[int, Summary] = attrs.field(factory=dict)
+    """Key, below 0, -> what is known of a value that was not kept itself."""
 
     @property
     def root(self) -> Call:
@@ -179,13 +184,20 @@ class Trace:
 
     def value(self, leaf: Leaf) -> NDArray[Any] | None:
         """Return a leaf's recorded value, or None; never write to it."""
-        key = self.values.get(leaf.token)
-        return None if key is None else self.store.get(key)
+        return self._kept(self.values.get(leaf.token))
 
     def gradient(self, leaf: Leaf) -> NDArray[Any] | None:
         """Return a leaf's recorded gradient, or None where none reached it; never write to it."""
-        key = self.gradients.get(leaf.token)
-        return None if key is None else self.store.get(key)
+        return self._kept(self.gradients.get(leaf.token))
+
+    def _kept(self, key: int | None) -> NDArray[Any] | None:
+        return None if key is None or key < 0 else self.store.get(key)
+
+    def summarized(self, summary: Summary) -> int:
+        """Keep what is known of a value in place of the value; return its key."""
+        key = -1 - len(self.summaries)
+        self.summaries[key] = summary
+        return key
 
     def by_module(self) -> dict[str, list[Call]]:
         """Return the calls of each module, by its path, in execution order; those of operations are left out."""

@@ -1,0 +1,216 @@
+"""Keep a recorded run in a directory: a manifest, a file of records for each finished step, and shards of values.
+
+A step's shards are finished before its records get their name: so what is there of a step is all of it, whenever the
+process ended. What is read may come from a stranger: it holds no code, it names nothing outside, links are not
+followed, every size is checked against what is there, and every part has a checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.codec import Codec, Custom, Known, Malformed
+from padiff.errors import InputError
+from padiff.kinds import Part, Unit
+from padiff.numerics import sample
+from padiff.trace._archive import TRACE_RECORDS
+from padiff.trace._model import Description, ModuleDescription
+from padiff.trace._records import Trace
+from padiff.trace._run import Kept, Run
+from padiff.trace._shards import Placed, ShardReader
+from padiff.trace._values import ValueStore
+
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "open_run", "records_name", "run_codec"]
+
+Array = NDArray[Any]
+
+MANIFEST, _STEP = "manifest.json", re.compile(r"step-(\d{8,12})\.json")
+FORMAT, VERSION = "padiff run", 1
+_LARGEST = 1 << 30
+"""Bytes of records, at most."""
+_RECORDS = (*TRACE_RECORDS, Description, ModuleDescription, Part, Placed, Unit)
+
+
+class PlacedStore(ValueStore):
+    """A store whose values lie in a directory; each is read when it is asked for."""
+
+    def __init__(self, reader: ShardReader, places: Sequence[Placed] = ()) -> None:
+        super().__init__(0)
+        self.places = list(places)
+        self._reader = reader
+
+    def get(self, key: int) -> Array:
+        """Return the array of a key where it lies; raise `InputError` where it is damaged."""
+        return self._reader.get(self.places[key])
+
+    def arrays(self) -> Sequence[Array]:
+        """Return all that is kept, in the order of the keys."""
+        return [self._reader.get(place) for place in self.places]
+
+
+class _Samples(dict[int, NDArray[np.float64]]):
+    """A few elements of each recorded value, taken when they are asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._trace.values
+
+    def __missing__(self, token: int) -> NDArray[np.float64]:
+        key = self._trace.values[token]
+        if key < 0:
+            found = self._trace.summaries[key].sample
+            if found is None:
+                raise KeyError(token)
+        else:
+            found = sample(self._trace.store.get(key))
+        self[token] = found
+        return found
+
+    def get(self, token: int, default: Any = None) -> Any:
+        """Return what is taken of a token's value."""
+        try:
+            return self[token]
+        except KeyError:
+            return default
+
+
+def records_name(step: int) -> str:
+    """Return the name of the file that holds the records of a step."""
+    return f"step-{step:08d}.json"
+
+
+def run_codec(reader: ShardReader | None = None) -> Codec:
+    """Return what writes and reads the records of a run."""
+
+    def places(store: ValueStore) -> list[Placed]:
+        assert isinstance(store, PlacedStore)
+        return store.places
+
+    def store(found: list[Placed]) -> PlacedStore:
+        if type(found) is not list or not all(isinstance(place, Placed) and place.plausible for place in found):
+            msg = "its values do not lie in shards"
+            raise Malformed(msg)
+        return PlacedStore(reader or ShardReader(Path()), found)
+
+    return Codec(_RECORDS, Known(owns=False), {"store": Custom(ValueStore, places, store)})
+
+
+class _Inline:
+    """Where the arrays come from that stand in records themselves: from the shards too."""
+
+    def __init__(self, reader: ShardReader) -> None:
+        self._reader = reader
+
+    def get(self, place: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """Return the array that lies at a place."""
+        placed = Placed(place[0], place[1], dtype.name, shape, place[2])
+        if not placed.plausible:
+            msg = f"an array is said to lie at {str(place)[:80]}"
+            raise Malformed(msg)
+        return self._reader.get(placed)
+
+
+class _Directory:
+    """A run in a directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.where = str(folder)
+        self._reader = ShardReader(folder)
+        manifest = self._read(MANIFEST)
+        found = manifest if isinstance(manifest, dict) else {}
+        about, values = found.get("about"), found.get("values")
+        if not isinstance(about, Description) or values not in ("tensors", "summary", "structure"):
+            raise _damaged(folder / MANIFEST, "it does not tell of a model")
+        self.about: Description = about
+        self.values: Kept = values
+
+    @cached_property
+    def steps(self) -> Sequence[int]:
+        """Return the numbers of the finished steps."""
+        found = (_STEP.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match is not None)
+
+    def trace(self, step: int) -> Trace:
+        """Return what one step did."""
+        if step not in self.steps:
+            msg = f"{self.where} has no step {step}; it has {_listed(self.steps)}.\nHint: give one of these."
+            raise InputError(msg)
+        name = records_name(step)
+        trace = self._read(name)
+        if not isinstance(trace, Trace) or not trace.calls:
+            raise _damaged(self.folder / name, "it holds no trace")
+        keys = (trace.values, trace.gradients, trace.parameter_gradients, trace.buffers, trace.weights)
+        last = len(trace.store.places) if isinstance(trace.store, PlacedStore) else 0
+        if not all(key < last and (key >= 0 or key in trace.summaries) for named in keys for key in named.values()):
+            raise _damaged(self.folder / name, "it names values that it does not hold")
+        trace.samples = _Samples(trace)
+        return trace
+
+    def _read(self, name: str) -> Any:
+        path = self.folder / name
+        try:
+            if path.is_symlink():
+                raise _damaged(path, "it is a link")
+            size = path.stat().st_size
+            if size > _LARGEST:
+                raise _damaged(path, f"it takes {size} bytes")
+            first, _, text = path.read_bytes().partition(b"\n")
+        except OSError as error:
+            msg = f"{path} cannot be read: {error.strerror}.\nHint: give a directory that padiff recorded to."
+            raise InputError(msg) from error
+        head = _head(path, first)
+        if head.get("bytes") != len(text) or head.get("crc") != zlib.crc32(text):
+            raise _damaged(path, "its bytes are not those that were written")
+        try:
+            return run_codec(self._reader).decode(text, _Inline(self._reader))
+        except Malformed as error:
+            raise _damaged(path, str(error)) from error
+
+
+def _head(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        head = json.loads(line[:1000])
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise _damaged(path, "it was not written by padiff")
+    if head.get("version") != VERSION:
+        raise _damaged(path, f"it is of version {head.get('version')!r}, and this padiff reads version {VERSION}")
+    return head
+
+
+def _damaged(path: Path, why: str) -> InputError:
+    return InputError(f"{path} cannot be read: {why}.\nHint: copy it again, or record again; do not trust this one.")
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, [*steps[:5], *(["..."] if len(steps) > 5 else [])])) or "none"
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Return the run that a directory holds; raise `InputError` where it holds none that can be read.
+
+    Nothing but its records is read then; arrays are when they are asked for.
+    """
+    folder = Path(path)
+    if not (folder / MANIFEST).is_file():
+        what = "is no directory" if not folder.is_dir() else f"holds no recorded run: there is no {MANIFEST}"
+        msg = (
+            f"{folder} {what}.\nHint: give a directory that padiff recorded to, with padiff.record() or padiff record."
+        )
+        raise InputError(msg)
+    return _Directory(folder)

@@ -1,0 +1,41 @@
+"""What was recorded of a model over some steps, wherever it lies: a directory of padiff's, or another tool's dump."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from padiff.trace._model import Description
+from padiff.trace._records import Trace
+
+__all__ = ["Kept", "Run"]
+
+Kept = Literal["tensors", "summary", "structure"]
+"""What was kept of each tensor: its values, a `Summary` of them, or nothing but dtype and shape."""
+
+
+class Run(Protocol):
+    """A recorded run of a model: plain data, which no framework is needed for."""
+
+    @property
+    def where(self) -> str:
+        """Return the directory or file, as messages name it."""
+
+    @property
+    def about(self) -> Description:
+        """Return what is known of the model before it ran."""
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Return the numbers of the steps that were recorded and finished, in order."""
+
+    @property
+    def values(self) -> Kept:
+        """Return what was kept of tensors."""
+
+    def trace(self, step: int) -> Trace:
+        """Return what one step did; its arrays are read when they are asked for.
+
+        Raises `InputError` where the step is not there, or damaged. An array that is damaged raises it alone, at
+        `Trace.value` and the like.
+        """

@@ -1,0 +1,201 @@
+"""Write arrays to shards in the safetensors layout, and show those that lie in them.
+
+A shard is a file that the safetensors library reads too: the length of a header, the header as JSON, the values. Room
+for the header is left first and filled last, so that values are written as they come. A dtype that the layout has no
+name for is kept as bytes; padiff's own records say what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.codec import DTYPES
+from padiff.errors import InputError
+
+__all__ = ["Placed", "Shard", "ShardReader", "checksum"]
+
+Array = NDArray[Any]
+
+_NAMES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "uint16": "U16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+}
+_ALIGNED = 8
+_BLOCK = 1 << 13
+"""Words of 8 bytes that are summed to one."""
+_LONGEST_NAME = 160
+_LARGEST = 2 << 30
+"""Bytes of values after which another shard begins."""
+_MOST_DIMENSIONS = 64
+_SHARD = re.compile(r"shard-\d{5,9}\.safetensors")
+
+
+@attrs.frozen
+class Placed:
+    """The place of an array in a directory: where it begins in which shard, and what it is."""
+
+    shard: str
+    start: int
+    dtype: str
+    shape: tuple[int, ...]
+    sum: int
+
+    @property
+    def plausible(self) -> bool:
+        """Return whether such an array can lie in a file of such a name."""
+        numbers = (self.start, self.sum, *self.shape)
+        whole = all(type(number) is int and number >= 0 for number in numbers) and len(self.shape) <= _MOST_DIMENSIONS
+        return bool(whole and self.dtype in DTYPES and _SHARD.fullmatch(self.shard))
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it takes."""
+        size = DTYPES[self.dtype].itemsize
+        for extent in self.shape:
+            size *= extent  # of Python's own integers, which do not wrap
+        return size
+
+
+def checksum(array: Array) -> int:
+    """Return a number that says whether bytes are what they were: the CRC of the sums of blocks, read at full speed."""
+    raw = array.reshape(-1).view(np.uint8)
+    whole = raw.size // (8 * _BLOCK) * (8 * _BLOCK)
+    words = raw[:whole].view("<u8").reshape(-1, _BLOCK)
+    return zlib.crc32(raw[whole:].data, zlib.crc32(words.sum(axis=1, dtype=np.uint64).data))
+
+
+class Shard:
+    """A shard that is being written, under a name of its own until it is finished."""
+
+    def __init__(self, folder: Path, number: int, room: int) -> None:
+        self.name = f"shard-{number:05d}.safetensors"
+        self._path, self._open = folder / self.name, folder / f"{self.name}.part"
+        self._room = room
+        self._entries: dict[str, Any] = {}
+        self._header = 2
+        self._size = 0
+        self._file = open(self._open, "x+b", buffering=0)  # noqa: SIM115  closed in finish() and discard()
+        self._file.seek(8 + room)
+
+    @staticmethod
+    def name_of(dtype: np.dtype[Any]) -> str:
+        """Return the name of a dtype; raise `InputError` where it is none of numbers."""
+        name = next((name for name, one in DTYPES.items() if one == dtype), dtype.name)
+        if name not in DTYPES:
+            msg = f"an array of {dtype} is no array of numbers.\nHint: keep numbers in tensors."
+            raise InputError(msg)
+        return name
+
+    def takes(self, array: Array) -> bool:
+        """Return whether another array has room; an empty shard takes any."""
+        if not self._entries:
+            return True
+        return self._size + array.nbytes <= _LARGEST and self._header + 2 * (_LONGEST_NAME + 240) <= self._room
+
+    def put(self, array: Array, name: str, number: int) -> Placed:
+        """Write one array, which is contiguous; return where it lies."""
+        padding = -self._size % _ALIGNED
+        if padding:
+            self._entry(f"_{self._size}", "U8", [padding], np.zeros(padding, np.uint8))
+        start = 8 + self._room + self._size
+        spelled = _NAMES.get(self.name_of(array.dtype))
+        shape = list(array.shape) if spelled else [array.nbytes]
+        kept = name.encode("ascii", "replace").decode()[: _LONGEST_NAME - 12]
+        self._entry(f"{kept}#{number}", spelled or "U8", shape, array)
+        return Placed(self.name, start, self.name_of(array.dtype), tuple(array.shape), checksum(array))
+
+    def _entry(self, name: str, dtype: str, shape: list[int], array: Array) -> None:
+        end = self._size + array.nbytes
+        self._entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [self._size, end]}
+        self._header += len(json.dumps(name)) + len(json.dumps(self._entries[name])) + 2
+        _write(self._file, array)
+        self._size = end
+
+    def bytes_at(self, placed: Placed) -> Array:
+        """Return the bytes of an array that this shard, unfinished, holds."""
+        return np.frombuffer(os.pread(self._file.fileno(), placed.size, placed.start), np.uint8)
+
+    def finish(self) -> None:
+        """Write the header, and give the shard its name."""
+        header = json.dumps(self._entries, separators=(",", ":")).encode()
+        assert len(header) <= self._room
+        self._file.seek(0)
+        _write(self._file, np.frombuffer(struct.pack("<Q", self._room) + header.ljust(self._room), np.uint8))
+        self._file.close()
+        os.replace(self._open, self._path)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._open.unlink(missing_ok=True)
+
+
+def _write(file: Any, array: Array) -> None:
+    left: Any = array.reshape(-1).view(np.uint8).data
+    while left:
+        left = left[file.write(left) :]
+
+
+class ShardReader:
+    """What shows the arrays of a directory's shards where they lie, each as long as it lies within its shard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._maps: dict[str, Array] = {}
+        self._sound: set[Placed] = set()
+
+    def get(self, placed: Placed) -> Array:
+        """Return an array; raise `InputError` where its bytes are not there, or not those that were written."""
+        data, end = self._map(placed.shard), placed.start + placed.size
+        if end > data.size:
+            msg = f"{self._folder / placed.shard} was cut off: it has {data.size} bytes, and not {end}.\n{_HINT}"
+            raise InputError(msg)
+        raw = data[placed.start : end]
+        array: Array = raw.view(DTYPES[placed.dtype]).reshape(placed.shape)
+        if placed not in self._sound:
+            if checksum(array) != placed.sum:
+                what = f"{placed.dtype}{list(placed.shape)} at byte {placed.start} of {self._folder / placed.shard}"
+                msg = f"{what} is damaged: its bytes are not those that were written.\n{_HINT}"
+                raise InputError(msg)
+            self._sound.add(placed)
+        return array
+
+    def _map(self, name: str) -> Array:
+        if name not in self._maps:
+            path = self._folder / name
+            try:
+                if path.is_symlink() or not path.is_file():
+                    msg = f"{path} is {'a link' if path.is_symlink() else 'missing'}.\n{_HINT}"
+                    raise InputError(msg)
+                empty = path.stat().st_size == 0
+                self._maps[name] = np.zeros(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
+            except OSError as error:
+                msg = f"{path} cannot be read: {error.strerror}.\n{_HINT}"
+                raise InputError(msg) from error
+        return self._maps[name]
+
+
+_HINT = "Hint: whatever else the directory holds can be read; copy it again, or record again."
