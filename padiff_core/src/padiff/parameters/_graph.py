@@ -92,8 +92,6 @@ class _Builder:
                 _add(takes[unit], found)
             self._inside(key, takes)
         _add(takes[count + 1], self._found(self._flow.gives))
-        for unit in range(count):
-            takes[unit].pop(unit, None)
         takes += [self._through[key] for key in self._kept]
         joints = [joint_of(key) or "" for key in self._kept]
         return Graph(self._units, [{k: frozenset(v) for k, v in one.items()} for one in takes], joints, order)
