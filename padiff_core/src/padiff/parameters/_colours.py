@@ -90,13 +90,14 @@ def matched_by_colour(
     known: Pairs | None = None,
     *,
     by_order: bool = False,
-) -> tuple[Pairs, frozenset[int]]:
+) -> tuple[Pairs, Mapping[int, int]]:
     """Return which unit of the candidate each unit of the reference is, as far as the dataflow tells; and symmetries.
 
     ``joined`` are the graphs with their joints. Units of two ``regions`` never belong together. Among units that
     nothing tells apart ``choose`` picks one; what follows from that is refined before it picks again. Symmetries are
-    the units of the reference that only the operations around them, or ``choose``, tell from others; ``by_order``
-    leaves all of them to ``choose``: a sum of experts may be written in any order. What is ``known`` already stays.
+    the units of the reference that only the operations around them, or ``choose``, tell from others, by colour: those
+    of one colour may stand for each other; ``by_order`` leaves all of them to ``choose``: a sum of experts may be
+    written in any order. What is ``known`` already stays.
     """
     matching = _Matching((graphs, joined), regions, choose, known or {}, _PLAIN if by_order else _VIEWS)
     return matching.pairs(), matching.symmetric
@@ -114,7 +115,7 @@ class _Matching:
         self._both, self._regions, self._choose, self._views = both, regions, choose, views
         self._graphs = graphs = both[0]
         self._pairs: Pairs = dict(known)
-        self.symmetric: frozenset[int] = frozenset()
+        self.symmetric: Mapping[int, int] = {}
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
         self._settings = {view.settings: [list(map(view.settings, graph.units)) for graph in graphs] for view in _VIEWS}
         self._ways = {
@@ -130,7 +131,9 @@ class _Matching:
     def pairs(self) -> Pairs:
         while self._sees_the_unique(_PLAIN):
             pass
-        self.symmetric = frozenset(range(len(self._graphs[0].units))) - self._pairs.keys()
+        colours, _ = self._coloured(_PLAIN[0])[-1]
+        left = range(len(self._graphs[0].units))
+        self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
         while self._sees_the_unique(self._views) or self._breaks_symmetries():
             pass
         return self._pairs
@@ -204,8 +207,18 @@ class _Matching:
 
     def _rounds(self, view: _View) -> Iterator[list[tuple[list[int], list[int]]]]:
         """Yield, for more rounds first, the units of each colour that both sides have."""
+        seen, fixed = self._coloured(view), self._fixed
+        for rounds in _ROUNDS:
+            yield self._classes(seen[min(rounds, len(seen) - 1)], fixed)
+
+    @property
+    def _fixed(self) -> tuple[dict[int, int], dict[int, int]]:
+        return {i: n for n, i in enumerate(self._pairs)}, {j: n for n, j in enumerate(self._pairs.values())}
+
+    def _coloured(self, view: _View) -> list[list[list[int]]]:
+        """Return the colours of both sides' nodes after each round, until they are stable."""
         known: dict[Hashable, int] = {}
-        fixed = ({i: n for n, i in enumerate(self._pairs)}, {j: n for n, j in enumerate(self._pairs.values())})
+        fixed = self._fixed
         colours: list[list[int]] = []
         for side, graph in enumerate(self._both[view.joints]):
             base = self._bases[view.unit][side]
@@ -218,17 +231,15 @@ class _Matching:
             first += [("end", end) for end in range(ENDS)]
             first += [("joint", name) for name in graph.joints]
             colours.append([known.setdefault(colour, len(known)) for colour in first])
-        seen = [(0, colours)]
-        for number in range(1, _ROUNDS[0] + 1):
+        seen = [colours]
+        for _ in range(_ROUNDS[0]):
             after = [self._refined(side, colours[side], fixed[side], known, view) for side in (0, 1)]
             settled = all(len(set(now)) == len(set(then)) for now, then in zip(after, colours, strict=True))
             colours = after
-            seen.append((number, colours))
+            seen.append(colours)
             if settled:
                 break
-        last = seen[-1][0]
-        for rounds in _ROUNDS:
-            yield self._classes(seen[min(rounds, last)][1], fixed)
+        return seen
 
     def _refined(
         self, side: int, colours: Sequence[int], fixed: dict[int, int], known: dict[Hashable, int], view: _View

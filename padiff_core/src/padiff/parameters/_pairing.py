@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -137,24 +137,28 @@ def _chooser(ours: Units, theirs: Units, listed: tuple[Units, Units]) -> Chooser
     return choose
 
 
-def _as_named(pairs: Mapping[int, int], left: Collection[int], ours: Units, theirs: Units) -> dict[int, int]:
+def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:
     """Return the pairs, with symmetries exchanged as names beyond doubt say, where all fit so.
 
-    A port that takes keys for values under the same names is a fault: whoever loads weights by name meets it.
+    What is ``left`` may be exchanged with others of its colour: no name outranks the dataflow. A port that takes keys
+    for values under the same names is a fault: whoever loads weights by name meets it.
     """
     sure = agreement([unit.path for unit in ours], [unit.path for unit in theirs]) >= _TOLD
     told = {
         i: int(row.argmax()) for i, row in enumerate(sure) if row.sum() == 1 and sure[:, int(row.argmax())].sum() == 1
     }
     found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
+
+    def following(unit: int) -> int | None:
+        other = owner.get(told.get(unit, -1))
+        return other if other is not None and left[other] == left[unit] else None
+
     for first in owner.values():
-        cycle = [first]
-        while (
-            told.get(cycle[-1]) in owner and (following := owner[told[cycle[-1]]]) != first and len(cycle) <= len(pairs)
-        ):
-            cycle.append(following)
-        closed = told.get(cycle[-1]) in owner and owner[told[cycle[-1]]] == first
-        if closed and len(cycle) > 1 and all(link_roles(ours[i], theirs[told[i]])[0] for i in cycle):
+        cycle, other = [first], following(first)
+        while other is not None and other not in cycle:
+            cycle.append(other)
+            other = following(other)
+        if other == first and len(cycle) > 1 and all(link_roles(ours[i], theirs[told[i]])[0] for i in cycle):
             found.update({i: told[i] for i in cycle})
     return found
 
