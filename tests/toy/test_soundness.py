@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 import padiff
@@ -83,3 +84,15 @@ def test_a_right_port_of_layers_of_one_shape_is_aligned(plan: Plan, one: int, ot
 def test_names_that_mislead_and_layers_of_one_shape_make_no_port_misjudged() -> None:
     """A sample of what ``python -m toy.random_ports`` tells of thousands."""
     assert not {Fate.ALARM, Fate.PASSED} & set(fates(range(40)).values())
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(6676, id="one of two norms takes what it gave"),
+        pytest.param(11434, id="names cross the layers of two attentions in a row"),
+        pytest.param(5466, id="the gradient of a key is nothing but rounding"),
+    ],
+)
+def test_a_right_port_that_was_called_wrong_once_is_aligned(seed: int) -> None:
+    assert fates([seed]) == {seed: Fate.RIGHT}

@@ -11,7 +11,7 @@ and the chain of them: there the reference's response comes first, which is chea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -149,7 +149,7 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: 
     with temporary_store() as store:
         ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
         if ends is not None:
-            widened = wholes.gaps(ends)
+            widened = _left(gaps, wholes.gaps(ends))
             vanished, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
             if figure <= vanished:
                 return Proof(Whole.FLOAT64, apart, vanished, figure)
@@ -163,6 +163,15 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: 
         return Proof(Whole.DISTURBED, apart, bound, apart)
     largest = max(gaps, key=lambda gap: gap.rel_l2)
     return Proof(Whole.DISTURBED, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
+    """Return the gaps that float64 leaves: of a gradient that cancels, all that is to be seen is rounding, and goes.
+
+    Relative to what is left of such a gradient in float64, its rounding there is as large as before.
+    """
+    before = {(gap.phase, gap.what, gap.owner): gap.max_abs for gap in native}
+    return [gap for gap in wide if gap.max_abs > before.get((gap.phase, gap.what, gap.owner), 0.0) / VANISHES]
 
 
 def _disturbed(side: Side, task: Task, native: Runs, wholes: Wholes) -> float:
