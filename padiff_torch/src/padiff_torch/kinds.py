@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from padiff.adapter import Habit, Part, Rule, Setting, spelling
+from padiff.adapter import Habit, Part, Rule, Setting, Unit, spelling
 
 __all__ = ["HABITS", "TABLE"]
 
@@ -20,6 +20,19 @@ def _rms_eps(module: Any) -> float:
 
     dtype = torch.float32 if module.weight is None else module.weight.dtype
     return torch.finfo(dtype).eps if module.eps is None else float(module.eps)
+
+
+def _megatron_attention(module: Any) -> Mapping[str, Unit]:
+    """Return q, k and v of Megatron's attention, which lie side by side in one layer, group of heads by group."""
+    groups = module.num_query_groups_per_partition
+    size = module.hidden_size_per_attention_head
+    sizes = [module.num_attention_heads_per_partition // groups * size, size, size]
+    if module.linear_qkv.weight.shape[0] != groups * sum(sizes):  # with a gate for the output, say
+        return {}
+    rows = dict(zip("qkv", spelling.interleaved(sizes, groups), strict=True))
+    return {
+        name: Unit("linear", {role: Part(f"linear_qkv.{role}", rows=rows[name]) for role in _AFFINE}) for name in rows
+    }
 
 
 _AFFINE, _NORM = spelling.AFFINE, spelling.NORM
@@ -118,6 +131,7 @@ _OTHERS = {
         "RowParallelLinear": _LINEAR,
         "VocabParallelEmbedding": spelling.simple("embedding", "weight"),
     },
+    "megatron.core.transformer.attention": {"SelfAttention": Rule("attention", _megatron_attention)},
 }
 
 TABLE: Mapping[str, Rule] = {

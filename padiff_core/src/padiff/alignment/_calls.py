@@ -178,9 +178,8 @@ class _Anchors:
             yield ours[i], theirs[j]
 
     def apart(self, ours: Call, theirs: Call) -> bool:
-        """Return whether two calls hold parameters of which only some belong together: a packed layer, one of it."""
-        a, b = self._reference.get(ours, set()), self._candidate.get(theirs, set())
-        return ours.leaf and theirs.leaf and a != b and not a.isdisjoint(b)
+        """Return whether two calls hold parameters that do not all belong together: a packed layer, one of it."""
+        return ours.leaf and theirs.leaf and self._reference.get(ours, set()) != self._candidate.get(theirs, set())
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
@@ -300,18 +299,22 @@ def _tie_gap(
     tied = align_sequences(scores)
     start = (0, 0)
     for i, j in [*tied, (len(a), len(b))]:
-        yield from _only_ones(a[start[0] : i], b[start[1] : j])
+        yield from _only_ones(a[start[0] : i], b[start[1] : j], anchors)
         start = (i + 1, j + 1)
     for i, j in tied:
         yield a[i], b[j]
 
 
-def _only_ones(ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
+def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: _Anchors) -> Iterator[tuple[Call, Call]]:
     """Yield the calls that alone on either side give tensors of their shape: a wrong activation, a wrong pooling."""
     for call in ours:
         alike = [other for other in theirs if _shapes(other.outputs) == _shapes(call.outputs)]
         rivals = [other for other in ours if _shapes(other.outputs) == _shapes(call.outputs)]
-        if len(alike) == len(rivals) == 1 and _may_tie(call, alike[0], alone=True):
+        if (
+            len(alike) == len(rivals) == 1
+            and _may_tie(call, alike[0], alone=True)
+            and not anchors.apart(call, alike[0])
+        ):
             yield call, alike[0]
 
 

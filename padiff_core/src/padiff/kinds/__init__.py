@@ -3,7 +3,7 @@
 from padiff.kinds import conversions, spelling
 from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, ORDERS, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
-from padiff.kinds._layout import Part
+from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
 from padiff.kinds.conversions import same_padding
 
@@ -21,6 +21,7 @@ __all__ = [
     "Unit",
     "computes",
     "conversions",
+    "interleaved",
     "is_in_place",
     "same_padding",
     "short_name",

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Part"]
+__all__ = ["Part", "interleaved"]
 
 Array = NDArray[Any]
+
+
+def interleaved(sizes: Sequence[int], groups: int) -> list[tuple[tuple[int, int], ...]]:
+    """Return where the rows of layers lie that one weight holds group by group (head by head), as ranges.
+
+    ``sizes`` are the rows of each layer in one group, in the order in which they lie there.
+    """
+    starts = list(itertools.accumulate(sizes, initial=0))
+    return [
+        tuple((group * starts[-1] + start, group * starts[-1] + start + size) for group in range(groups))
+        for start, size in zip(starts, sizes, strict=False)
+    ]
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from padiff.kinds._catalogue import CATALOGUE
-from padiff.kinds._layout import Part
+from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
 from padiff.kinds.conversions import around, each, flat_pairs, function_name, same_padding, spread
 
@@ -35,6 +35,7 @@ __all__ = [
     "constant",
     "conv",
     "dropout",
+    "interleaved",
     "normalized_shape",
     "own",
     "pad",

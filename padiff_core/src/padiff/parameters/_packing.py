@@ -13,6 +13,7 @@ from math import gcd
 
 import attrs
 
+from padiff.kinds import interleaved
 from padiff.parameters._graph import Graph
 from padiff.parameters._matching import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
@@ -31,13 +32,8 @@ class Arrangement:
 
     def rows(self, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
         """Return, for each member, the ranges of its rows in the packed layer; ``sizes`` are the members' rows."""
-        found: list[tuple[tuple[int, int], ...]] = [()] * len(sizes)
-        whole, start = sum(sizes) // self.groups, 0
-        for member in self.order:
-            size = sizes[member] // self.groups
-            found[member] = tuple((g * whole + start, g * whole + start + size) for g in range(self.groups))
-            start += size
-        return found
+        lie = interleaved([sizes[member] // self.groups for member in self.order], self.groups)
+        return [lie[self.order.index(member)] for member in range(len(sizes))]
 
 
 @attrs.frozen(eq=False)

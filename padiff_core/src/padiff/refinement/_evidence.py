@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
+import numpy as np
 from numpy.typing import NDArray
 
+from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Judge, Measures, Replays, Rule, asking
 from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
-from padiff.trace import Flow, Trace, flow_of_calls, temporary_store
+from padiff.trace import Flow, Key, Trace, flow_of_calls, temporary_store
 
 __all__ = ["Evidence"]
 
@@ -107,6 +109,17 @@ class Evidence:
         side, task = self.side(correspondence.axes), self.task
         calls = correspondence.alignment
         return Bench(self.reference, side, self.trace, calls, own or {}, task.backward, task.seed)
+
+    def own_inputs(self, correspondence: Correspondence, pair: Pair) -> dict[tuple[Key, int], Array]:
+        """Return the candidate's own values of a call's inputs that have no counterpart (a mask); it runs for them."""
+        alone = set(range(len(pair.candidate.inputs))) - {theirs for _, theirs in pair.inputs}
+        if not alone:
+            return {}
+        with self.whole(correspondence.axes) as whole:
+            call = next((one for one in whole.calls if one.key == pair.key), None)
+            leaves = {} if call is None else {index: call.inputs[index] for index in alone if index < len(call.inputs)}
+            values = {(pair.key, index): whole.value(leaf) for index, leaf in leaves.items()}
+            return {place: np.array(value) for place, value in values.items() if value is not None}
 
     def judged(self, correspondence: Correspondence) -> Judge:
         """Return the judge of the candidate's forced run under a correspondence; it is run once."""

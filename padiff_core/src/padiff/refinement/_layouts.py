@@ -113,8 +113,8 @@ def _tried(
     first: bool = False,
 ) -> tuple[Choice, bool, tuple[Try, ...]]:
     """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
-    bench, path = evidence.bench(correspondence), match.candidate.module.path
-    users = bench.alignment.using(path)
+    path = match.candidate.module.path
+    users = correspondence.alignment.using(path)
     best, least = choices[0], math.inf
     tries: list[Try] = []
 
@@ -131,6 +131,7 @@ def _tried(
         return best, least
 
     if users:
+        bench = evidence.bench(correspondence, evidence.own_inputs(correspondence, users[0]))
         best, least = search(Trial(bench, users[0], bench.trace))
         trial = trial_without_chance(bench, users[0]) if least > RIGHT else None
         if trial is not None:
