@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         get_dump_root_path,
         set_dump_root_path,
     )
-    from padiff.engine import diff
+    from padiff.engine import diff, record
     from padiff.errors import (
         AdapterError,
         BackwardError,
@@ -78,7 +78,7 @@ _HOMES = {
     "plugins": "register_transfer",
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
-    "engine": "diff",
+    "engine": "diff record",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
     "isolation": "Remote remote",
@@ -136,6 +136,7 @@ __all__ = [
     "diff",
     "get_dump_root_path",
     "hookimpl",
+    "record",
     "register_transfer",
     "remote",
     "set_dump_root_path",

@@ -1,5 +1,6 @@
 """Go the whole way from two models to a report."""
 
 from padiff.engine._diff import diff
+from padiff.engine._record import record
 
-__all__ = ["diff"]
+__all__ = ["diff", "record"]

@@ -8,6 +8,7 @@ from padiff.recording._frames import Stack, line_of, package_of
 from padiff.recording._functions import OperatingAdapter, operating
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
+from padiff.recording._loop import Loop
 from padiff.recording._order import Order, Turns, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._starts import cotangent, differentiator
@@ -17,6 +18,7 @@ from padiff.recording._weights import Weights
 
 __all__ = [
     "Live",
+    "Loop",
     "OperatingAdapter",
     "Order",
     "Recorder",

@@ -1,6 +1,7 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._archive import TRACE_RECORDS, read_records, read_trace, trace_codec, write_records, write_trace
+from padiff.trace._background import Background, QueuedStore
 from padiff.trace._directory import PlacedStore, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
@@ -35,6 +36,7 @@ from padiff.trace._values import ValueStore, temporary_store
 __all__ = [
     "INPUT",
     "TRACE_RECORDS",
+    "Background",
     "Call",
     "Contrast",
     "Described",
@@ -48,6 +50,7 @@ __all__ = [
     "ModuleRecord",
     "ParameterRecord",
     "PlacedStore",
+    "QueuedStore",
     "Run",
     "RunWriter",
     "SettingRecord",

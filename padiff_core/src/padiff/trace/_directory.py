@@ -153,7 +153,10 @@ class _Directory:
         trace = self._read(name)
         if not isinstance(trace, Trace) or not trace.calls:
             raise _damaged(self.folder / name, "it holds no trace")
-        keys = (trace.values, trace.gradients, trace.parameter_gradients, trace.buffers, trace.weights)
+        keys = (
+            *(trace.values, trace.gradients, trace.parameter_gradients),
+            *(trace.buffers, trace.weights, trace.updated),
+        )
         last = len(trace.store.places) if isinstance(trace.store, PlacedStore) else 0
         if not all(key < last and (key >= 0 or key in trace.summaries) for named in keys for key in named.values()):
             raise _damaged(self.folder / name, "it names values that it does not hold")

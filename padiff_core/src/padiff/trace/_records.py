@@ -174,6 +174,8 @@ class Trace:
     """Path -> what hangs there."""
     weights: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
+    updated: dict[str, int] = attrs.field(factory=dict)
+    """The same after the step, behind the optimizer: what is known of it, of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)
     """Key, below 0, -> what is known of a value that was not kept itself."""
 

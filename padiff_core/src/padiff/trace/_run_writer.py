@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.codec import Unsendable
+from padiff.codec import DTYPES, Unsendable
 from padiff.errors import InputError
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
 from padiff.trace._model import Description
@@ -53,7 +53,7 @@ class RunWriter:
         self._shards = 0
         self._room = _ROOM[0]
         self._known: dict[tuple[int, int], Placed] = {}
-        self._reader = ShardReader(self.folder)
+        self.reader = ShardReader(self.folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             empty = not any(self.folder.iterdir())
@@ -65,9 +65,11 @@ class RunWriter:
             raise InputError(msg)
         self._write(MANIFEST, {"values": values, "about": about})
 
-    def store(self) -> PlacedStore:
-        """Return an empty store; what `put` returns is added to its ``places``."""
-        return PlacedStore(self._reader)
+    def read(self, placed: Placed) -> Array:
+        """Return an array that was written."""
+        if self._shard is not None and placed.shard == self._shard.name:
+            return self._shard.bytes_at(placed).view(DTYPES[placed.dtype]).reshape(placed.shape)
+        return self.reader.get(placed)
 
     def put(self, array: Array, name: str = "") -> Placed:
         """Write one array, if its bytes do not lie there yet; return where it lies."""
@@ -95,10 +97,7 @@ class RunWriter:
         return placed
 
     def _is_same(self, known: Placed, array: Array) -> bool:
-        if self._shard is not None and known.shard == self._shard.name:
-            kept = self._shard.bytes_at(known)
-        else:
-            kept = self._reader.get(known).reshape(-1).view(np.uint8)
+        kept = self.read(known).reshape(-1).view(np.uint8)
         return np.array_equal(kept, array.reshape(-1).view(np.uint8))
 
     def _finish_shard(self) -> None:
@@ -110,7 +109,7 @@ class RunWriter:
         """Write the records of a step, which is there for good then; its values are put where they are not yet."""
         if not isinstance(trace.store, PlacedStore):
             places = [self.put(array) for array in trace.store.arrays()]
-            trace = attrs.evolve(trace, store=PlacedStore(self._reader, places), samples={}, outputs=[])
+            trace = attrs.evolve(trace, store=PlacedStore(self.reader, places), samples={}, outputs=[])
         self._write(records_name(step), trace)
 
     def _write(self, name: str, value: Any) -> None:

@@ -1,0 +1,228 @@
+"""Record what a model does in a script's own loop, step after step, to a directory."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from padiff.adapter import Hook, Listener, Model, Module, Tensor
+from padiff.errors import InputError
+from padiff.numerics import sample
+from padiff.recording._describe import describe, parameter_record
+from padiff.recording._record import Recorder
+from padiff.trace import Background, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized
+
+__all__ = ["Loop"]
+
+Chosen = Callable[[str], bool]
+
+
+class _StepRecorder(Recorder):
+    """What fills the trace of one step; of the values of modules that were not chosen it keeps nothing."""
+
+    def __init__(self, model: Model, trace: Trace, store: QueuedStore, values: Kept, chosen: Chosen) -> None:
+        super().__init__(model.adapter, trace, values=False, gradients=False)
+        self._store, self._kind, self._chosen = store, values, chosen
+        self._seen: set[int] = set()
+        self._path = ""
+        self._partial: dict[str, list[int]] = {}
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
+        if not module.path and not module.operation:
+            self._stack.clear()
+            self._modules.clear()
+        self._path = module.path
+        return super().enter(module, args, kwargs)
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Close a call."""
+        self._path = module.path
+        return super().leave(module, args, kwargs, output)
+
+    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
+        """Leave a tensor to the call that keeps it, which may be a later one."""
+
+    def _leaf(self, path: str, tensor: Tensor) -> Leaf:
+        leaf = super()._leaf(path, tensor)
+        if leaf.token not in self._seen and self._kind != "structure" and self._chosen(self._path):
+            self._seen.add(leaf.token)
+            self._keep(leaf, tensor, f"{self._path}.{path}")
+        return leaf
+
+    def _keep(self, leaf: Leaf, tensor: Tensor, name: str) -> None:
+        trace, token = self.trace, leaf.token
+        trace.values[token] = self._kept(tensor, name)
+        if leaf.differentiable:
+
+            def arrived(gradient: Tensor) -> None:
+                trace.gradients[token] = self._kept(gradient, f"{name}.gradient")
+
+            self.hooks.add(tensor.on_gradient(arrived).close)
+
+    def _kept(self, tensor: Tensor, name: str) -> int:
+        if self._kind == "summary":
+            return self.trace.summarized(tensor.read(summarized))
+        return self._store.put(tensor.numpy(), name)
+
+    def watch_parameters(self, model: Model) -> None:
+        """Wait for the gradients of parameters, which a script may clear before the step is over."""
+        for path, parameter in model.parameters().items():
+            if parameter.trainable and "gradients" in model.adapter.capabilities and self._kind != "structure":
+                tensor = model.adapter.tensor(parameter.native)
+                if tensor.differentiable:
+                    self.hooks.add(tensor.on_gradient(self._adding(path)).close)
+
+    def _adding(self, path: str) -> Callable[[Tensor], None]:
+        def arrived(gradient: Tensor) -> None:
+            self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient"))
+
+        return arrived
+
+    def finish(self) -> None:
+        """Let go of every tensor, and add up what several backward passes gave to a parameter."""
+        self.hooks.close()
+        for path, keys in self._partial.items():
+            key = keys[-1]
+            if len(keys) > 1 and self._kind == "tensors":
+                key = self._store.put_sum(keys, f"{path}.gradient")
+            self.trace.parameter_gradients[path] = key
+
+
+class Loop(Listener):
+    """What records the steps of a script: everything that the model does between two calls of `step` is one.
+
+    A context manager: within it the model is watched. A step is there for good once `step` has returned.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        folder: Any,
+        *,
+        values: Kept,
+        steps: int | Collection[int] | None,
+        modules: str | Sequence[str] | None,
+    ) -> None:
+        self.model, self.values = model, values
+        self.number = 0
+        """The number of the step that is open."""
+        self._folder, self._steps = folder, steps
+        self._chosen = _chosen(model, modules)
+        self._recorder: _StepRecorder | None = None
+        self._written = False
+        self._counted = False
+        self._hook = Hook()
+        self._background: Background | None = None
+
+    def __enter__(self) -> Loop:
+        """Make the directory, and watch the model."""
+        writer = RunWriter(self._folder, describe(self.model), self.values)
+        self._background = Background(writer)
+        self._hook = self.model.attach(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Watch the model no longer; what is open is a step only where `step` was never called, and all went well."""
+        assert self._background is not None
+        self._hook.close()
+        try:
+            if kind is None and not self._counted and self._recorder is not None:
+                self.step()
+            elif self._recorder is not None:
+                self._recorder.hooks.close()
+                self._background.discard()
+        finally:
+            self._recorder = None
+            self._background.close()
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record that a call begins; the first one opens a step."""
+        if self._recorder is None:
+            if not self._wanted():
+                return None
+            self._recorder = self._opened()
+        return self._recorder.enter(module, args, kwargs)
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Record that a call ended."""
+        if self._recorder is None or self._recorder.open_call() is None:
+            return None
+        return self._recorder.leave(module, args, kwargs, output)
+
+    def _wanted(self) -> bool:
+        """Return whether the step that is open is one to record."""
+        if self._steps is None:
+            return True
+        return self.number < self._steps if isinstance(self._steps, int) else self.number in self._steps
+
+    def _opened(self) -> _StepRecorder:
+        assert self._background is not None
+        store = self._background.store()
+        trace = Trace(store)
+        recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen)
+        for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
+            if self._written or self.values == "summary":
+                trace.weights[path] = trace.summarized(_glimpse(parameter))
+            else:
+                trace.weights[path] = store.put(np.array(parameter.view()), f"{path}.value")
+        recorder.watch_parameters(self.model)
+        return recorder
+
+    def step(self, loss: Any = None) -> None:
+        """End a step, which the run holds from now on; ``loss`` is its loss, where that is to be compared too.
+
+        Raises `InputError` where the model was not called since the last step, or the directory cannot be written to.
+        """
+        assert self._background is not None
+        recorder, number, wanted = self._recorder, self.number, self._wanted()
+        self._recorder, self._counted = None, True
+        self.number += 1
+        if recorder is None:
+            if wanted:
+                msg = f"step {number} of the recording is empty: the model was not called.\n"
+                msg += "Hint: call recorder.step() once for each step, behind the model's calls and the optimizer."
+                raise InputError(msg)
+            return
+        trace = recorder.trace
+        recorder.finish()
+        parameters = self.model.parameters()
+        trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
+        for path, parameter in parameters.items() if self.values != "structure" else ():
+            if parameter.buffer and self.values == "tensors":
+                trace.buffers[path] = recorder._store.put(np.array(parameter.view()), f"{path}.after")
+            trace.updated[path] = trace.summarized(_glimpse(parameter))
+        trace.loss = self._number(loss)
+        trace.samples = {}
+        self._background.finish(number, trace)
+        self._written = True
+
+    def _number(self, loss: Any) -> float | None:
+        adapter = self.model.adapter
+        if loss is None:
+            return None
+        return float(np.asarray(adapter.tensor(loss).view() if adapter.is_tensor(loss) else loss).reshape(()))
+
+
+def _glimpse(parameter: Any) -> Summary:
+    """Return a few elements of a parameter: enough to see whether it is another than it was."""
+    view = parameter.view()
+    return Summary(view.dtype.name, tuple(view.shape), sample=sample(view))
+
+
+def _chosen(model: Model, modules: str | Sequence[str] | None) -> Chosen:
+    """Return what tells the modules whose values are kept; of the model itself they always are."""
+    if modules is None:
+        return lambda path: True
+    patterns = [modules] if isinstance(modules, str) else list(modules)
+    known = list(model.modules())
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            msg = f"no module of the model has a path like {pattern!r}.\n"
+            msg += f"Hint: paths are such as {', '.join(map(repr, known[1:4]))}; * stands for anything."
+            raise InputError(msg)
+    named = {path for pattern in patterns for path in fnmatch.filter(known, pattern)}
+    return lambda path: not path or path in named
