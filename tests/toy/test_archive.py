@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.alignment import align
+from padiff.alignment import Resolved, align
 from padiff.errors import InputError
 from padiff.forcing import Bench, KeptSide, LocalSide, force
 from padiff.judging import Judge
@@ -62,7 +62,7 @@ def kept_in(folder: Path) -> list[Any]:
         side.prepare(None, None, index=index)
     traces = sides[0].record(task, store), sides[1].record(task, store, values=False)
     units = [units_of(side.about) for side in sides]
-    known = named_alike(*units, {})
+    known = named_alike(*units, Resolved())
     assert known is not None
     alignment = align(*traces, [match.modules for match in known.matches])
     forced = force(sides[0], sides[1], task, alignment, traces[0], known.matches)

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import pytest
 
-from padiff.alignment import Pair
+from padiff.alignment import Pair, Resolved
 from padiff.forcing import LocalSide, Side
 from padiff.judging import Measures
 from padiff.parameters import Correspondence, named_alike, pair_parameters, transfer, units_of, values_of
@@ -62,7 +62,7 @@ def matched(evidence: Evidence) -> Correspondence:
     """Match by names, or with the order of calls, and give the candidate the reference's parameters."""
     sides = evidence.reference, evidence.candidate
     ours, theirs = (units_of(side.about, None, values_of(side)) for side in sides)
-    found = named_alike(ours, theirs, {}) or pair_parameters(ours, theirs, evidence.flows(), {})
+    found = named_alike(ours, theirs, Resolved()) or pair_parameters(ours, theirs, evidence.flows(), Resolved())
     evidence.assign(found.matches)
     return found
 

@@ -11,7 +11,7 @@ PadiffError
 ├── ForwardError            a model raised while it ran
 │   └── BackwardError       it raised in the backward pass
 ├── UnusableReference       the reference is not usable (NaN or Inf, no tensor in its output)
-├── MappingError            a LayerMap names what is in neither model
+├── MappingError            a LayerMap, or a mapping file, names what is in neither model
 ├── LiftError               a module cannot run in a wider type
 └── WorkerError             a remote model's process did not start, died, or does not answer
 
@@ -85,7 +85,7 @@ class UnusableReference(PadiffError):
 
 
 class MappingError(PadiffError):
-    """A LayerMap that names something that is in neither model."""
+    """A LayerMap, or a mapping file, that names something that is in neither model, or is none."""
 
 
 class LiftError(PadiffError):

@@ -3,9 +3,12 @@
 from padiff.alignment._axes import orders_between, turns
 from padiff.alignment._calls import align
 from padiff.alignment._functions import with_operations
-from padiff.alignment._layer_map import LayerMap, Resolved, resolve
+from padiff.alignment._layer_map import LayerMap, resolve
+from padiff.alignment._mapping_file import MappingFile, read_mapping
+from padiff.alignment._mapping_yaml import FileMatches, followed, matches_of_file, resolved_file
 from padiff.alignment._names import agreement, renumbered, similarity, words
-from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, Alignment, ModulePair, Pair
+from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, NAMED, Alignment, ModulePair, Pair
+from padiff.alignment._resolved import Group, Resolved, ToldParameter, region_of
 from padiff.alignment._rows import may_be_permuted, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run
 
@@ -13,19 +16,29 @@ __all__ = [
     "BY_PLACE",
     "GUESSED",
     "MAPPED",
+    "NAMED",
     "Alignment",
+    "FileMatches",
+    "Group",
     "LayerMap",
+    "MappingFile",
     "ModulePair",
     "Pair",
     "Resolved",
+    "ToldParameter",
     "agreement",
     "align",
     "align_sequences",
+    "followed",
     "forward_run",
+    "matches_of_file",
     "may_be_permuted",
     "orders_between",
+    "read_mapping",
+    "region_of",
     "renumbered",
     "resolve",
+    "resolved_file",
     "row_orders",
     "similarity",
     "turns",

@@ -1,6 +1,7 @@
 """Match the calls of two runs: which call of the candidate does what a call of the reference does.
 
-1. What the user maps, or a special transfer ties, is fixed, and nothing inside of it is matched.
+1. What the user maps, or a special transfer ties, is fixed, and nothing inside of it is matched. What a mapping file
+   names is fixed too, and what is inside of it is matched.
 2. Calls of modules whose parameters were matched anchor each other, in execution order.
 3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
 4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
@@ -21,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment._names import similarity
-from padiff.alignment._pairs import BY_PLACE, MAPPED, Alignment, ModulePair, Pair
+from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, Alignment, ModulePair, Pair
+from padiff.alignment._resolved import Resolved
 from padiff.alignment._sequences import align_sequences, forward_run
 from padiff.kinds import CATALOGUE
 from padiff.numerics import SAME, epsilon_of
@@ -36,10 +38,11 @@ _NEAR = 16
 
 
 def align(
-    reference: Trace, candidate: Trace, modules: Sequence[ModulePair], fixed: Mapping[str, str] | None = None
+    reference: Trace, candidate: Trace, modules: Sequence[ModulePair], fixed: Resolved | None = None
 ) -> Alignment:
-    """Match the calls of two traces. ``fixed`` maps reference module paths to candidate module paths."""
-    mapped = {**_special_pairs(modules, fixed or {}), **(fixed or {})}
+    """Match the calls of two traces; ``fixed`` is what the user maps."""
+    fixed = fixed or Resolved()
+    mapped = {**_special_pairs(modules, fixed.pairs), **fixed.pairs}
     inside = {*_below(reference, mapped.keys()), *_below(candidate, mapped.values())}
     anchors = _Anchors(reference, candidate, modules, inside)
     pairs: dict[Call, Pair] = {}
@@ -53,7 +56,10 @@ def align(
     tie(reference.root, candidate.root, "the root")
     for ours, theirs in _mapped(reference, candidate, mapped):
         tie(ours, theirs, MAPPED)
-    for ours, theirs in anchors.covering():
+    for ours, theirs in _mapped(reference, candidate, fixed.named):
+        if ours not in inside and theirs not in inside:
+            tie(ours, theirs, NAMED)
+    for ours, theirs in anchors.covering(pairs, taken):
         tie(ours, theirs, "holds the same parameters")
     for ours, theirs in anchors.overlapping(pairs, taken):
         tie(ours, theirs, "holds mostly the same parameters")
@@ -86,10 +92,9 @@ def _not_in(calls: Sequence[Call], pairs: Mapping[Call, Pair]) -> list[Call]:
 
 
 def _mapped(reference: Trace, candidate: Trace, fixed: Mapping[str, str]) -> Iterator[tuple[Call, Call]]:
-    for ours_path, theirs_path in fixed.items():
-        ours = [call for call in reference.calls if call.path == ours_path]
-        theirs = [call for call in candidate.calls if call.path == theirs_path]
-        yield from zip(ours, theirs, strict=False)
+    sides = (reference.by_module(), candidate.by_module()) if fixed else ({}, {})
+    for ours, theirs in fixed.items():
+        yield from zip(sides[0].get(ours, ()), sides[1].get(theirs, ()), strict=False)
 
 
 def _below(trace: Trace, paths: Collection[str]) -> Iterator[Call]:
@@ -143,12 +148,13 @@ class _Anchors:
             for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs))
         )
 
-    def covering(self) -> Iterator[tuple[Call, Call]]:
-        """Yield calls of both sides that cover exactly the same executions."""
+    def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
+        """Yield calls of both sides that cover exactly the same executions, but for those that are matched."""
         chains = _chains(self._reference), _chains(self._candidate)
-        for cover, ours in chains[0].items():
-            theirs = chains[1].get(cover)
-            if theirs:
+        for cover, matching in chains[0].items():
+            ours = [call for call in matching if call not in pairs]
+            theirs = [call for call in chains[1].get(cover, ()) if call not in taken]
+            if ours and theirs:
                 by_index = attrgetter("index")
                 yield from self._tie_chain(sorted(ours, key=by_index), sorted(theirs, key=by_index))
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-import attrs
-
+from padiff.alignment._mapping_file import read_mapping
+from padiff.alignment._mapping_yaml import resolved_file
+from padiff.alignment._resolved import Resolved
 from padiff.errors import MappingError
 from padiff.trace import Description, ModuleRecord
 
-__all__ = ["LayerMap", "Resolved", "resolve"]
+__all__ = ["LayerMap", "resolve"]
 
 
 class LayerMap:
@@ -54,14 +56,6 @@ def _several(entry: Any) -> list[Any]:
     return list(entry) if isinstance(entry, list | tuple | set | frozenset) else [entry]
 
 
-@attrs.frozen
-class Resolved:
-    """A mapping in paths: pairs of them, reference to candidate, and those of ignored modules of either side."""
-
-    pairs: Mapping[str, str] = attrs.field(factory=dict)
-    ignored: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-
-
 class Tree(Protocol):
     """Whoever knows a model's modules: a side."""
 
@@ -73,14 +67,24 @@ class Tree(Protocol):
         """Return the path of a live object that is one of the model's modules."""
 
 
-def resolve(mapping: LayerMap | Mapping[Any, Any] | None, reference: Tree, candidate: Tree) -> Resolved:
-    """Find the modules that a mapping names.
+def resolve(
+    mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None, reference: Tree, candidate: Tree
+) -> Resolved:
+    """Find the modules that a mapping, or a mapping file, names.
 
     Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that
     ties a module twice.
     """
     if mapping is None:
         return Resolved()
+    if isinstance(mapping, str) and not (mapping.endswith((".yaml", ".yml")) or os.path.exists(mapping)):
+        msg = (
+            f"mapping is str {mapping!r}, which is no file; expected a padiff.LayerMap, a dict of modules, or the "
+            "name of a mapping file.\nHint: mapping='mapping.yaml'; see docs/mapping.md."
+        )
+        raise MappingError(msg)
+    if isinstance(mapping, str | os.PathLike):
+        return resolved_file(read_mapping(mapping), reference.about, candidate.about)
     layer_map = mapping if isinstance(mapping, LayerMap) else _from_dict(mapping)
     tied: Any = layer_map.map
     if not isinstance(tied, Mapping):
@@ -145,7 +149,8 @@ def _twice(side: str, path: str, first: str, second: str) -> str:
 def _from_dict(mapping: Any) -> LayerMap:
     if not isinstance(mapping, Mapping):
         msg = (
-            f"mapping is {type(mapping).__qualname__}, not a padiff.LayerMap or a dict of modules.\n"
+            f"mapping is {type(mapping).__qualname__}; expected a padiff.LayerMap, a dict of modules, or the name of a "
+            "file.\n"
             "Hint: layer_map = padiff.LayerMap(); layer_map.map = {layer.attn: module.attn}"
         )
         raise MappingError(msg)

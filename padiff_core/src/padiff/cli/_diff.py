@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from padiff.cli import _output, _sides
 from padiff.cli._parser import UsageError, as_written, number, one_of, whole
 from padiff.cli._sides import Sides
-from padiff.import_string import called
 
 if TYPE_CHECKING:
     from padiff.report import Report
@@ -50,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--phase", metavar="PHASE", type=one_of("both", "forward", "backward"), default="both", help=_PHASES)
     add("--no-transfer", action="store_true", help="leave the candidate's parameters as they are")
     add("--operations", action="store_true", help="compare functions, operators and tensor methods one by one too")
-    add("--mapping", metavar="SPEC", help="a padiff.LayerMap: pairs of modules, modules to ignore")
+    add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap")
     add("--atol", metavar="X", type=number(), help="absolute tolerance, instead of the measured one")
     add("--rtol", metavar="X", type=number(), help="relative tolerance, instead of the measured one")
     add(
@@ -119,7 +118,7 @@ def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
     if arguments.optimizers:
         optional["optimizers"] = sides.optimizers(arguments.optimizers)
     if arguments.mapping:
-        optional["mapping"] = called(arguments.mapping)
+        optional["mapping"] = _sides.mapping_of(arguments.mapping)
     tolerance = {name: getattr(arguments, name) for name in _TOLERANCE}
     tolerance = {name: value for name, value in tolerance.items() if value is not None}
     from padiff.engine import diff

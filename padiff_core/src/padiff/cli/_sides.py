@@ -13,7 +13,7 @@ from padiff.import_string import SpecError, called, guarded, load, parameters
 if TYPE_CHECKING:
     from padiff.isolation import Remote
 
-__all__ = ["Sides", "add_arguments"]
+__all__ = ["Sides", "add_arguments", "mapping_of"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +79,11 @@ class Sides:
             msg += "Hint: return a tuple from it, an optimizer for each."
             raise SpecError(msg)
         return guarded(spec, value, *self.models)
+
+
+def mapping_of(named: str) -> Any:
+    """Return the name of a mapping file as it is, or what a SPEC gives."""
+    return named if named.endswith((".yaml", ".yml")) else called(named)
 
 
 def _started(spec: str, python: str, timeout: float | None, stack: contextlib.ExitStack) -> Remote:

@@ -52,9 +52,9 @@ def assign_weight(
     def copied() -> Correspondence:
         ours = units_of(reference.about, specials.on(0), values_of(reference))
         theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
-        known = named_alike(ours, theirs, resolved.pairs)
+        known = named_alike(ours, theirs, resolved)
         if known is None:
-            known = Correspondence(ours, theirs, match_units(ours, theirs, resolved.pairs))
+            known = Correspondence(ours, theirs, match_units(ours, theirs, resolved))
         transfer(known.matches, reference, candidate)
         return known
 

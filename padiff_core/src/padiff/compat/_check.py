@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment import Pair, align, with_operations
+from padiff.alignment import Pair, Resolved, align, with_operations
 from padiff.compat._archive import Arrays, DumpedParameters, DumpedRun, read
 from padiff.compat._folders import pairs_below
 from padiff.compat._log import say, write_reports
@@ -117,7 +117,7 @@ def _same_run(first: Path, second: Path, is_close: Close, phases: Sequence[str])
         counts = f"{ours.name} maps {len(ours.layer_map)} modules, {theirs.name} {len(theirs.layer_map)}"
         msg = f"{counts}; expected as many.\nHint: set_layer_map() of both models, in the same order."
         raise InputError(msg)
-    fixed = dict(zip(ours.layer_map, theirs.layer_map, strict=True))
+    fixed = Resolved(dict(zip(ours.layer_map, theirs.layer_map, strict=True)))
     for traces in zip(ours.traces, theirs.traces, strict=True):
         known = pair_parameters(ours.units, theirs.units, (flow_of_calls(traces[0]), flow_of_calls(traces[1])), fixed)
         alignment = with_operations(align(*traces, [match.modules for match in known.matches], fixed), *traces)
@@ -214,7 +214,7 @@ def _wrong_parameters(
 ) -> Iterator[str]:
     """Yield a line for each parameter that differs or has no counterpart."""
     ours, theirs = sides
-    matches = match_units(ours.units, theirs.units, dict(zip(ours.layer_map, theirs.layer_map, strict=False)))
+    matches = match_units(ours.units, theirs.units, Resolved(dict(zip(ours.layer_map, theirs.layer_map, strict=False))))
     matched = {unit for match in matches for unit in (match.reference, match.candidate)}
     for match in matches:
         for link in match.links:

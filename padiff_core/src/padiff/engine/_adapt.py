@@ -74,7 +74,7 @@ def adapted(reference: Any, candidate: Any, request: Request, options: DiffOptio
     tasks, cast = _tasks(sides, request, options)
     for name, side, task in zip(_SIDES, sides, tasks, strict=True):
         check_inputs(name, side, task)
-    notes += [*sameness_notes(*sides), *dtype_notes(*sides), *cast]
+    notes += [*resolved.notes, *sameness_notes(*sides), *dtype_notes(*sides), *cast]
     notes += finiteness_notes(sides[1], transfer=options.transfer)
     return Prepared(sides, tasks, given, resolved, options, notes)
 

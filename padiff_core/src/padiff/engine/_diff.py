@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ def diff(
     steps: int = 1,
     phase: str = "both",
     transfer: bool = True,
-    mapping: LayerMap | Mapping[Any, Any] | None = None,
+    mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
     tolerance: Mapping[str, Any] | None = None,
     seed: int = 0,
     operations: bool = False,
@@ -73,7 +74,8 @@ def diff(
     function of the model's output, or a pair of them; without one every output gets a fixed random gradient.
     ``optimizers`` is a pair; both then step ``steps`` times from the same gradients. ``phase`` is ``both``, ``forward``
     or ``backward``. With ``transfer`` the reference's parameters are copied to the candidate, which keeps them;
-    without, they are compared. ``mapping`` is a `LayerMap` or a dict of modules. Without ``tolerance`` the models' own
+    without, they are compared. ``mapping`` is a `LayerMap`, a dict of modules, or the
+    name of a mapping file (docs/mapping.md). Without ``tolerance`` the models' own
     rounding decides; with ``{"atol": ..., "rtol": ..., "compare_mode": "strict" | "mean"}`` exactly that rule does,
     or with ``{"metric": name or `Metric`, "min": ..., "max": ...}`` bounds on a metric. With ``operations`` the
     functions, operators and tensor methods that the models' own code calls are compared one by one, as modules are.
@@ -202,8 +204,7 @@ class _Run:
 
     def _matched(self, evidence: Evidence) -> Correspondence:
         """Match the parameters, and give the candidate the reference's."""
-        fixed = self.resolved.pairs
-        return self.specials.retried(lambda: matched(evidence, self.specials, fixed))
+        return self.specials.retried(lambda: matched(evidence, self.specials, self.resolved))
 
     def _tell_parameters(self, known: Correspondence) -> None:
         """Report what has no counterpart."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
+from padiff.alignment import Resolved
 from padiff.parameters import Correspondence, Specials, defined_alike, named_alike, pair_parameters, units_of, values_of
 from padiff.refinement import Evidence, with_exchanges_by_value, with_layouts, with_layouts_by_value
 
 __all__ = ["matched"]
 
 
-def matched(evidence: Evidence, specials: Specials, fixed: Mapping[str, str]) -> Correspondence:
+def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspondence:
     """Match the parameters; the candidate holds the reference's then, where that was asked for.
 
     Names that agree are a guess, which whatever differs later puts in doubt. The order of definition is one that

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Resolved
 from padiff.parameters._links import Link
 from padiff.parameters._matching import UnitMatch
 from padiff.parameters._packing import Arrangement, Packing
@@ -44,8 +44,8 @@ class Correspondence:
     candidate: Sequence[HeldUnit]
     matches: Sequence[UnitMatch]
     packed: Sequence[Packed] = ()
-    fixed: Mapping[str, str] = attrs.field(factory=dict)
-    """Modules that the user mapped: path of the reference -> path of the candidate."""
+    fixed: Resolved = attrs.field(factory=Resolved)
+    """What the user mapped."""
     symmetric: frozenset[HeldUnit] = frozenset()
     """Units of the reference that their place in the dataflow does not tell from others, as far as it was recorded."""
     axes: Turns = attrs.field(factory=dict)

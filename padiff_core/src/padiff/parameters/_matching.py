@@ -9,7 +9,16 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment import ModulePair, agreement, align_sequences, forward_run, renumbered, similarity
+from padiff.alignment import (
+    ModulePair,
+    Resolved,
+    agreement,
+    align_sequences,
+    forward_run,
+    region_of,
+    renumbered,
+    similarity,
+)
 from padiff.parameters._links import Link, special_links
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Trace, settings_of
@@ -20,7 +29,6 @@ __all__ = [
     "execution_order",
     "match_strays",
     "match_units",
-    "region_of",
     "same_names",
     "same_order",
 ]
@@ -176,19 +184,35 @@ def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
 def match_units(
     reference: Sequence[HeldUnit],
     candidate: Sequence[HeldUnit],
-    fixed: Mapping[str, str] | None = None,
+    fixed: Resolved | None = None,
     known: Mapping[int, int] | None = None,
 ) -> list[UnitMatch]:
     """Match units of two models; both sequences in execution order. What is ``known`` already stays, by index.
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
     (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
-    names say so beyond doubt (q, k and v called in another order). ``fixed`` maps reference module paths to candidate
-    module paths: what is below one then belongs below the other.
+    names say so beyond doubt (q, k and v called in another order). What is below a module that the user ``fixed`` to
+    one of the candidate belongs below that; where a mapping file only names it, what finds no counterpart there may
+    find one elsewhere.
     """
-    tops = sorted((fixed or {}).items(), key=lambda pair: -len(pair[0]))
-    ours_in = [region_of(unit.module.path, [a for a, _ in tops]) for unit in reference]
-    theirs_in = [region_of(unit.module.path, [b for _, b in tops]) for unit in candidate]
+    fixed = fixed or Resolved()
+    found = _matched_within(reference, candidate, fixed, known or {})
+    if not (fixed.named or fixed.groups):
+        return found
+    places = {unit: i for i, unit in enumerate(reference)}, {unit: j for j, unit in enumerate(candidate)}
+    sure = {places[0][match.reference]: places[1][match.candidate] for match in found if match.links}
+    return _matched_within(reference, candidate, fixed.whole, sure)
+
+
+def _matched_within(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Resolved, known: Mapping[int, int]
+) -> list[UnitMatch]:
+    """Return the matches of units of one region, beside what is known."""
+    tops = fixed.regions()
+    ours_in, theirs_in = (
+        [region_of(unit.module.path, side) for unit in units]
+        for units, side in zip((reference, candidate), tops, strict=True)
+    )
     names = similarity(_named(reference), _named(candidate))
     fit = np.zeros((len(reference), len(candidate)), np.float32)
     ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
@@ -202,7 +226,7 @@ def match_units(
                 cache[key] = _fit(ours, theirs)
             fit[i, j] = cache[key]
     sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
-    told = dict(known or {})
+    told = dict(known)
     fit[list(told), :] = 0
     fit[:, list(told.values())] = 0
     scores = np.where(fit > 0, fit + _NAME_WEIGHT * names + _SURE_WEIGHT * sure, 0).astype(np.float32)
@@ -210,11 +234,6 @@ def match_units(
     pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
-
-
-def region_of(path: str, tops: Sequence[str]) -> int | None:
-    """Return which of the mapped modules a path is at or below."""
-    return next((i for i, top in enumerate(tops) if not top or path == top or path.startswith(f"{top}.")), None)
 
 
 def _named(units: Sequence[HeldUnit]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from padiff.alignment import agreement
+from padiff.alignment import Resolved, agreement, region_of
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
@@ -17,19 +17,18 @@ from padiff.parameters._matching import (
     link_roles,
     match_strays,
     match_units,
-    region_of,
     same_names,
     same_order,
 )
 from padiff.parameters._packing import find_packings
 from padiff.parameters._pieces import with_pieces
+from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
 __all__ = ["Order", "defined_alike", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
-Fixed = Mapping[str, str]
 Order = Literal["run", "definition"]
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
@@ -37,12 +36,12 @@ _TOLD = 3
 """How far names must agree to be believed."""
 
 
-def named_alike(reference: Units, candidate: Units, fixed: Fixed) -> Correspondence | None:
+def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
     """Return the correspondence where names alone give it and no layout is open: a guess, for a run to confirm."""
     return _unambiguous(reference, candidate, None if fixed else same_names(reference, candidate))
 
 
-def defined_alike(reference: Units, candidate: Units, fixed: Fixed) -> Correspondence | None:
+def defined_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
     """Return the correspondence in the order of definition where everything fits so: a guess, for a run to confirm."""
     return _unambiguous(reference, candidate, None if fixed else same_order(reference, candidate))
 
@@ -56,7 +55,7 @@ def pair_parameters(
     reference: Units,
     candidate: Units,
     flows: tuple[Flow, Flow],
-    fixed: Fixed,
+    fixed: Resolved,
     guess: Correspondence | None = None,
     *,
     order: Order | None = None,
@@ -89,30 +88,37 @@ def pair_parameters(
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
-            return attrs.evolve(guess, matches=with_pieces(ours, theirs, guess.matches, match), symmetric=symmetric)
-    matches = match_units(ours, theirs, fixed, pairs)
-    packings = find_packings(graphs, _without_counterpart(ours, theirs, matches))
+            matches = with_pieces(ours, theirs, guess.matches, match)
+            matches = with_told_parameters(matches, ours, theirs, fixed)
+            return attrs.evolve(guess, matches=matches, symmetric=symmetric)
+    told = list(told_packings(ours, theirs, fixed))
+    gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
+    matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
+    found = find_packings(graphs, _without_counterpart(ours, theirs, matches) - gone)
+    packings = [packing for packing, arrangement in told if arrangement is None] + found
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
+    settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
     mine, yours = ours, theirs
-    if packed:
-        gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
+    if packed or settled:
+        gone |= {unit for packing in packings for unit in (packing.packed, *packing.members)}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
         kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
         matches = match_units(mine, yours, fixed, still)
 
     matches = with_pieces(mine, yours, matches, match)
-    matches += [match for one in packed for match in one.matches]
-    return Correspondence(ours, theirs, matches + match_strays(ours, theirs, matches), packed, fixed, symmetric)
+    matches += [match for one in packed for match in one.matches] + settled
+    matches += match_strays(ours, theirs, matches)
+    matches = with_told_parameters(matches, ours, theirs, fixed)
+    return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 
 
-def _regions(ours: Units, theirs: Units, fixed: Fixed) -> tuple[list[int | None], list[int | None]]:
+def _regions(ours: Units, theirs: Units, fixed: Resolved) -> tuple[list[int | None], list[int | None]]:
     """Return which of the mapped modules each unit lies in."""
-    tops = sorted(fixed.items(), key=lambda pair: -len(pair[0]))
-    return (
-        [region_of(unit.module.path, [a for a, _ in tops]) for unit in ours],
-        [region_of(unit.module.path, [b for _, b in tops]) for unit in theirs],
-    )
+    tops = fixed.regions()
+    return [region_of(unit.module.path, tops[0]) for unit in ours], [
+        region_of(unit.module.path, tops[1]) for unit in theirs
+    ]
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:

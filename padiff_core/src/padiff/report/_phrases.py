@@ -292,6 +292,11 @@ _NOTES: dict[str, Phrase] = {
     "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
+    "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",
+    "mapping_inverted": (
+        "the mapping file {file} has the candidate's names on the left and the reference's on the right: it was read "
+        "that way"
+    ),
     "axis_order": _axis_order,
     "row_order": lambda data: (
         "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "

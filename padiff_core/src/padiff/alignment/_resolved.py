@@ -1,0 +1,76 @@
+"""Hold what a user says of two models in the models' own paths, whichever way it was said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from padiff.report import Note
+
+__all__ = ["Group", "Resolved", "ToldParameter", "region_of"]
+
+
+@attrs.frozen
+class Group:
+    """Modules of which one, or several together, do what one or several of the other side do: a packed layer."""
+
+    reference: tuple[str, ...]
+    candidate: tuple[str, ...]
+    groups: int | None = None
+    """In how many groups (heads) the packed one holds its members, in the order that they are given; None: unsaid."""
+
+
+@attrs.frozen
+class ToldParameter:
+    """The parameter of the candidate that one of the reference is, and how it lies there, where that was said."""
+
+    path: str
+    transposed: bool | None = None
+    place: str = attrs.field(default="", eq=False)
+    """Where it was said: ``file:line:column``."""
+
+
+@attrs.frozen
+class Resolved:
+    """A mapping in paths: pairs of them, reference to candidate, and those of ignored modules of either side."""
+
+    pairs: Mapping[str, str] = attrs.field(factory=dict)
+    """Modules that are compared as a whole: what is inside of them has no counterpart."""
+    ignored: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    named: Mapping[str, str] = attrs.field(factory=dict)
+    """Modules that belong together, and what is inside of them too, as far as it finds its counterpart there."""
+    groups: tuple[Group, ...] = ()
+    parameters: Mapping[str, ToldParameter] = attrs.field(factory=dict)
+    notes: tuple[Note, ...] = ()
+    """What a reader of the report should know of the mapping: rules that did nothing."""
+
+    def __bool__(self) -> bool:
+        """Return whether any modules or parameters are told to belong together."""
+        return bool(self.pairs or self.named or self.groups or self.parameters)
+
+    @property
+    def whole(self) -> Resolved:
+        """Return only what is compared as a whole."""
+        return Resolved(self.pairs, self.ignored)
+
+    def regions(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the number of each told module, on both sides: what is below belongs below one of that number."""
+        found: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        told: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+            ((a,), (b,)) for a, b in (*self.named.items(), *self.pairs.items())
+        ]
+        told += [(group.reference, group.candidate) for group in self.groups]
+        for number, tops in enumerate(told):
+            for side, paths in zip(found, tops, strict=True):
+                side.update(dict.fromkeys(paths, number))
+        return found
+
+
+def region_of(path: str, tops: Mapping[str, int]) -> int | None:
+    """Return the number of the innermost of some modules that a path is at or below."""
+    while path not in tops:
+        if not path:
+            return None
+        path = path.rpartition(".")[0]
+    return tops[path]

@@ -1,0 +1,120 @@
+"""Take what a mapping file says of single parameters and of packed layers, whatever the dataflow or names say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from padiff.alignment import Resolved, ToldParameter
+from padiff.errors import MappingError
+from padiff.parameters._links import Link
+from padiff.parameters._matching import UnitMatch, link_roles
+from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._units import Held, HeldUnit
+
+__all__ = ["told_packings", "with_told_parameters"]
+
+Units = Sequence[HeldUnit]
+End = tuple[HeldUnit, str, Held]
+"""A parameter: its unit, its role there, where it lies."""
+
+
+def told_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tuple[Packing, Arrangement | None]]:
+    """Yield the packed layers that are told, each with how it holds its members where that is told too.
+
+    What is told to be several and is no packed linear layer is no packing: its parts find their counterparts below.
+    """
+    sides = _by_path(ours), _by_path(theirs)
+    for group in fixed.groups:
+        tops = group.reference, group.candidate
+        found = [_units_at(units, paths) for units, paths in zip(sides, tops, strict=True)]
+        few, many = sorted(found, key=len)
+        if len(few) != 1 or len(many) < 2 or not _packs(few[0], many):
+            continue
+        order = tuple(range(len(many)))
+        arrangement = None if group.groups is None else Arrangement(order, group.groups)
+        yield Packing(few[0], tuple(many), few is found[0]), arrangement
+
+
+def _by_path(units: Units) -> dict[str, list[HeldUnit]]:
+    found: dict[str, list[HeldUnit]] = {}
+    for unit in units:
+        found.setdefault(unit.module.path, []).append(unit)
+    return found
+
+
+def _units_at(units: Mapping[str, list[HeldUnit]], paths: Iterable[str]) -> list[HeldUnit]:
+    return [unit for path in paths for unit in units.get(path, ())]
+
+
+def _packs(packed: HeldUnit, members: Units) -> bool:
+    """Return whether all are linear layers of one input width, and one gives as much as the others together."""
+    shapes = [unit.roles["weight"].shape for unit in (packed, *members) if "weight" in unit.roles]
+    kinds = {unit.kind for unit in (packed, *members)}
+    if kinds != {"linear"} or len(shapes) != 1 + len(members) or len({shape[1] for shape in shapes}) != 1:
+        return False
+    return sum(shape[0] for shape in shapes[1:]) == shapes[0][0]
+
+
+def with_told_parameters(matches: Sequence[UnitMatch], ours: Units, theirs: Units, fixed: Resolved) -> list[UnitMatch]:
+    """Return the matches with the told parameters linked as they are told, and with nothing else."""
+    if not fixed.parameters:
+        return list(matches)
+    held = _held(ours), _held(theirs)
+    told: list[tuple[End, End, Link]] = []
+    for path, other in fixed.parameters.items():
+        ends = [(side, name, side.get(name)) for side, name in zip(held, (path, other.path), strict=True)]
+        for _, name, found in ends:
+            if found is None:
+                msg = (
+                    f"{other.place}: {name!r} is no parameter that is copied by itself: it is packed with others, or a "
+                    "buffer that training does not change.\nHint: name the modules, and leave this line out."
+                )
+                raise MappingError(msg)
+        one, two = (found for _, _, found in ends if found is not None)
+        link = _link(one, two, other)
+        told.append((one, two, link))
+    taken = {end[2] for one, two, _ in told for end in (one, two)}
+    left = [
+        attrs.evolve(match, links=[x for x in match.links if not {*x.references, x.candidate} & taken])
+        for match in matches
+    ]
+    for one, two, link in told:
+        home = next((i for i, m in enumerate(left) if m.reference is one[0] and m.candidate is two[0]), None)
+        if home is None:
+            a, b = (HeldUnit(unit.module, role, None, {role: part}) for unit, role, part in (one, two))
+            left.append(UnitMatch(a, b, [link]))
+        else:
+            left[home] = attrs.evolve(left[home], links=[*left[home].links, link])
+    return left
+
+
+def _held(units: Units) -> dict[str, End]:
+    """Return each whole parameter by every path that it has, with its unit and role there."""
+    return {
+        path: (unit, role, held)
+        for unit in units
+        for role, held in unit.roles.items()
+        if not held.part.partial
+        for path in held.parameter.paths
+    }
+
+
+def _link(one: End, two: End, told: ToldParameter) -> Link:
+    """Return the link of two parameters; raise `MappingError` where one does not fit into the other."""
+    role, a, b = one[1], one[2], two[2]
+    alone = [HeldUnit(unit.module, "", None, {"": part}) for unit, _, part in (one, two)]
+    links = link_roles(*alone)[1]
+    if told.transposed is not None:
+        links = [Link(role, a, b, transposed=told.transposed)]
+        links = links if (a.shape[::-1] if told.transposed else a.shape) == b.shape else []
+    if not links:
+        laid_out = ", transposed," if told.transposed else ""
+        msg = (
+            f"{told.place}: {a.parameter.path!r} {list(a.shape)}{laid_out} is told to be {b.parameter.path!r} "
+            f"{list(b.shape)}: these shapes do not fit.\nHint: only axes of length one may differ; "
+            "{to: name, layout: transposed} says that a matrix lies the other way."
+        )
+        raise MappingError(msg)
+    return attrs.evolve(links[0], role=role)
