@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Sequence
 
@@ -20,9 +21,23 @@ from hypothesis import HealthCheck, settings
 
 from padiff.plugins import _user_transfers
 
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome-stable",
+    "google-chrome",
+    "chrome",
+    "chromium-headless-shell",
+)
+
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
 _DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
+
+
+def browser() -> str | None:
+    """Return the path of the browser that the graph's page is tested in, or None; ``PADIFF_BROWSER`` names one."""
+    return os.environ.get("PADIFF_BROWSER") or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def chosen(ids: Sequence[str]) -> set[str]:
@@ -48,13 +63,14 @@ def chosen(ids: Sequence[str]) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check ``PADIFF_REQUIRE`` (``torch,paddle,mindspore``): a missing framework is a failure, never a skip."""
+    """Check ``PADIFF_REQUIRE`` (``torch,paddle,mindspore,browser``): what is missing is a failure, never a skip."""
     config.addinivalue_line("markers", "every_direction: run this case in every pair of frameworks")
     required = [name.strip() for name in os.environ.get("PADIFF_REQUIRE", "").split(",") if name.strip()]
-    missing = [name for name in required if importlib.util.find_spec(name) is None]
+    missing = [name for name in required if not (browser() if name == "browser" else importlib.util.find_spec(name))]
     if missing:
         names = ", ".join(missing)
-        msg = f"PADIFF_REQUIRE asks for {names}, which cannot be imported here.\nHint: make test installs it."
+        hint = "make test installs the frameworks, and .ci/run a browser."
+        msg = f"PADIFF_REQUIRE asks for {names}, which cannot be used here.\nHint: {hint}"
         pytest.exit(msg, returncode=4)
     # How long an example takes says how busy the machine is, and nothing about padiff.
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -83,7 +99,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item.nodeid not in left_out]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly that the page of the graph was not tested, where there is no browser."""
+    if browser() is None:
+        terminalreporter.section("NO BROWSER: the tests of the graph's page were not run", red=True, bold=True)
+        terminalreporter.line("`apt install chromium` gives one, or PADIFF_BROWSER=path names it.")
+
+
 @pytest.fixture(autouse=True)
 def _own_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the special transfers that a test registers, or a page that it runs, end with it."""
     monkeypatch.setattr(_user_transfers, "_REGISTERED", {})
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    """Return the browser's path; skip the test where there is none."""
+    path = browser()
+    if path is None:
+        pytest.skip("there is no browser here; `apt install chromium` gives one")
+    return path

@@ -290,7 +290,7 @@ def test_text_in_a_file_is_plain(engine: Calls, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "pdf"], "there is no format 'pdf'.\nHint: one of 'page', 'text', 'json'"),
+        (["--format", "pdf"], "there is no format 'pdf'.\nHint: one of 'page', 'text', 'json', 'html'"),
         (
             ["--output", "r.pdf"],
             "no format has the ending of 'r.pdf'; known are .page (page), .txt (text), .json (json)",

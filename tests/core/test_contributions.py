@@ -75,7 +75,8 @@ def test_padiffs_own_come_through_the_same_hooks_and_last(site: Site) -> None:
     site.plugin("acme", GOOD)
     rows = plugins.contributed()
     own = [(row.sort, row.name) for row in rows if row.distribution == "padiff-core"]
-    assert own == [("metric", "rel_l2"), ("metric", "max_abs"), ("renderer", "text"), ("renderer", "json")]
+    renderers = [("renderer", "text"), ("renderer", "json"), ("renderer", "html")]
+    assert own == [("metric", "rel_l2"), ("metric", "max_abs"), *renderers]
     assert [row.distribution for row in rows[-4:]] == ["padiff-core"] * 4
 
 
@@ -314,7 +315,7 @@ def test_a_contributed_format_is_rendered_by_name(site: Site) -> None:
 
 def test_an_unknown_format_lists_the_contributed_ones_too(site: Site) -> None:
     site.plugin("acme", GOOD)
-    with pytest.raises(InputError, match=r"no format 'pdf'\.\nHint: one of 'text', 'json', 'shout'"):
+    with pytest.raises(InputError, match=r"no format 'pdf'\.\nHint: one of 'text', 'json', 'html', 'shout'"):
         Report((), ()).render("pdf")
 
 

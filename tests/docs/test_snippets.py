@@ -62,7 +62,7 @@ def test_commands_print_what_is_shown(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_blocks_say_what_they_are(page: Path) -> None:
     found = {block.language for block in blocks(page.read_text(encoding="utf-8"))}
-    assert found <= {"python", "console", "sh", "text", "toml"}
+    assert found <= {"python", "console", "sh", "text", "toml", "yaml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)

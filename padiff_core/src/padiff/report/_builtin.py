@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.numerics import difference
 from padiff.plugins import Metric, Renderer, hookimpl
-from padiff.report import to_json, to_text
+from padiff.report import Report, to_json, to_text
 
 Array = NDArray[Any]
 
@@ -21,6 +21,12 @@ def _rel_l2(reference: Array, candidate: Array) -> float:
 
 def _max_abs(reference: Array, candidate: Array) -> float:
     return difference(reference, candidate).max_abs
+
+
+def _html(report: Report) -> str:
+    from padiff.report._html import graph_of_report, page
+
+    return page(graph_of_report(report))
 
 
 @hookimpl
@@ -36,3 +42,4 @@ def padiff_renderers() -> Iterator[Renderer]:
     plain = partial(to_text, color=False, width=0)
     yield Renderer("text", plain, suffixes=(".txt",), doc="for a reader, without colours")
     yield Renderer("json", to_json, suffixes=(".json",), doc="for a program; docs/report.md has the schema")
+    yield Renderer("html", _html, suffixes=(".html", ".htm"), doc="both models side by side, in one page for a browser")

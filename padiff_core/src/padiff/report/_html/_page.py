@@ -1,0 +1,165 @@
+"""Write a graph as one HTML file: no server, no request, nothing in it that a name could break out of.
+
+The data lie in the page as JSON, in ASCII and without a single angle bracket; the script puts them into the document
+as text alone. A Content-Security-Policy lets the page use its own script and style, known by their hashes, and load
+nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from padiff.report import _words as words
+from padiff.report._finding import Figures, Finding, Place
+from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
+
+__all__ = ["page"]
+
+_SCRIPTS = ("model.js", "rules.js", "view.js", "panel.js", "main.js")
+_ANGLES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
+_VALUES = ("inputs", "outputs", "input_gradients", "output_gradients", "parameters")
+
+
+def page(graph: Graph) -> str:
+    """Return the page."""
+    style = _text("page.css")
+    script = "(() => {\n'use strict';\n" + "".join(map(_text, _SCRIPTS)) + "})();\n"
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    found = _text("page.html")
+    # The data come last: nothing in them is replaced.
+    for name, text in (("POLICY", policy), ("STYLE", style), ("SCRIPT", script), ("DATA", _as_json(graph))):
+        before, _, after = found.partition(f"@{name}@")
+        found = before + text + after
+    return found
+
+
+@cache
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _as_json(graph: Graph) -> str:
+    sides = (graph.reference, graph.candidate)
+    keys = [{(node.step, node.path, node.call): index for index, node in enumerate(side.nodes)} for side in sides]
+    data = {
+        "title": " · ".join(filter(None, dict.fromkeys(side.title for side in sides))) or "padiff",
+        "headline": graph.headline,
+        "sides": [_side(side) for side in sides],
+        "links": [
+            {
+                "nodes": [link.reference, link.candidate],
+                "verdict": link.verdict,
+                "why": link.why,
+                "figures": [
+                    [name, _figures(found)]
+                    for name, found in (("by itself", link.forced), ("free runs", link.free))
+                    if found is not None
+                ],
+            }
+            for link in (*_steps(sides), *graph.links)
+        ],
+        "findings": [_finding(finding, keys) for finding in graph.findings],
+        "rules": graph.rules,
+        "backward": graph.backward,
+    }
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ANGLES)
+
+
+def _steps(sides: Sequence[GraphSide]) -> list[GraphLink]:
+    """Return the links between the nodes of steps."""
+    heads = [{node.step: index for index, node in enumerate(side.nodes) if node.path is None} for side in sides]
+    return [GraphLink(index, heads[1][step]) for step, index in heads[0].items() if step in heads[1]]
+
+
+def _side(side: GraphSide) -> dict[str, Any]:
+    """Return a side with what repeats, classes and frames, written once."""
+    classes: dict[str, int] = {}
+    frames: dict[str, int] = {}
+    nodes = [_node(node, classes, frames) for node in side.nodes]
+    return {"title": side.title, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
+
+
+def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "path": node.path,
+        "class": classes.setdefault(node.class_name, len(classes)),
+        "call": node.call,
+        "step": node.step,
+    }
+    if node.path is None:
+        found["label"] = f"step {node.step + 1}"
+    if node.parent is not None:
+        found["parent"] = node.parent
+    if node.location:
+        found["location"] = node.location
+    if node.stack:
+        found["stack"] = [frames.setdefault(frame, len(frames)) for frame in node.stack]
+    if node.settings:
+        found["settings"] = dict(node.settings)
+    for name in _VALUES:
+        values = getattr(node, name)
+        if values:
+            found[name] = [_value(value) for value in values]
+    return found
+
+
+def _value(value: GraphValue) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": value.name}
+    if value.shape is not None:
+        found |= {"dtype": value.dtype, "shape": value.shape}
+    if value.about:
+        found["about"] = value.about
+    if value.statistics:
+        found["statistics"] = {name: _number(number) for name, number in value.statistics.items()}
+    return found
+
+
+def _number(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
+
+
+def _figures(found: Figures) -> str:
+    return f"relative L2 {words.figure(found.rel_l2)}, largest {words.figure(found.max_abs)}"
+
+
+def _finding(finding: Finding, keys: Sequence[Mapping[Any, int]]) -> dict[str, Any]:
+    place = words.between(finding)
+    lines = [place] if place else []
+    lines += finding.cause.splitlines() if finding.cause else []
+    lines += [_figures(finding.figures)] if finding.figures else []
+    return {
+        "nodes": [
+            _at(finding.step, where, known)
+            for where, known in zip((finding.reference, finding.candidate), keys, strict=True)
+        ],
+        "verdict": str(finding.verdict),
+        "phase": str(finding.phase),
+        "source": finding.source,
+        "what": str(finding.what),
+        "lines": [*lines, *finding.evidence],
+    }
+
+
+def _at(step: int, place: Place, known: Mapping[Any, int]) -> int | None:
+    """Return the node of a place: the call, or the module that holds the parameter that it names."""
+    if place.path is None:
+        return None
+    for path in (place.path, place.path.rpartition(".")[0]):
+        for when in (step, 0):
+            if (when, path, place.call) in known:
+                return known[when, path, place.call]
+    return None
