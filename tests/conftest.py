@@ -75,6 +75,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # How long an example takes says how busy the machine is, and nothing about padiff.
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
+    # MindSpore's threads hand each operation on and wait by turning, which costs five times the CPU of the diff itself.
+    # It reads this once, at its first operation; the processes that tests start inherit it. What it does without is
+    # put to the test by ``adapters/test_conformance.py``, which runs the whole suite of MindSpore's adapter so.
+    os.environ.setdefault("MS_DEV_LAUNCH_BLOCKING", "1")
     # Both ship a libdnnl.so.3, the first one loaded stays, and MindSpore cannot use Paddle's.
     if importlib.util.find_spec("mindspore") is not None:
         mindspore = importlib.import_module("mindspore")

@@ -8,7 +8,7 @@ import numpy as np
 
 from .zoo import native
 
-__all__ = ["BERT", "built", "image", "language", "sentences", "vision"]
+__all__ = ["BERT", "SHALLOW", "built", "image", "language", "sentences", "shallow", "vision"]
 
 BERT = {
     "vocab_size": 60,
@@ -79,6 +79,49 @@ def language(framework: str, family: str, head: str = "Model", **settings: Any) 
     from paddlenlp import transformers
 
     return getattr(transformers, family + head)(getattr(transformers, f"{family}Config")(**settings))
+
+
+SHALLOW = {
+    "densenet": (2, 2, 11, 2),
+    "resnet": (1, 2, 1, 1),
+    "convnext": (1, 2, 3, 1),
+    "efficientnet": 0.3,
+}
+"""Blocks in each stage of densenet121, resnet50 and convnext_tiny; what efficientnet_b0's are multiplied by."""
+_DIMS = (24, 48, 96, 192)
+
+
+def _shallow_torch(name: str, **settings: Any) -> Any:
+    from torchvision.models import convnext, densenet, efficientnet, resnet
+
+    if name == "densenet":
+        return densenet.DenseNet(block_config=SHALLOW[name], **settings)
+    if name == "resnet":
+        return resnet.ResNet(resnet.Bottleneck, list(SHALLOW[name]), **settings)
+    if name == "convnext":
+        stages = zip(_DIMS, (*_DIMS[1:], None), SHALLOW[name], strict=True)
+        return convnext.ConvNeXt([convnext.CNBlockConfig(*stage) for stage in stages], **settings)
+    stages, last = efficientnet._efficientnet_conf("efficientnet_b0", width_mult=1.0, depth_mult=SHALLOW[name])
+    return efficientnet.EfficientNet(stages, 0.2, last_channel=last, **settings)
+
+
+def _shallow_mindspore(name: str, **settings: Any) -> Any:
+    from mindcv.models import convnext, densenet, efficientnet, resnet
+
+    if name == "densenet":
+        return densenet.DenseNet(block_config=SHALLOW[name], **settings)
+    if name == "resnet":
+        return resnet.ResNet(resnet.Bottleneck, list(SHALLOW[name]), **settings)
+    if name == "convnext":
+        return convnext.ConvNeXt(3, 1000, depths=list(SHALLOW[name]), dims=list(_DIMS), **settings)
+    return efficientnet.EfficientNet("efficientnet_b0", 0.2, depth_mult=SHALLOW[name], **settings)
+
+
+def shallow(framework: str, name: str, *, train: bool, **settings: Any) -> Any:
+    """Return a model of torchvision or MindCV with fewer blocks in each stage: their code is run all the same."""
+    native.seed(framework, 0)
+    make = _shallow_torch if framework == "torch" else _shallow_mindspore
+    return native.set_mode(framework, make(name, **settings), train=train)
 
 
 def built(framework: str, name: str, *, train: bool, **settings: Any) -> Any:
