@@ -51,6 +51,12 @@ def _phase_fits(found: Finding, row: Row) -> bool:
     }
 
 
+def _places(found: Finding) -> set[str | None]:
+    """Return where a finding is: the modules of the parameters that one setting of an optimizer steps otherwise."""
+    stepped = next((one.figures["paths"] for one in found.evidence if one.kind == "stepped_alike"), None)
+    return {found.candidate.path} if stepped is None else {path.rpartition(".")[0] for path in stepped}
+
+
 def assert_named(report: Report, row: Row, candidate: str, model: Any) -> None:
     """Assert that exactly the row's places are sources."""
     told = describe(report)
@@ -59,13 +65,14 @@ def assert_named(report: Report, row: Row, candidate: str, model: Any) -> None:
     if places == (frozenset({EVERYWHERE}),):
         owners = {name.rpartition(".")[0] for name in native.parameters(candidate, model)}
         assert {found.phase for found in report.sources} == set(row.phases), told
-        assert {found.candidate.path for found in report.sources} == owners, told
+        assert all(_places(found) == owners for found in report.sources), told
+        assert len({found.step for found in report.sources}) == len(report.sources), told
         return
     for found in report.sources:
-        expected = any(found.candidate.path in place for place in places) and _phase_fits(found, row)
+        expected = all(any(path in place for place in places) for path in _places(found)) and _phase_fits(found, row)
         assert expected or (row.leftover and found.candidate.path is None), told
     for place in places:
-        here = [f for f in report.sources if f.candidate.path in place and f.phase in row.phases]
+        here = [f for f in report.sources if _places(f) & place and f.phase in row.phases]
         assert here, f"{sorted(place)} is not a source\n{told}"
         _assert_explained(here, row, candidate, told)
 

@@ -244,7 +244,7 @@ def section(text: str, label: str) -> str:
     [
         (ALIGNED, "aligned (428 calls compared, 161 parameters, 106 buffers, worst output difference 3.1e-07)"),
         (HARMLESS, "aligned (4 calls compared)"),
-        (PARTED, "not aligned: 9 sources (452 calls compared, 40 parameters, worst output difference 0.0012)"),
+        (PARTED, "not aligned: 3 sources in 9 places (452 calls compared, 40 parameters, worst output difference 0.0012)"),
         (ONE, "not aligned: 1 source (10 calls compared, 4 parameters, worst output difference 0.0001)"),
         (ALONE, "not aligned: 1 place without counterpart, hence not compared (9 calls compared)"),
         (VICTIMS_ALONE, "not aligned: 2 values differ, no source was found (11 calls compared)"),
@@ -308,14 +308,24 @@ def test_every_source_stands_before_everything_else() -> None:
         assert found > last
 
 
-def test_the_same_fault_in_repeated_blocks_shares_a_block_and_keeps_its_numbers() -> None:
+def test_the_same_fault_in_repeated_blocks_shares_a_block_and_counts_as_one() -> None:
     text = plain(PARTED)
-    assert "sources 1, 3-8 of 9  forward: output differs" in text
+    assert "source 1 of 3  forward: output differs" in text
     assert text.count("eps: ") == 1
     more = section(text, "also at")
     assert "encoder.layers.1.norm1 / blocks.1.ln1\n" in more
-    assert more.endswith("... and 2 more of the same code (report.sources has all)")
+    assert more.endswith("... and 2 more (report.sources has all)")
     assert "at worst 2.9e-05 relative L2" in text
+
+
+def test_one_setting_is_one_source_wherever_it_differs() -> None:
+    """Sixty norms at sixty lines of code, set to one other epsilon, are one thing to mend."""
+    sources = tuple(
+        attrs.evolve(norm(0), candidate=Place(f"n{i}", "LayerNorm", f"/w/my_port/model.py:{i + 9}")) for i in range(60)
+    )
+    text = plain(Report(sources, sources))
+    assert text.startswith("not aligned: 1 source in 60 places")
+    assert "source 1 of 1  forward: output differs" in text
 
 
 def test_sources_of_unknown_code_are_never_put_together() -> None:
@@ -372,7 +382,7 @@ def test_a_fault_of_several_steps_names_each_place_once_with_its_steps() -> None
         sorted([*updated("a", 0, 1, 2), *updated("b", 0, 1, 2), *updated("c", 1)], key=lambda found: found.step)
     )
     text = plain(Report(sources, sources))
-    assert "sources 1-7 of 7  update, steps 1-3: weight after the step differs" in text
+    assert "source 1 of 1  update, steps 1-3: weight after the step differs" in text
     assert section(text, "also at").split("\n             ") == ["b", "c (step 2)"]
 
 
@@ -557,7 +567,7 @@ def test_evidence_that_several_sources_share_is_printed_once() -> None:
     text = plain(PARTED)
     assert text.count(str(FLOAT64)) == 1
     assert f"  evidence   all sources: {FLOAT64}\n" in plain(DOCUMENTED)
-    assert f"  evidence   sources 1-8: {FLOAT64}\n" in text
+    assert f"  evidence   sources 1-2: {FLOAT64}\n" in text
     assert f"  evidence   {GLUE.evidence[1]}\n" in text
 
 
@@ -584,7 +594,7 @@ def test_the_mapping_can_be_read() -> None:
 
 
 def test_the_raw_representation_is_one_short_line() -> None:
-    assert repr(PARTED) == "<Report: not aligned: 9 sources>"
+    assert repr(PARTED) == "<Report: not aligned: 3 sources in 9 places>"
     assert repr(ALIGNED) == "<Report: aligned>"
 
 

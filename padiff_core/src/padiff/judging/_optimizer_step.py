@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,7 +15,7 @@ from padiff.judging._parameters import NOTHING, Ignored, is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, difference, epsilon
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import ModuleRecord, ParameterRecord, Trace
+from padiff.trace import Description, ModuleRecord, ParameterRecord, Trace
 
 __all__ = ["step_both"]
 
@@ -54,9 +54,51 @@ def step_both(
             finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
             if finding is not None:
                 cause = _cause(link, given, _rates(values, before[link]))
-                found.append(attrs.evolve(finding, cause=cause))
+                found.append((link, attrs.evolve(finding, cause=cause)))
         seen.add(held)  # what is shared between modules is judged once
-    return found
+    judged = {x.candidate.parameter.path for _, x in links if x.differentiated}
+    return list(_of_one_cause(found, sides, len(judged)))
+
+
+def _of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Side, Side], judged: int) -> Iterator[Finding]:
+    """Yield one finding for each cause: an optimizer that does otherwise does so to a whole group of parameters.
+
+    It is placed at the innermost module that holds them all.
+    """
+    groups: dict[object, list[tuple[Link, Finding]]] = {}
+    for link, finding in found:
+        # Words, since the figure of a scaled step is another in the last digits for each parameter.
+        key = finding.cause and str(finding.cause), finding.cause is not None and finding.cause.verified
+        groups.setdefault(key, []).append((link, finding))
+    for group in groups.values():
+        worst = max((finding for _, finding in group), key=_size)
+        if len(group) == 1:
+            yield worst
+            continue
+        paths = [[held.parameter.path for held in (x.reference, x.candidate)] for x, _ in group]
+        places = (_around(side.about, held) for side, held in zip(sides, zip(*paths, strict=True), strict=True))
+        reference, candidate = places
+        evidence = Evidence.of("stepped_alike", paths=[path for _, path in paths], of=judged)
+        yield attrs.evolve(
+            worst,
+            reference=reference,
+            candidate=candidate,
+            what=What("updates", f"{len(group)} parameters"),
+            evidence=(evidence, *worst.evidence),
+        )
+
+
+def _size(finding: Finding) -> float:
+    return 0.0 if finding.figures is None else finding.figures.rel_l2
+
+
+def _around(model: Description, paths: Sequence[str]) -> Place:
+    """Return the innermost module that holds some parameters."""
+    holders = [
+        [module for module in model.modules if f"{path}.".startswith(f"{module}." if module else "")] for path in paths
+    ]
+    innermost = max(set(holders[0]).intersection(*holders[1:]), key=len)
+    return Place(innermost, model.modules[innermost].module.class_name)
 
 
 def _ours(link: Link, sides: tuple[Side, Side]) -> Array:
@@ -131,7 +173,7 @@ def _rates(values: tuple[Array, Array], before: Array) -> float | None:
 def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:
     """Return what the optimizers do otherwise with one parameter: leave it out, or step it with other settings.
 
-    A learning rate alone is verified: the step is as many times the reference's as the rate is.
+    A learning rate alone is held against the figures: the step is as many times the reference's as the rate is.
     """
     paths = link.reference.parameter.path, link.candidate.parameter.path
     stepped = given[0].stepped, given[1].stepped
@@ -139,7 +181,7 @@ def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause
         return _contrast(given[0].optimizer, given[1].optimizer, times)
     ours, theirs = stepped[0].get(paths[0]), stepped[1].get(paths[1])
     if (ours is None) is not (theirs is None):
-        return Cause("not_stepped", {"name": paths[ours is not None], "side": _SIDES[ours is not None]}, verified=True)
+        return Cause("not_stepped", {"side": _SIDES[ours is not None]}, verified=True)
     return _contrast(ours or {}, theirs or {}, times)
 
 
@@ -155,7 +197,9 @@ def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float |
     }
     if not found:
         return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
-    return Cause("optimizer_settings", found, verified=list(found) == ["lr"] and _is_ratio(ours, theirs, times))
+    # Both are of families that padiff knows, and had the same weights and gradients: nothing but settings is left.
+    verified = _is_ratio(ours, theirs, times) if list(found) == ["lr"] else True
+    return Cause("optimizer_settings", found, verified=verified)
 
 
 def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from padiff.report import _words as words
 from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
-from padiff.report._folds import Numbered, fold_block, folded, ranges
+from padiff.report._folds import fold_block, ranges
+from padiff.report._grouped import Block, blocks_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
 from padiff.report._report import Report, Transfer
 
@@ -42,58 +43,42 @@ def lay_out(report: Report) -> Iterator[Line]:
 
 def _sources(report: Report) -> Iterator[Line]:
     steps = any(finding.step for finding in report.findings)
-    groups, folds = folded(_grouped(report.sources))
-    shown = groups[:MOST_SOURCES]
+    blocks = blocks_of(report.sources)
+    alone = [block for block in blocks if not block.fold]
+    shown = alone[:MOST_SOURCES]
     shared = _shared(shown)
-    for fold in folds:
+    for fold in (block for block in blocks if block.fold):
         yield _GAP
-        yield from fold_block(fold, len(report.sources))
-    for group in shown:
+        yield from fold_block(fold, len(blocks))
+    for block in shown:
         yield _GAP
-        yield from _block(group, len(report.sources), shared, steps=steps)
+        yield from _block(block, len(blocks), shared, steps=steps)
     if shared:
         yield _GAP
         said = [
-            f"{'all sources' if len(numbers) == len(report.sources) else f'sources {ranges(numbers)}'}: {text}"
+            f"{'all sources' if len(numbers) == len(blocks) else f'sources {ranges(numbers)}'}: {text}"
             for text, numbers in shared.items()
         ]
         yield from several("evidence", said)
-    left = sum(map(len, groups[MOST_SOURCES:]))
+    left = len(alone) - len(shown)
     if left:
         yield _GAP
         yield heading((f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", ""))
 
 
-def _grouped(sources: Sequence[Finding]) -> list[list[Numbered]]:
-    """Put sources together that are the same lines of code on both sides: one fault in repeated blocks."""
-    groups: dict[object, list[Numbered]] = {}
-    for number, source in enumerate(sources, 1):
-        sides = (source.reference, source.candidate)
-        known = source.cause is not None or all(side.location for side in sides)
-        code = tuple((side.class_name, side.location) for side in sides)
-        key = (source.phase, source.what, source.verdict, source.cause, code) if known else number
-        groups.setdefault(key, []).append((number, source))
-    return list(groups.values())
+def _shared(blocks: Sequence[Block]) -> dict[Evidence, list[int]]:
+    """Return evidence on which several blocks rest, with their numbers: it is printed once, below them."""
+    resting: dict[Evidence, list[int]] = {}
+    for block in blocks:
+        for one in dict.fromkeys(block.findings[0].evidence[:MOST_EVIDENCE]):
+            resting.setdefault(one, []).append(block.number)
+    return {one: numbers for one, numbers in resting.items() if len(numbers) > 1}
 
 
-def _shared(groups: Sequence[Sequence[Numbered]]) -> dict[Evidence, list[int]]:
-    """Return evidence on which several groups rest, with their sources' numbers: it is printed once, below them."""
-    resting: dict[Evidence, list[Sequence[Numbered]]] = {}
-    for group in groups:
-        for one in dict.fromkeys(group[0][1].evidence[:MOST_EVIDENCE]):
-            resting.setdefault(one, []).append(group)
-    return {
-        one: sorted(number for group in found for number, _ in group)
-        for one, found in resting.items()
-        if len(found) > 1
-    }
-
-
-def _block(group: list[Numbered], total: int, shared: Collection[Evidence], *, steps: bool) -> Iterator[Line]:
-    numbers, findings = [number for number, _ in group], [finding for _, finding in group]
+def _block(block: Block, total: int, shared: Collection[Evidence], *, steps: bool) -> Iterator[Line]:
+    findings = block.findings
     first = findings[0]
-    name = "source" if len(group) == 1 else "sources"
-    counted = f"{name} {ranges(numbers)} of {total}"
+    counted = f"source {block.number} of {total}"
     when = _steps(_steps_at(findings, _both(first))) if steps else ""
     yield heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)
@@ -101,11 +86,11 @@ def _block(group: list[Numbered], total: int, shared: Collection[Evidence], *, s
     if place:
         yield line("where", place)
     others = list(_elsewhere(findings, steps=steps))
-    yield from several("also at", others, most=MOST_PLACES, rest="of the same code (report.sources has all)")
+    yield from several("also at", others, most=MOST_PLACES, rest="(report.sources has all)")
     if first.cause:
         yield from several("cause", first.cause.splitlines(), "cause")
     worst = max(findings, key=lambda finding: finding.figures.rel_l2 if finding.figures else -1.0)
-    yield from several("difference", words.difference(worst, of=len(group)))
+    yield from several("difference", words.difference(worst, of=len(findings)))
     own = [one for one in first.evidence if one not in shared]
     yield from several("evidence", own, most=MOST_EVIDENCE)
     sides = (("reference", first.reference), ("candidate", first.candidate))

@@ -1,20 +1,16 @@
-"""Fold many findings of one kind into one block: parameters without counterpart, of other shapes, of other values."""
+"""Write many findings of one kind as one block: parameters without counterpart, of other shapes, of other values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from padiff.report import _words as words
-from padiff.report._finding import Finding, Phase, Verdict
+from padiff.report._finding import Finding
+from padiff.report._grouped import Block, trouble
 from padiff.report._lines import MOST_ITEMS, MOST_LINES, Line, heading, line, several
 
-__all__ = ["Numbered", "fold_block", "folded", "ranges"]
+__all__ = ["fold_block", "ranges"]
 
-Numbered = tuple[int, Finding]
-_FEW = 3
-"""So many blocks are not folded."""
-_KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
-"""Kinds of the evidence on which findings rest that are folded, each kind by itself."""
 _TITLES = {
     "other_shape": "parameter: {} of another shape on the other side",
     "beside_other_shape": "parameter: {} not matched, beside others of another shape",
@@ -23,36 +19,20 @@ _TITLES = {
 }
 
 
-def folded(groups: Sequence[list[Numbered]]) -> tuple[list[list[Numbered]], list[list[Numbered]]]:
-    """Return the groups that stay blocks of their own, and those findings of each kind that become one block."""
-    alone, folds = list(groups), []
-    for kind in _KINDS:
-        found = [group for group in alone if _kind(group[0][1]) == kind]
-        if len(found) > _FEW:
-            alone = [group for group in alone if group not in found]
-            folds.append(sorted((one for group in found for one in group), key=lambda one: one[0]))
-    return alone, folds
-
-
-def fold_block(group: Sequence[Numbered], total: int) -> Iterator[Line]:
+def fold_block(block: Block, total: int) -> Iterator[Line]:
     """Yield the block of many findings of one kind: what each is about, repeated layers once."""
-    kind = _kind(group[0][1])
+    group = block.findings
+    kind = trouble(group[0])
     title = _TITLES[kind].format(words.plural(len(group), "parameter"))
-    yield heading((f"sources {ranges([number for number, _ in group])} of {total}", "source"), (f"  {title}", "bold"))
-    said = words.folded(_row(finding) for _, finding in group)
+    yield heading((f"source {block.number} of {total}", "source"), (f"  {title}", "bold"))
+    said = words.folded(_row(finding) for finding in group)
     yield from several("these", said, most=MOST_LINES, rest="(report.sources has all)")
-    sizes = [finding.figures.rel_l2 for _, finding in group if finding.figures is not None]
+    sizes = [finding.figures.rel_l2 for finding in group if finding.figures is not None]
     if sizes:
         low, high = words.figure(min(sizes)), words.figure(max(sizes))
         yield line("difference", f"{low if low == high else f'{low} to {high}'} relative L2")
-    causes = list(dict.fromkeys(str(finding.cause) for _, finding in group if _is_telling(finding)))
+    causes = list(dict.fromkeys(str(finding.cause) for finding in group if _is_telling(finding)))
     yield from several("cause", causes, "cause", most=MOST_ITEMS)
-
-
-def _kind(finding: Finding) -> str:
-    if finding.phase is not Phase.PARAMETER or finding.verdict not in (Verdict.UNMATCHED, Verdict.DIFFERS):
-        return ""
-    return finding.evidence[0].kind if finding.evidence else ""
 
 
 def _is_telling(finding: Finding) -> bool:

@@ -66,6 +66,7 @@ _VALUES = {
     "parameter": "parameter {name}",
     "parameter_gradient": "gradient of {name}",
     "updated_parameter": "{name} after the step",
+    "updates": "step of {name}",
     "buffer": "buffer {name}",
     "rewritten_weight": "{name} after the run",
     "updated_buffer": "buffer {name} after the run",
@@ -92,7 +93,7 @@ _CAUSES: dict[str, Phrase] = {
     "settings": settings,
     "optimizer_settings": settings,
     "dtypes": "{candidate} in the candidate, {reference} in the reference",
-    "not_stepped": "the {side}'s optimizer does not step {name!r}, the {other}'s steps its counterpart",
+    "not_stepped": "the {side}'s optimizer does not step what the {other}'s steps",
     "step_scaled": (
         "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or a "
         "rate that no setting of the optimizers tells"
@@ -220,6 +221,11 @@ _EVIDENCE: dict[str, Phrase] = {
     "update": (
         "from equal weights and gradients: the reference's step is {step_rel_l2:.1e} of the weights, "
         "the candidate lands {rel_l2:.1e} away"
+    ),
+    "stepped_alike": lambda data: (
+        f"all {data['of']} parameters that are compared"
+        if len(data["paths"]) == data["of"]
+        else f"{len(data['paths'])} of {data['of']} parameters: {_few(data['paths'])}"
     ),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",

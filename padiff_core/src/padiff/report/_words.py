@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
+from padiff.report._grouped import blocks_of
 from padiff.report._phrases import EXPLAINED
 from padiff.report._report import Report, Transfer
 from padiff.report._whole import Coverage, FreeRuns
@@ -69,7 +70,9 @@ def summary(report: Report) -> str:
 
 def _found(report: Report) -> str:
     if report.sources:
-        return plural(len(report.sources), "source")
+        count = len(blocks_of(report.sources))
+        places = f" in {len(report.sources)} places" if count < len(report.sources) else ""
+        return plural(count, "source") + places
     differ, unmatched = len(report.victims), len(report.unmatched)
     said = []
     if differ:
