@@ -244,7 +244,10 @@ def section(text: str, label: str) -> str:
     [
         (ALIGNED, "aligned (428 calls compared, 161 parameters, 106 buffers, worst output difference 3.1e-07)"),
         (HARMLESS, "aligned (4 calls compared)"),
-        (PARTED, "not aligned: 3 sources in 9 places (452 calls compared, 40 parameters, worst output difference 0.0012)"),
+        (
+            PARTED,
+            "not aligned: 3 sources in 9 places (452 calls compared, 40 parameters, worst output difference 0.0012)",
+        ),
         (ONE, "not aligned: 1 source (10 calls compared, 4 parameters, worst output difference 0.0001)"),
         (ALONE, "not aligned: 1 place without counterpart, hence not compared (9 calls compared)"),
         (VICTIMS_ALONE, "not aligned: 2 values differ, no source was found (11 calls compared)"),
