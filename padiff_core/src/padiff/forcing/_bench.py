@@ -80,8 +80,12 @@ class Bench:
         own: bool = True,
         jitter: float = 0.0,
         backward: bool = True,
+        settings: Mapping[str, Any] | None = None,
     ) -> Replayed:
-        """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own."""
+        """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own.
+
+        ``settings`` are hyper-parameters to set for the run; raises `LookupError` where one cannot be set.
+        """
         call = pair.candidate
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
         inputs: list[Array | None] = [self.own.get((call.key, index)) for index in range(len(call.inputs))]
@@ -90,9 +94,8 @@ class Bench:
                 inputs[theirs] = fed.value(pair.reference.inputs[ours])
         outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
         below = self._inside(pair)
-        return self.candidate.replay(
-            self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
-        )
+        request = self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
+        return self.candidate.replay(request if settings is None else attrs.evolve(request, settings=settings))
 
     def _request(
         self,

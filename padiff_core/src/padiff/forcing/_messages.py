@@ -105,6 +105,8 @@ class ReplayRequest:
     idle: Collection[Key]
     """Keys of calls, below this one, that only pass on their first input."""
     loose: Collection[int]
+    settings: Mapping[str, Any] = attrs.field(factory=dict)
+    """Hyper-parameters of the call's own module to set for the run, in the catalogue's convention."""
 
 
 @attrs.define(eq=False)

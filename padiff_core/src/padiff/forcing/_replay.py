@@ -6,19 +6,20 @@ The calls below it are fed, so that what is left is the call's own code.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Tensor
+from padiff.adapter import Adapter, Module, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.numerics import epsilon_of, numpy_dtype
-from padiff.recording import Live, at_input, fill, natively, wrapped
+from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
 
 __all__ = ["is_float", "replay"]
@@ -56,7 +57,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 starts.append((native, adapter.from_numpy(natively(tensor, seed_array), device=tensor.device)))
         return starts
 
-    with adapter.quiet(), adapter.seeded(request.seed), model.preserved():
+    module = model.modules()[""]
+    with adapter.quiet(), adapter.seeded(request.seed), model.preserved(), _set(module, request.settings):
         if request.evaluating:
             model.evaluate()
         with live.lifted(model, dtype) if dtype else live.ambient(call):
@@ -87,6 +89,33 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 elif (gradient := parameter.gradient()) is not None:
                     gradients[full] = np.array(gradient)
     return Replayed(observed, forcer.checks, gradients, buffers)
+
+
+@contextmanager
+def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Let a module have other hyper-parameters within. Raises `LookupError` where one is no attribute of it.
+
+    Of the spellings that an attribute may have, the one is taken that the table reads as what is wanted.
+    """
+    native, rules = module.native, {} if module.rule is None else module.rule.settings
+    before: dict[str, Any] = {}
+    try:
+        for name, value in wanted.items():
+            setting = rules[name]
+            if not isinstance(setting.read, str):
+                raise LookupError(name)
+            held = before.setdefault(setting.read, getattr(native, setting.read))
+            spellings = [value, not held] if isinstance(held, bool) else [value]
+            for one in spellings:
+                setattr(native, setting.read, one)
+                if plain(setting.value(native)) == value:
+                    break
+            else:
+                raise LookupError(name)
+        yield
+    finally:
+        for attribute, value in before.items():
+            setattr(native, attribute, value)
 
 
 def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, device: str) -> Any:

@@ -1,28 +1,79 @@
-"""Name the causes that both sides' records show: hyper-parameters and arguments that differ."""
+"""Name the causes that both sides' records show: hyper-parameters and arguments that differ.
+
+What differs is a cause only where it is verified: the code is the framework's own on both sides and was fed the same
+values, so that nothing else is left; or the module, set as the reference is, gives what the reference gives. Else it is
+told as evidence.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from padiff.alignment import Pair
-from padiff.report import Cause
-from padiff.trace import Contrast, called_otherwise, contrasts, contrasts_inside
+from padiff.forcing import Bench, Reader, Replayed
+from padiff.numerics import TOGETHER, difference, epsilon
+from padiff.report import Cause, Evidence, Phase
+from padiff.trace import Contrast, ModuleRecord, called_otherwise, contrasts, contrasts_inside
 
-__all__ = ["cause_between", "cause_of"]
+__all__ = ["OF_STATE", "cause_between", "cause_of", "found_by_setting", "not_verified", "told_by"]
+
+OF_STATE = frozenset({"momentum"})
+"""Hyper-parameters that change what is kept for later, not what is given."""
+_OF_SHAPES = frozenset({"kind", "groups", "normalized_shape", "hidden_size", "num_layers", "bidirectional", "track"})
+"""Hyper-parameters of which the shapes of parameters follow, or whether there are any."""
 
 
 def cause_of(found: Sequence[Contrast]) -> Cause | None:
-    """Return hyper-parameters that differ as a cause, or None where none does."""
+    """Return hyper-parameters that differ as the cause of another shape of parameters, or None where none does."""
     if not found:
         return None
-    return Cause("settings", {c.setting: {"reference": c.reference, "candidate": c.candidate} for c in found})
+    return Cause("settings", told_by(found), verified=any(one.setting in _OF_SHAPES for one in found))
 
 
-def cause_between(pair: Pair) -> Cause | None:
+def told_by(found: Sequence[Contrast]) -> dict[str, dict[str, str]]:
+    """Return hyper-parameters that differ as a cause holds them."""
+    return {one.setting: {"reference": one.reference, "candidate": one.candidate} for one in found}
+
+
+def cause_between(pair: Pair, phase: Phase) -> Cause | None:
     """Return in what two matched calls differ but for their values: settings, or an operation's arguments."""
     ours, theirs = pair.reference, pair.candidate
     found = contrasts(ours, theirs) or contrasts_inside(ours, theirs)
+    fed = not (pair.misfed or pair.misfits)
     if found:
-        return cause_of(found)
+        own = all(_is_frameworks(call.module) for call in (ours, theirs) if call.module.kind is not None)
+        matters = phase is Phase.BUFFER or any(one.setting not in OF_STATE for one in found)
+        return Cause("settings", told_by(found), verified=fed and own and matters)
     called = called_otherwise(ours, theirs)
-    return called and Cause("arguments", {"reference": called[0], "candidate": called[1]})
+    return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=fed)
+
+
+def found_by_setting(bench: Bench, pair: Pair, alone: Replayed | None, read: Reader) -> Cause | None:
+    """Return the settings that differ as the cause where the candidate's module, set as the reference's is, agrees.
+
+    ``alone`` is what the reference did by itself in float64.
+    """
+    found = contrasts(pair.reference, pair.candidate)
+    wanted = {one.setting: pair.reference.settings[one.setting].value for one in found if one.setting != "kind"}
+    if alone is None or not wanted:
+        return None
+    try:
+        other = bench.run_candidate(pair, alone.observed, "float64", settings=wanted, backward=False)
+    except Exception:  # what cannot be set, or does not run so, verifies nothing
+        return None
+    ours, theirs = read(alone, True), read(other, False)
+    if ours is None or theirs is None or difference(ours, theirs).rel_l2 > TOGETHER(epsilon(ours.dtype)):
+        return None
+    return Cause("settings", told_by(found), verified=True)
+
+
+def _is_frameworks(module: ModuleRecord) -> bool:
+    """Return whether a module's class comes from the package that the base of its classes comes from."""
+    roots = [name.partition(".")[0] for name in module.classes]
+    roots = [root for root in roots if not root.startswith("pybind11")]
+    return not roots or roots[0] == roots[-1]
+
+
+def not_verified(found: Cause) -> Evidence:
+    """Return an unverified cause as a piece of evidence."""
+    return Evidence(f"unverified_{found.name}", found.parameters)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.alignment import MAPPED, Alignment, Pair
-from padiff.judging._causes import cause_between
+from padiff.judging._causes import cause_between, not_verified
 from padiff.judging._metrics import with_measured
 from padiff.judging._suspicion import Suspicion
-from padiff.report import Cause, Finding, Phase, Place, Verdict
+from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Description, Frame
 
 __all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
@@ -71,6 +71,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         if spot.pair is pair:
             marks = _last_children(pair)
     owner = None if held is None else held.parameter.path.rpartition(".")[0]
+    cause, evidence = _why(suspicion)
     return Finding(
         verdict=verdict or suspicion.verdict,
         phase=suspicion.phase,
@@ -78,12 +79,21 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         candidate=_candidate_place(suspicion, marks[1], owner),
         what=suspicion.what,
         figures=with_measured(suspicion.ruling.figures, suspicion.measured),
-        evidence=suspicion.ruling.evidence,
-        cause=_dtypes(suspicion) or cause_between(pair) or suspicion.ruling.hint,
+        evidence=evidence,
+        cause=cause,
         between=_between(suspicion),
         source=source,
         step=step,
     )
+
+
+def _why(suspicion: Suspicion) -> tuple[Cause | None, tuple[Evidence, ...]]:
+    """Return the cause of a suspicion, and what it rests on; what may be the cause and is not verified, is evidence."""
+    ruling, found = suspicion.ruling, cause_between(suspicion.pair, suspicion.phase)
+    cause = _dtypes(suspicion) or (found if found is not None and found.verified else None) or ruling.hint
+    if found is None or found.verified or cause is not None:
+        return cause, ruling.evidence
+    return None, (*ruling.evidence, not_verified(found))
 
 
 def _dtypes(suspicion: Suspicion) -> Cause | None:

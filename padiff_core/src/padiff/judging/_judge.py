@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
+from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
 from padiff.judging._replays import Replays
@@ -45,9 +46,6 @@ from padiff.trace import Key, Leaf, Trace
 __all__ = ["Judge", "asking"]
 
 Array = NDArray[Any]
-
-_OF_STATE = frozenset({"momentum"})
-"""Hyper-parameters that change what is kept for later, not what is given."""
 
 
 class Judge:
@@ -89,7 +87,7 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
-            if check.tainted and not contrasted(owner, but=_OF_STATE):
+            if check.tainted and not contrasted(owner, but=OF_STATE):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)
@@ -103,6 +101,8 @@ class Judge:
             else:
                 continue
             if ruling.verdict not in AGREEING:
+                if not rough:
+                    ruling = self._explained(ruling, owner, spot)
                 found.append(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check))
         return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
 
@@ -114,6 +114,15 @@ class Judge:
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
         eps = epsilon(numpy_dtype(check.spot.reference.dtype))
         return self.settler.drawn(ruling, owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+
+    def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
+        """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""
+        cause = cause_between(owner, Phase.FORWARD)
+        if ruling.verdict is not Verdict.DIFFERS or cause is None or cause.verified or cause.name != "settings":
+            return ruling
+        runs = self.settler.runs(owner, "float64")
+        hint = found_by_setting(self.settler.bench, owner, runs.reference, self._read(spot, owner))
+        return ruling if hint is None else attrs.evolve(ruling, hint=hint)
 
     def _read(self, spot: Spot, owner: Pair) -> Reader:
         """Return what takes a value of a call's own code from what the call did alone.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.forcing import Given, Side
+from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, difference, epsilon
@@ -54,7 +55,10 @@ def step_both(
             finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
             if finding is not None:
                 cause = _cause(link, given, _rates(values, before[link]))
-                found.append((link, attrs.evolve(finding, cause=cause)))
+                evidence = finding.evidence
+                if cause is not None and not cause.verified:
+                    evidence, cause = (*evidence, not_verified(cause)), None
+                found.append((link, attrs.evolve(finding, cause=cause, evidence=evidence)))
         seen.add(held)  # what is shared between modules is judged once
     judged = {x.candidate.parameter.path for _, x in links if x.differentiated}
     return list(_of_one_cause(found, sides, len(judged)))
@@ -68,7 +72,7 @@ def _of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Side, Side
     groups: dict[object, list[tuple[Link, Finding]]] = {}
     for link, finding in found:
         # Words, since the figure of a scaled step is another in the last digits for each parameter.
-        key = finding.cause and str(finding.cause), finding.cause is not None and finding.cause.verified
+        key = finding.cause and str(finding.cause)
         groups.setdefault(key, []).append((link, finding))
     for group in groups.values():
         worst = max((finding for _, finding in group), key=_size)

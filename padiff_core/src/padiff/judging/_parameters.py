@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -119,6 +120,7 @@ def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *
         "shapes": {side: tuple(one.parameter.shape) for side, one in both.items()},
         "laid_out": {side: tuple(one.shape) for side, one in both.items()},
     }
+    cause = cause_of(contrasts(unit, other))
     kind = "other_shape" if tuple(held.shape) != tuple(theirs.shape) else "beside_other_shape"
     return Finding(
         verdict=Verdict.UNMATCHED,
@@ -127,7 +129,7 @@ def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *
         candidate=_place(other, theirs),
         what=What("parameter", held.part.parameter),
         evidence=(Evidence(kind, figures),),
-        cause=cause_of(contrasts(unit, other)),
+        cause=cause if cause is not None and cause.verified else None,
         source=True,
     )
 
@@ -137,10 +139,12 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
     name = held.part.parameter
     if partner is None:
         kind = unit.kind or unit.module.class_name
-        return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side})
+        return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side}, verified=True)
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
     differing = cause_of(contrasts(ours, theirs))
-    return differing or Cause("missing_parameter", {"name": name, "side": side})
+    if differing is not None and differing.verified:
+        return differing
+    return Cause("missing_parameter", {"name": name, "side": side}, verified=True)
 
 
 def _place(unit: HeldUnit, held: Held) -> Place:
@@ -154,6 +158,7 @@ def _apart(
     rule: Rule | None,
     measures: Measures,
 ) -> Iterator[Finding]:
+    holders = Counter(link.candidate.parameter.path for _, link in links if not link.candidate.part.partial)
     for match, link in links:
         ours = link.expected(values_of(sides[0]))
         theirs = canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
@@ -165,8 +170,8 @@ def _apart(
             continue
         apart = difference(ours, theirs)
         cause = None
-        if copied:
-            cause = Cause("merged")
+        if copied and holders[link.candidate.parameter.path] > 1:
+            cause = Cause("merged", verified=True)
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
             cause = Cause("transposed", verified=True)
         sort = "buffer" if link.candidate.parameter.buffer else "parameter"

@@ -42,7 +42,7 @@ class Lone:
 
 def _only(ours: bool) -> Lone:
     side = {"side": _SIDES[ours]}
-    return Lone(Evidence("randomness", side), Cause("randomness", side), ours)
+    return Lone(Evidence("randomness", side), Cause("randomness", side, verified=True), ours)
 
 
 ONLY_REFERENCE, ONLY_CANDIDATE = _only(True), _only(False)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from padiff.report import _words as words
 from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
-from padiff.report._folds import fold_block, ranges
-from padiff.report._grouped import Block, blocks_of
+from padiff.report._folds import fold_block, numbered, ranges
+from padiff.report._grouped import Block, blocks_of, count_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
 from padiff.report._report import Report, Transfer
 
@@ -44,23 +44,24 @@ def lay_out(report: Report) -> Iterator[Line]:
 def _sources(report: Report) -> Iterator[Line]:
     steps = any(finding.step for finding in report.findings)
     blocks = blocks_of(report.sources)
+    total = count_of(blocks)
     alone = [block for block in blocks if not block.fold]
     shown = alone[:MOST_SOURCES]
     shared = _shared(shown)
     for fold in (block for block in blocks if block.fold):
         yield _GAP
-        yield from fold_block(fold, len(blocks))
+        yield from fold_block(fold, total)
     for block in shown:
         yield _GAP
-        yield from _block(block, len(blocks), shared, steps=steps)
+        yield from _block(block, total, shared, steps=steps)
     if shared:
         yield _GAP
         said = [
-            f"{'all sources' if len(numbers) == len(blocks) else f'sources {ranges(numbers)}'}: {text}"
+            f"{'all sources' if len(numbers) == total else f'sources {ranges(numbers)}'}: {text}"
             for text, numbers in shared.items()
         ]
         yield from several("evidence", said)
-    left = len(alone) - len(shown)
+    left = count_of(alone) - count_of(shown)
     if left:
         yield _GAP
         yield heading((f"... and {words.plural(left, 'more source')}", "bold"), (" (report.sources has all)", ""))
@@ -68,17 +69,19 @@ def _sources(report: Report) -> Iterator[Line]:
 
 def _shared(blocks: Sequence[Block]) -> dict[Evidence, list[int]]:
     """Return evidence on which several blocks rest, with their numbers: it is printed once, below them."""
-    resting: dict[Evidence, list[int]] = {}
+    resting: dict[Evidence, list[Block]] = {}
     for block in blocks:
         for one in dict.fromkeys(block.findings[0].evidence[:MOST_EVIDENCE]):
-            resting.setdefault(one, []).append(block.number)
-    return {one: numbers for one, numbers in resting.items() if len(numbers) > 1}
+            resting.setdefault(one, []).append(block)
+    return {
+        one: [number for block in found for number in block.numbers] for one, found in resting.items() if len(found) > 1
+    }
 
 
 def _block(block: Block, total: int, shared: Collection[Evidence], *, steps: bool) -> Iterator[Line]:
     findings = block.findings
     first = findings[0]
-    counted = f"source {block.number} of {total}"
+    counted = numbered(block.numbers, total)
     when = _steps(_steps_at(findings, _both(first))) if steps else ""
     yield heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)

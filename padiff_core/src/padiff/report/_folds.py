@@ -9,7 +9,7 @@ from padiff.report._finding import Finding
 from padiff.report._grouped import Block, trouble
 from padiff.report._lines import MOST_ITEMS, MOST_LINES, Line, heading, line, several
 
-__all__ = ["fold_block", "ranges"]
+__all__ = ["fold_block", "numbered", "ranges"]
 
 _TITLES = {
     "other_shape": "parameter: {} of another shape on the other side",
@@ -24,7 +24,7 @@ def fold_block(block: Block, total: int) -> Iterator[Line]:
     group = block.findings
     kind = trouble(group[0])
     title = _TITLES[kind].format(words.plural(len(group), "parameter"))
-    yield heading((f"source {block.number} of {total}", "source"), (f"  {title}", "bold"))
+    yield heading((numbered(block.numbers, total), "source"), (f"  {title}", "bold"))
     said = words.folded(_row(finding) for finding in group)
     yield from several("these", said, most=MOST_LINES, rest="(report.sources has all)")
     sizes = [finding.figures.rel_l2 for finding in group if finding.figures is not None]
@@ -47,6 +47,11 @@ def _row(finding: Finding) -> str:
         return f"only in the {finding.side}: {first.figures['path']} {list(first.figures['shape'])}"
     below = finding.what.name.rpartition(".")[2]
     return f"{finding.candidate.path}.{below}".lstrip(".")
+
+
+def numbered(numbers: Sequence[int], total: int) -> str:
+    """Return ``source 1 of 3`` or ``sources 1-2 of 3``."""
+    return f"source{'s' if len(numbers) > 1 else ''} {ranges(numbers)} of {total}"
 
 
 def ranges(numbers: Sequence[int]) -> str:

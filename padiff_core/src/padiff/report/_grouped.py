@@ -8,7 +8,7 @@ import attrs
 
 from padiff.report._finding import Finding, Phase, Verdict
 
-__all__ = ["Block", "blocks_of", "trouble"]
+__all__ = ["Block", "blocks_of", "count_of", "trouble"]
 
 _FEW = 3
 """So many blocks are not folded."""
@@ -20,10 +20,11 @@ _KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run
 
 @attrs.frozen
 class Block:
-    """Findings that are one fault to a reader, or many of one kind."""
+    """Findings that a reader gets at once: of one line of code, of one setting, or many of one kind."""
 
-    number: int
     findings: Sequence[Finding]
+    numbers: Sequence[int]
+    """The numbers of its sources: one of what has one cause, else one for each place."""
     fold: bool = False
     """Whether these are many faults of one kind, which are listed, not each shown."""
 
@@ -36,7 +37,21 @@ def blocks_of(sources: Sequence[Finding]) -> list[Block]:
         if len(found) > _FEW:
             alone = [group for group in alone if group not in found]
             folds.append([one for group in found for one in group])
-    return [Block(number, group, fold=number <= len(folds)) for number, group in enumerate([*folds, *alone], 1)]
+    blocks: list[Block] = []
+    for group in [*folds, *alone]:
+        start = count_of(blocks) + 1
+        fold = len(blocks) < len(folds)
+        blocks.append(Block(group, range(start, start + (1 if fold or _is_set(group[0]) else len(group))), fold))
+    return blocks
+
+
+def count_of(blocks: Sequence[Block]) -> int:
+    """Return how many sources some blocks hold."""
+    return sum(len(block.numbers) for block in blocks)
+
+
+def _is_set(source: Finding) -> bool:
+    return source.cause is not None and source.cause.name in _SETTINGS and not trouble(source)
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[Finding]]:
@@ -45,7 +60,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[Finding]]:
     for number, source in enumerate(sources):
         sides = (source.reference, source.candidate)
         key: object = number
-        if source.cause is not None and source.cause.name in _SETTINGS and not trouble(source):
+        if _is_set(source):
             key = (source.phase, source.what.kind, source.verdict, source.cause)
         elif source.cause is not None or all(side.location for side in sides):
             code = tuple((side.class_name, side.location) for side in sides)

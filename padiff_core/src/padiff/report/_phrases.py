@@ -222,6 +222,9 @@ _EVIDENCE: dict[str, Phrase] = {
         "from equal weights and gradients: the reference's step is {step_rel_l2:.1e} of the weights, "
         "the candidate lands {rel_l2:.1e} away"
     ),
+    "unverified_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
+    "unverified_arguments": "called as {reference} in the reference, as {candidate} in the candidate (not verified)",
+    "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
     "stepped_alike": lambda data: (
         f"all {data['of']} parameters that are compared"
         if len(data["paths"]) == data["of"]

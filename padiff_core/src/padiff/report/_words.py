@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
-from padiff.report._grouped import blocks_of
+from padiff.report._grouped import blocks_of, count_of
 from padiff.report._phrases import EXPLAINED
 from padiff.report._report import Report, Transfer
 from padiff.report._whole import Coverage, FreeRuns
@@ -70,7 +70,7 @@ def summary(report: Report) -> str:
 
 def _found(report: Report) -> str:
     if report.sources:
-        count = len(blocks_of(report.sources))
+        count = count_of(blocks_of(report.sources))
         places = f" in {len(report.sources)} places" if count < len(report.sources) else ""
         return plural(count, "source") + places
     differ, unmatched = len(report.victims), len(report.unmatched)

@@ -1,0 +1,80 @@
+"""Name as a cause only what is shown to be one: a setting that differs, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Finding
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = (np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32) * 1e-2,)
+
+
+class Norms(rows.Module):
+    """Two norms."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.LayerNorm(4), rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.one(x))
+
+
+class Port(columns.Layer):
+    """The same, with norms that are given."""
+
+    def __init__(self, one: Any, two: Any) -> None:
+        self.one, self.two = one, two
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.one(x))
+
+
+class OwnNorm(columns.LayerNormalization):
+    """A norm of the user's own, which reads its settings; ``factor`` is a mistake."""
+
+    def __init__(self, features: int, epsilon: float = 1e-5, factor: float = 1.0) -> None:
+        super().__init__(features, epsilon)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        return F.layer_norm(x, self.gamma, self.beta, self.epsilon) * self.factor
+
+
+def _only(report: padiff.Report) -> Finding:
+    (found,) = report.sources
+    assert found.candidate.path == "one", str(report)
+    return found
+
+
+@pytest.mark.parametrize("kind", [columns.LayerNormalization, OwnNorm])
+def test_a_setting_is_the_cause_where_nothing_else_is_left(kind: type) -> None:
+    """The class is the framework's own, or computes the same once it is set as the reference's is."""
+    found = _only(padiff.diff(Norms(), Port(kind(4, 1e-3), kind(4)), X))
+    assert found.cause is not None
+    assert found.cause.startswith("eps: 1e-05 in the reference, 0.001")
+    assert found.cause.verified
+
+
+def test_a_setting_that_does_not_explain_the_difference_is_evidence() -> None:
+    found = _only(padiff.diff(Norms(), Port(OwnNorm(4, 1e-3, factor=1.5), OwnNorm(4)), X))
+    assert found.cause is None, found.cause
+    assert [one.kind for one in found.evidence][-1] == "unverified_settings"
+    assert "settings differ: eps: 1e-05 in the reference, 0.001" in found.evidence[-1]
+
+
+def test_what_is_tried_is_put_back() -> None:
+    port = Port(OwnNorm(4, 1e-3), OwnNorm(4))
+    padiff.diff(Norms(), port, X)
+    assert (port.one.epsilon, port.two.epsilon) == (1e-3, 1e-5)
+
+
+def test_one_setting_everywhere_is_one_source() -> None:
+    report = padiff.diff(Norms(), Port(columns.LayerNormalization(4, 1e-3), columns.LayerNormalization(4, 1e-3)), X)
+    assert len(report.sources) == 2
+    assert str(report).startswith("not aligned: 1 source in 2 places")
