@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
+from padiff.kinds import ORDERS
 from padiff.numerics import TOGETHER, difference, epsilon
 from padiff.report import Cause, Evidence, Phase
 from padiff.trace import Contrast, ModuleRecord, called_otherwise, contrasts, contrasts_inside
@@ -39,13 +40,13 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
     """Return in what two matched calls differ but for their values: settings, or an operation's arguments."""
     ours, theirs = pair.reference, pair.candidate
     found = contrasts(ours, theirs) or contrasts_inside(ours, theirs)
-    fed = not (pair.misfed or pair.misfits)
     if found:
         own = all(_is_frameworks(call.module) for call in (ours, theirs) if call.module.kind is not None)
-        matters = phase is Phase.BUFFER or any(one.setting not in OF_STATE for one in found)
-        return Cause("settings", told_by(found), verified=fed and own and matters)
+        without = (OF_STATE if phase is not Phase.BUFFER else frozenset()) | (ORDERS if pair.misfed else frozenset())
+        matters = any(one.setting not in without for one in found)
+        return Cause("settings", told_by(found), verified=own and matters)
     called = called_otherwise(ours, theirs)
-    return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=fed)
+    return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=not pair.misfed)
 
 
 def found_by_setting(bench: Bench, pair: Pair, alone: Replayed | None, read: Reader) -> Cause | None:

@@ -77,14 +77,28 @@ def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
     for ours, theirs in _other_shapes(*left):
         left[0].remove(ours)
         left[1].remove(theirs)
-        shapes = {"reference": _described([ours]), "candidate": _described([theirs])}
-        yield _missing(root, "other_output", shapes, ours, root.reference.outputs.index(ours), None, step)
+        home, index = _maker(alignment, ours, theirs) or (root, root.reference.outputs.index(ours))
+        made = home.reference.outputs[index], theirs if home is root else home.candidate.outputs[index]
+        shapes = {"reference": _described([made[0]]), "candidate": _described([made[1]])}
+        yield _missing(home, "other_output", shapes, made[0], index, None, step)
     for side, call, leaves in (("reference", root.reference, left[0]), ("candidate", root.candidate, left[1])):
         for _, group in itertools.groupby(leaves, lambda leaf: _first_step(leaf.path)):
             found = list(group)
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
             data = {"side": side, "tensors": _described(found), "others": _described(others)}
             yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
+
+
+def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] | None:
+    """Return the innermost matched call that gives two tensors in one place, which the model then only hands on."""
+    found: tuple[Pair, int] | None = None
+    for pair in alignment.pairs:
+        tokens = [leaf.token for leaf in pair.reference.outputs], [leaf.token for leaf in pair.candidate.outputs]
+        both = ours.token in tokens[0] and theirs.token in tokens[1]
+        if both and (index := tokens[0].index(ours.token)) == tokens[1].index(theirs.token):
+            deeper = found is None or found[0].candidate in pair.candidate.ancestors()
+            found = (pair, index) if deeper else found
+    return found
 
 
 def _missing(

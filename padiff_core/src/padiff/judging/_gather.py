@@ -81,7 +81,11 @@ class Outcome:
         found += self._by_setting(judge, suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
         found += loss_finding(trace, judge.forced, self.given, rule, step)
-        found += unmatched_outputs(judge.alignment, step)
+        sources = {one.candidate.path for one in found if one.source}
+        found += (
+            attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
+            for one in unmatched_outputs(judge.alignment, step)
+        )
         found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
         self.findings += found
         calls = compared_calls(

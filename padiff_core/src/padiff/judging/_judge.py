@@ -24,6 +24,7 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._tolerance import Rule
+from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
     GROSS,
@@ -87,7 +88,7 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
-            if check.tainted and not contrasted(owner, but=OF_STATE):
+            if check.tainted and not contrasted(owner, but=OF_STATE | ORDERS):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)

@@ -5,7 +5,7 @@ They are of a call whose own outputs and gradients were judged before; what thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -41,8 +41,19 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     excused = judge.excused(earlier)
     found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
     found += _frozen(judge)
-    found += [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
+    found += _of_one_caller(_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer)
     return [suspicion for suspicion in found if suspicion is not None]
+
+
+def _of_one_caller(found: Iterable[Suspicion | None]) -> Iterator[Suspicion | None]:
+    """Yield what was found of buffers, once what the extra calls of one piece of code leave in all of them."""
+    told: set[Key] = set()
+    for one in found:
+        if one is None or one.held is not None:
+            yield one
+        elif one.pair.key not in told:
+            told.add(one.pair.key)
+            yield one
 
 
 def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
@@ -154,9 +165,37 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
     if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
+        caller = _calling_more(judge, pairs)
+        if caller is not None:
+            return None if caller.key in excused else _called_more(judge, caller, what, ruling, check)
     if ruling.verdict is Verdict.ROUNDING:
         return None
     return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _calling_more(judge: Judge, pairs: Sequence[Pair]) -> Pair | None:
+    """Return the matched call around one of the modules' calls that one side makes and the other does not."""
+    alignment = judge.alignment
+    for calls, paths, found in (
+        (alignment.left_candidate, {pair.candidate.path for pair in pairs}, alignment.of_candidate),
+        (alignment.left_reference, {pair.reference.path for pair in pairs}, alignment.of_reference),
+    ):
+        for call in calls:
+            if call.path in paths:
+                return next((pair for above in call.ancestors() if (pair := found(above)) is not None), None)
+    return None
+
+
+def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
+    """Return a buffer that another number of calls leaves otherwise, at the code that makes them."""
+    paths = check.match.reference.module.path, check.match.candidate.module.path
+    root = judge.alignment.pairs[0]
+    counts = {
+        side: sum(one.path == path for one in call.subtree())
+        for side, path, call in zip(("reference", "candidate"), paths, (root.reference, root.candidate), strict=True)
+    }
+    cause = Cause("calls", {"name": paths[1], **counts}, verified=True)
+    return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)
 
 
 def _suspect_after(check: StateCheck) -> bool:

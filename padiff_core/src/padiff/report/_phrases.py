@@ -89,6 +89,10 @@ def _dropout(data: Data) -> str:
     return f"dropout: {named} in the {data['side']}, nothing like it in the {_OTHER[data['side']]}"
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 _CAUSES: dict[str, Phrase] = {
     "settings": settings,
     "optimizer_settings": settings,
@@ -99,6 +103,10 @@ _CAUSES: dict[str, Phrase] = {
         "rate that no setting of the optimizers tells"
     ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
+    "calls": lambda data: (
+        f"{data['name']!r} is called {_times(data['reference'])} in the reference, {_times(data['candidate'])} in the "
+        "candidate"
+    ),
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": _dropout,
     "inputs": "the inputs themselves differ, in {name!r}",
