@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 import attrs
+from numpy.typing import NDArray
 
 from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
@@ -24,6 +25,7 @@ from padiff.judging import (
     Judge,
     Outcome,
     axis_notes,
+    constant_notes,
     measures_of,
     parameter_findings,
     rule_of,
@@ -38,6 +40,7 @@ from padiff.recording import exact
 from padiff.refinement import (
     Evidence,
     aligned,
+    with_constants,
     with_dataflow,
     with_exchanges,
     with_operations_matched,
@@ -107,6 +110,9 @@ class _Run:
         self.store = store
         """What makes a place for recorded values: in shared memory where a worker reads them too."""
         self.correspondence: Correspondence | None = None
+        self.own: dict[str, NDArray[Any]] = {}
+        """What the candidate held where it has the reference's constants until the diff ends."""
+        stack.callback(self._with_own_constants)
         self.measures, self.rule = measures_of(self.options.tolerance), rule_of(self.options.tolerance)
         self.specials = Specials(self.reference.about, self.candidate.about)
         self.outcome = Outcome(
@@ -142,6 +148,8 @@ class _Run:
 
         Return False where the reference's backward pass started elsewhere than it should.
         """
+        if step == 0:
+            self._with_own_constants()
         trace = self._recorded(store)
         evidence = self._evidence(trace, store)
         if self.correspondence is None:
@@ -153,6 +161,8 @@ class _Run:
         if again:
             return False
         evidence.task = self.tasks[1]
+        if step == 0:
+            known = with_constants(known, evidence)
         known = with_orders_borne_out(known, evidence)
         known = without_mismatches(known, evidence)
         if self.options.transfer and step == 0:
@@ -173,6 +183,11 @@ class _Run:
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
         return True
+
+    def _with_own_constants(self) -> None:
+        """Give the candidate back the constants that were wrong: they are the user's to put right."""
+        self.candidate.assign(self.own)
+        self.own.clear()
 
     def _recorded(self, store: ValueStore) -> Trace:
         self.progress.phase("running the reference")
@@ -200,6 +215,7 @@ class _Run:
             rule=self.rule,
             loss=self.given[0].loss,
             transfer=self.options.transfer,
+            own=self.own,
         )
 
     def _matched(self, evidence: Evidence) -> Correspondence:
@@ -216,7 +232,10 @@ class _Run:
             backward=self.options.backward,
             rule=self.rule,
             measures=self.measures,
+            own=self.own,
+            frozen=False,
         )
+        self.outcome.notes += constant_notes(known)
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in (self.reference, self.candidate):

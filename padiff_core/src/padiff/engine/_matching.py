@@ -6,7 +6,13 @@ import numpy as np
 
 from padiff.alignment import Resolved
 from padiff.parameters import Correspondence, Specials, defined_alike, named_alike, pair_parameters, units_of, values_of
-from padiff.refinement import Evidence, with_exchanges_by_value, with_layouts, with_layouts_by_value
+from padiff.refinement import (
+    Evidence,
+    with_buffers_matched,
+    with_exchanges_by_value,
+    with_layouts,
+    with_layouts_by_value,
+)
 
 __all__ = ["matched"]
 
@@ -23,9 +29,11 @@ def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspo
     theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
     known = named_alike(ours, theirs, fixed)
     if known is not None:
+        known = with_buffers_matched(known, evidence)
         evidence.assign(known.matches)
         return known
     guess = defined_alike(ours, theirs, fixed) if evidence.transfer else None
+    guess = guess and with_buffers_matched(guess, evidence)
     paths = [] if guess is None else dict.fromkeys(link.candidate.parameter.path for _, link in guess.links)
     before = {path: np.array(candidate.value(path)) for path in paths}
     try:
@@ -35,13 +43,15 @@ def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspo
                 return guess
         known = pair_parameters(ours, theirs, evidence.flows(), fixed)
         if not evidence.transfer:
-            return with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+            known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+            return with_buffers_matched(known, evidence)
     except BaseException:
         candidate.assign(before)
         raise
     if guess is not None and guess.names() == known.names():
         return known
     candidate.assign(before)
+    known = with_buffers_matched(known, evidence)
     evidence.assign(known.matches)
     evidence.forget_runs()
     known = with_layouts(known, evidence)

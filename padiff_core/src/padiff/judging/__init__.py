@@ -6,7 +6,7 @@ from padiff.judging._judge import Judge, asking
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes
 from padiff.judging._optimizer_step import step_both
-from padiff.judging._parameters import is_close, parameter_findings, special_notes
+from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
 from padiff.judging._replays import Replays
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
@@ -20,6 +20,7 @@ __all__ = [
     "Suspicion",
     "asking",
     "axis_notes",
+    "constant_notes",
     "contributed_measures",
     "is_close",
     "measures_of",

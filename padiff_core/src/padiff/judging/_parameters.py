@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,16 @@ from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, c
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = ["NOTHING", "Ignored", "half_tied", "is_close", "is_ignored", "parameter_findings", "special_notes"]
+__all__ = [
+    "NOTHING",
+    "Ignored",
+    "constant_notes",
+    "half_tied",
+    "is_close",
+    "is_ignored",
+    "parameter_findings",
+    "special_notes",
+]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
@@ -35,30 +44,40 @@ def parameter_findings(
     backward: bool,
     rule: Rule | None = None,
     measures: Measures | None = None,
+    own: Mapping[str, Array] | None = None,
+    frozen: bool = True,
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
     Parameters of modules whose paths are in ``ignored``, of the reference and of the candidate, are left out. ``rule``
-    is the user's own, for values that were not copied; ``measures`` are the metrics of plugins.
+    is the user's own, for values that were not copied; ``measures`` are the metrics of plugins; ``own`` holds what the
+    candidate has for constants that are wrong. Without ``frozen`` no frozen parameter is missed: what differs without
+    it shows where it is used.
     """
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
-    found = [*_missing(correspondence, ignored), *_apart(links, sides, copied, rule, measures or Measures())]
+    found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, sides[0], own or {})]
+    found += _apart(links, sides, copied, rule, measures or Measures())
     return found + (list(_ties(links)) if backward else [])
 
 
-def _missing(correspondence: Correspondence, ignored: Ignored) -> Iterator[Finding]:
+def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
     partner = {m.reference: m.candidate for m in correspondence.matches}
     partner |= {m.candidate: m.reference for m in correspondence.matches}
+    links = [link for match in (*correspondence.matches, *correspondence.constants) for link in match.links]
     covered = (
-        {held.parameter.path for _, link in correspondence.links for held in link.references},
-        {link.candidate.parameter.path for _, link in correspondence.links},
+        {held.parameter.path for link in links for held in link.references},
+        {link.candidate.parameter.path for link in links},
     )
     for side, (units, others) in enumerate(
         ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
     ):
         for unit in units:
             for role, held in unit.roles.items():
-                if held.parameter.path in covered[side] or (held.parameter.buffer and unit not in partner):
+                if (
+                    held.parameter.path in covered[side]
+                    or (held.parameter.buffer and unit not in partner)
+                    or (_is_constant(unit, held) and not frozen)
+                ):
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
                 other = partner.get(unit) or next((u for u in others if u.path == unit.path and u not in partner), None)
@@ -71,6 +90,51 @@ def _missing(correspondence: Correspondence, ignored: Ignored) -> Iterator[Findi
                     yield _of_other_shape((unit, held), (other, there), ours=side == 0)
                     continue
                 yield _unmatched(unit, held, partner.get(unit), others, ours=side == 0)
+
+
+def _is_constant(unit: HeldUnit, held: Held) -> bool:
+    """Return whether a parameter is frozen, and of no known kind: code may compute the same on the other side."""
+    return unit.kind is None and unit.special is None and not held.parameter.trainable
+
+
+def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
+    """Yield the frozen parameters that only one side has: what differs without them shows where they are used."""
+    links = [link for match in (*correspondence.matches, *correspondence.constants) for link in match.links]
+    matched = (
+        {held.parameter.path for link in links for held in link.references},
+        {link.candidate.parameter.path for link in links},
+    )
+    sides = ("reference", correspondence.reference), ("candidate", correspondence.candidate)
+    for (side, units), known in zip(sides, matched, strict=True):
+        held = [held for unit in units for held in unit.roles.values() if _is_constant(unit, held)]
+        alone = [one.parameter.path for one in held if not (one.parameter.buffer or one.parameter.path in known)]
+        if alone:
+            yield Note("frozen_on_one_side", {"side": side, "paths": alone})
+
+
+def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Array]) -> Iterator[Finding]:
+    """Yield the constants of the candidate that are wrong: with the reference's, less differs."""
+    for match in wrong:
+        for link in match.links:
+            ours = link.expected(values_of(reference))
+            theirs = canonical(link.candidate, own[link.candidate.parameter.path])
+            assert ours is not None
+            apart = difference(ours, theirs)
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.PARAMETER,
+                reference=_place(match.reference, link.reference),
+                candidate=_place(match.candidate, link.candidate),
+                what=What(_sort(link), link.candidate.part.parameter),
+                figures=Figures(apart.rel_l2, apart.max_abs),
+                evidence=(Evidence("before_any_run"),),
+                cause=Cause("constant", verified=True),
+                source=True,
+            )
+
+
+def _sort(link: Link) -> str:
+    return "buffer" if link.candidate.parameter.buffer else "parameter"
 
 
 def _holders(unit: HeldUnit, held: Held) -> set[str]:
@@ -174,13 +238,12 @@ def _apart(
             cause = Cause("merged", verified=True)
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
             cause = Cause("transposed", verified=True)
-        sort = "buffer" if link.candidate.parameter.buffer else "parameter"
         yield Finding(
             verdict=Verdict.DIFFERS,
             phase=Phase.PARAMETER,
             reference=_place(match.reference, link.reference),
             candidate=_place(match.candidate, link.candidate),
-            what=What(sort, link.candidate.part.parameter),
+            what=What(_sort(link), link.candidate.part.parameter),
             figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
             evidence=(Evidence("before_any_run"),),
             cause=cause,

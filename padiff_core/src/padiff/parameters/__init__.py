@@ -1,10 +1,11 @@
 """Match the parameters of two models, and give the candidate the reference's."""
 
+from padiff.parameters._constants import is_alike, with_buffers
 from padiff.parameters._correspondence import Correspondence, Packed, Try
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import UnitMatch, execution_order, link_roles, match_units, same_names
 from padiff.parameters._packing import Arrangement, Packing
-from padiff.parameters._pairing import Order, defined_alike, named_alike, pair_parameters
+from padiff.parameters._pairing import Order, defined_alike, matcher, named_alike, pair_parameters
 from padiff.parameters._special import Specials
 from padiff.parameters._transfer import Holder, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, Native, units_of
@@ -26,12 +27,15 @@ __all__ = [
     "canonical",
     "defined_alike",
     "execution_order",
+    "is_alike",
     "link_roles",
     "match_units",
+    "matcher",
     "named_alike",
     "pair_parameters",
     "same_names",
     "transfer",
     "units_of",
     "values_of",
+    "with_buffers",
 ]

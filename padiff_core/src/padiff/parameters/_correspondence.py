@@ -48,6 +48,10 @@ class Correspondence:
     """What the user mapped."""
     symmetric: frozenset[HeldUnit] = frozenset()
     """Units of the reference that their place in the dataflow does not tell from others, as far as it was recorded."""
+    constants: Sequence[UnitMatch] = ()
+    """Buffers and frozen parameters that both models compute for themselves: compared, and never copied for good."""
+    wrong: Sequence[UnitMatch] = ()
+    """Those of which the candidate's are wrong: it has the reference's until the diff ends."""
     axes: Turns = attrs.field(factory=dict)
     """How the candidate's tensors are read, where their axes lie in another order."""
     refuted: frozenset[tuple[str, int, str, int]] = frozenset()

@@ -21,12 +21,12 @@ from padiff.parameters._matching import (
     same_order,
 )
 from padiff.parameters._packing import find_packings
-from padiff.parameters._pieces import with_pieces
+from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-__all__ = ["Order", "defined_alike", "named_alike", "pair_parameters"]
+__all__ = ["Order", "defined_alike", "matcher", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
 Order = Literal["run", "definition"]
@@ -67,16 +67,6 @@ def pair_parameters(
     alone where one is given.
     """
 
-    def match(some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit]) -> dict[HeldUnit, HeldUnit]:
-        sides = _in_order(some, flows[0]), _in_order(others, flows[1])
-        a, b = sides[0].units, sides[1].units
-        both = graph_of(a, flows[0], joints=True), graph_of(b, flows[1], joints=True)
-        places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
-        sure = whole.items()
-        known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
-        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b, (a, b)), known)
-        return {a[i]: b[j] for i, j in found.items()}
-
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
@@ -88,7 +78,7 @@ def pair_parameters(
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
-            matches = with_pieces(ours, theirs, guess.matches, match)
+            matches = with_pieces(ours, theirs, guess.matches, matcher(flows, fixed))
             matches = with_told_parameters(matches, ours, theirs, fixed)
             return attrs.evolve(guess, matches=matches, symmetric=symmetric)
     told = list(told_packings(ours, theirs, fixed))
@@ -106,11 +96,27 @@ def pair_parameters(
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
         matches = match_units(mine, yours, fixed, still)
 
-    matches = with_pieces(mine, yours, matches, match)
+    matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
     matches += [match for one in packed for match in one.matches] + settled
     matches += match_strays(ours, theirs, matches)
     matches = with_told_parameters(matches, ours, theirs, fixed)
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
+
+
+def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
+    """Return what matches units by their dataflow, where it is sure of some."""
+
+    def match(some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit]) -> dict[HeldUnit, HeldUnit]:
+        sides = _in_order(some, flows[0]), _in_order(others, flows[1])
+        a, b = sides[0].units, sides[1].units
+        both = graph_of(a, flows[0], joints=True), graph_of(b, flows[1], joints=True)
+        places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
+        sure = whole.items()
+        known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
+        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b, (a, b)), known)
+        return {a[i]: b[j] for i, j in found.items()}
+
+    return match
 
 
 def _regions(ours: Units, theirs: Units, fixed: Resolved) -> tuple[list[int | None], list[int | None]]:

@@ -48,6 +48,11 @@ class HeldUnit:
     value: Native | None = None
     """Of a special transfer: what reads values of parameters, which decide what its function gives."""
 
+    @classmethod
+    def of_one(cls, module: ModuleRecord, name: str, parameter: ParameterRecord) -> HeldUnit:
+        """Return a unit of one parameter, which hangs at a module under a name."""
+        return cls(module, "", None, {name: _held(parameter, Part(name))})
+
     @property
     def path(self) -> str:
         """Return the module's path with the unit's name."""

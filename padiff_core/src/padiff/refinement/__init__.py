@@ -1,6 +1,8 @@
 """Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
 from padiff.refinement._axes import aligned
+from padiff.refinement._buffers import with_buffers_matched
+from padiff.refinement._constants import with_constants
 from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
@@ -12,6 +14,8 @@ from padiff.refinement._orders import with_orders_borne_out
 __all__ = [
     "Evidence",
     "aligned",
+    "with_buffers_matched",
+    "with_constants",
     "with_dataflow",
     "with_exchanges",
     "with_exchanges_by_value",

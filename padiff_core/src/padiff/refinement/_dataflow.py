@@ -13,13 +13,14 @@ from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
 from padiff.parameters import Correspondence, HeldUnit, Order, pair_parameters
 from padiff.refinement._axes import aligned
+from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
 
-__all__ = ["with_dataflow"]
+__all__ = ["apart", "with_dataflow"]
 
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -34,7 +35,7 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
     tries: tuple[tuple[Correspondence | None, Order | None], ...] = ((first, None), (None, "run"), (None, "definition"))
     for guess, order in tries:
-        found = pair_parameters(ours, theirs, flows, first.fixed, guess, order=order)
+        found = with_buffers_matched(pair_parameters(ours, theirs, flows, first.fixed, guess, order=order), evidence)
         if correspondence is first:
             symmetric = attrs.evolve(first, symmetric=found.symmetric)
             correspondence = with_exchanges(evidence.replaced(first, symmetric), evidence)
@@ -50,13 +51,13 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the one of two under which less differs; the candidate holds its parameters."""
-    before = _apart(known, evidence)
+    before = apart(known, evidence)
     _given(other, evidence)
     other = with_layouts(other, evidence)
     evidence.forget_runs()
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
-    if _apart(other, evidence) < before:
+    if apart(other, evidence) < before:
         return other
     _given(known, evidence)
     return known
@@ -68,12 +69,12 @@ def _given(correspondence: Correspondence, evidence: Evidence) -> None:
 
 
 def _in_doubt(correspondence: Correspondence, evidence: Evidence) -> bool:
-    return _apart(correspondence, evidence) > (False, 0)
+    return apart(correspondence, evidence) > (False, 0)
 
 
-def _apart(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
+def apart(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
     """Return whether the free runs differ, and how many values of the forced run do."""
     forced = evidence.judged(correspondence).forced
-    apart = [(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in forced.checks]
-    apart += [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
-    return not evidence.agrees(correspondence.axes), sum(error > ACCUMULATED(eps) for error, eps in apart)
+    found = [(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in forced.checks]
+    found += [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
+    return not evidence.agrees(correspondence.axes), sum(error > ACCUMULATED(eps) for error, eps in found)

@@ -43,6 +43,10 @@ class Evidence:
     """Whether the user gave a loss."""
     transfer: bool = True
     """Whether the candidate is given the reference's parameters."""
+    own: dict[str, Array] = attrs.field(factory=dict)
+    """What the candidate held where it has the reference's constants until the diff ends."""
+    state: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    """Buffers that were taken for state, before they were copied: paths of the reference and of the candidate."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
     _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
     _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)

@@ -113,6 +113,10 @@ _CAUSES: dict[str, Phrase] = {
     "frozen": "{name} is frozen in the {side}, so that it gets no gradient there, and trained in the {other}",
     "missing_module": "{name} ({kind}) is in the {side} only",
     "missing_parameter": "{name}: present in the {side}, absent or of another shape in the {other}",
+    "constant": (
+        "not trained: each model computes it for itself, and keeps its own; with the reference's values "
+        "what uses it agrees"
+    ),
     "merged": "two parameters of the reference are one in the candidate, and their values differ",
     "transposed": "equal when transposed",
     "tied": "tied in the {side}, not tied in the {other}: equal now, different after the first update",
@@ -288,6 +292,10 @@ _NOTES: dict[str, Phrase] = {
     "rewritten_weights": lambda data: (
         f"the {data['side']}'s forward changes weights of its own, put back after every run: "
         + _few([repr(path) for path in data["paths"]])
+    ),
+    "frozen_on_one_side": lambda data: (
+        f"frozen parameters that only the {data['side']} has: {_few([repr(path) for path in data['paths']])}; what the "
+        "other side computes in their place is compared where it is used"
     ),
     "kept_state": lambda data: (
         f"the {data['side']}'s forward keeps state in attributes, put back before every run: "

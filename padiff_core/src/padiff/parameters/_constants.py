@@ -1,0 +1,171 @@
+"""Match buffers and frozen parameters that no rule speaks of, and tell state from constants.
+
+State is what training leaves: a forward writes it, or the two models hold numbers that have nothing to do with each
+other, since each drew its own (a codebook). It is copied as parameters are. A constant both models compute from their
+settings (the frequencies of a rotary embedding): a wrong one still goes together with the right one, and a transfer
+must not hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.numerics import difference, is_suspect
+from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._links import Link, canonical
+from padiff.parameters._matching import UnitMatch
+from padiff.parameters._pieces import Match
+from padiff.parameters._units import Held, HeldUnit, Native
+from padiff.trace import Description
+
+__all__ = ["buffers_of", "is_alike", "with_buffers"]
+
+Array = NDArray[Any]
+Units = Sequence[HeldUnit]
+
+_FEWEST = 8
+"""Numbers that tell whether they have to do with others: fewer may go together by chance."""
+_SIGMAS = 5
+"""Standard deviations beyond which a correlation is no chance: that happens once in two million pairs."""
+
+
+def buffers_of(model: Description, units: Units) -> list[HeldUnit]:
+    """Return each buffer that no unit lists, of modules without rule, as a unit of its own."""
+    listed = {
+        path for unit in units for one in (unit.roles, unit.extras) for held in one.values()
+        for path in held.parameter.paths
+    }  # fmt: skip
+    found = []
+    for parameter in model.parameters.values():
+        owner, _, name = parameter.path.rpartition(".")
+        about = model.modules.get(owner)
+        if parameter.buffer and about is not None and about.module.kind is None and parameter.path not in listed:
+            found.append(HeldUnit.of_one(about.module, name, parameter))
+    return found
+
+
+def with_buffers(
+    known: Correspondence,
+    models: tuple[Description, Description],
+    read: tuple[Native, Native],
+    is_state: Callable[[Held, Held], bool],
+    match: Match | None,
+) -> Correspondence:
+    """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), then by name.
+
+    What ``is_state`` names, and what is independent of the other side's, is matched as parameters are; what is left
+    are the correspondence's constants.
+    """
+    linked = {held.parameter.path for _, link in known.links for held in link.references}
+    given = {link.candidate.parameter.path for _, link in known.links}
+    ours = [
+        unit for unit in (*_loose(known.reference), *buffers_of(models[0], known.reference)) if _is_free(unit, linked)
+    ]
+    theirs = [
+        unit for unit in (*_loose(known.candidate), *buffers_of(models[1], known.candidate)) if _is_free(unit, given)
+    ]
+    fits = [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
+    values: dict[HeldUnit, Array] = {}
+    for one, other in fits:
+        for unit, side in ((one, read[0]), (other, read[1])):
+            if unit not in values:
+                values[unit] = _value(unit, side)
+    pairs: dict[HeldUnit, HeldUnit] = {}
+    taken: set[HeldUnit] = set()
+
+    def take(holds: Callable[[HeldUnit, HeldUnit], bool]) -> None:
+        for one, other in fits:
+            if one not in pairs and other not in taken and holds(one, other):
+                pairs[one] = other
+                taken.add(other)
+
+    take(lambda one, other: is_alike(_turned(one, other, values), values[other]))
+    some, others = (
+        [unit for unit in units if unit in values and unit not in {*pairs, *taken}] for units in (ours, theirs)
+    )
+    if match is not None and some and others:
+        whole = {one.reference: one.candidate for one in known.matches}
+        found = match([*whole, *some], [*whole.values(), *others], whole)
+        take(lambda one, other: found.get(one) is other)
+    take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
+    state: list[UnitMatch] = []
+    constants: list[UnitMatch] = []
+    for one, other in pairs.items():
+        link = _link(one, other)
+        assert link is not None
+        own = _is_independent(_turned(one, other, values), values[other])
+        (state if own or is_state(link.reference, link.candidate) else constants).append(UnitMatch(one, other, [link]))
+    return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
+
+
+def is_alike(ours: Array, theirs: Array) -> bool:
+    """Return whether two arrays are equal but for rounding."""
+    narrower = theirs if theirs.dtype.itemsize <= ours.dtype.itemsize else ours
+    return not is_suspect(difference(ours, theirs), narrower.dtype)
+
+
+def _loose(units: Units) -> Iterator[HeldUnit]:
+    """Yield parameters that no rule speaks of."""
+    for unit in units:
+        for name, held in unit.roles.items():
+            if unit.kind is None and unit.special is None:
+                yield HeldUnit(unit.module, "", None, {name: held})
+
+
+def _is_free(unit: HeldUnit, linked: Collection[str]) -> bool:
+    return not any(held.parameter.path in linked for held in unit.roles.values())
+
+
+def _value(unit: HeldUnit, read: Native) -> Array:
+    (held,) = unit.roles.values()
+    value = read(held.parameter)
+    assert value is not None
+    return canonical(held, value)
+
+
+def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
+    """Return the link of two units of one parameter each, of which one is a buffer; None where they do not fit."""
+    ((role, ours),), ((_, theirs),) = one.roles.items(), other.roles.items()
+    if not (ours.parameter.buffer or theirs.parameter.buffer):
+        return None
+    bare = [[extent for extent in held.shape if extent != 1] for held in (ours, theirs)]
+    transposed = bare[0] != bare[1] and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
+    return Link(role, ours, theirs, transposed) if transposed or bare[0] == bare[1] else None
+
+
+def _turned(one: HeldUnit, other: HeldUnit, values: dict[HeldUnit, Array]) -> Array:
+    link = _link(one, other)
+    assert link is not None
+    return link.to_candidate(values[one])
+
+
+def _is_independent(ours: Array, theirs: Array) -> bool:
+    """Return whether what two models hold has nothing to do with each other: each has its own random numbers.
+
+    The candidate may also hold nothing yet: zeros or ones, where the reference's numbers follow no pattern.
+    """
+    a, b = (np.asarray(array, np.float64) for array in (ours, theirs))
+    if a.size < _FEWEST or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return False
+    if np.ptp(b) == 0:
+        neighbours = [(a.take(range(n - 1), axis), a.take(range(1, n), axis)) for axis, n in enumerate(a.shape)]
+        return bool(b.flat[0] in (0, 1)) and not any(_go_together(*both) for both in neighbours)
+    if is_alike(np.sort(ours, axis=None), np.sort(theirs, axis=None)):
+        return False  # the same numbers in another order
+    ranks = (np.argsort(np.argsort(array, axis=None)) for array in (a, b))
+    return not (_go_together(a, b) or _go_together(*ranks))
+
+
+def _go_together(a: Array, b: Array) -> bool:
+    """Return whether two arrays are correlated beyond chance (Fisher's z), or one does not vary."""
+    if a.size < _FEWEST:
+        return False
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return True
+    r = float(np.clip(np.corrcoef(a.ravel(), b.ravel())[0, 1], -1 + 1e-15, 1 - 1e-15))
+    return bool(abs(np.arctanh(r)) * np.sqrt(a.size - 3) > _SIGMAS)

@@ -1,0 +1,144 @@
+"""Match buffers and frozen parameters that no rule speaks of: state is copied, a constant is compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Note, Phase
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+TOKENS = np.random.default_rng(0).standard_normal((2, 9, 8)).astype(np.float32)
+
+
+def frequencies(base: float = 100.0) -> Any:
+    return (base ** -np.linspace(0, 1, 8)).astype(np.float32)
+
+
+def frozen(values: Any) -> Any:
+    return columns.Tensor(np.array(values, np.float32), role="parameter")
+
+
+class Rotated(rows.Module):
+    """A layer scaled by frequencies that it holds in a buffer, and one with a table of its own."""
+
+    def __init__(self) -> None:
+        self.up, self.norm, self.down = rows.Linear(8, 8), rows.LayerNorm(8), rows.Linear(8, 8)
+        self.inv_freq = rows.buffer(frequencies())
+        self.idle = rows.buffer(np.arange(8))
+
+    def forward(self, x: Any) -> Any:
+        return self.down(self.norm(F.tanh(self.up(x) * self.inv_freq)))
+
+
+class Turned(columns.Layer):
+    """The same, with frequencies in a buffer, a frozen parameter, or computed in code."""
+
+    def __init__(self, held: str, base: float = 100.0, fault: str = "") -> None:
+        self.last, self.ln, self.first = columns.Dense(8, 8), columns.LayerNormalization(8), columns.Dense(8, 8)
+        self.fault = fault
+        self.freqs: Any = frequencies(base)
+        if held == "buffer":
+            self.freqs = columns.statistic(self.freqs)
+        elif held == "parameter":
+            self.freqs = frozen(self.freqs)
+        elif held == "beside":
+            self.unused, self.freqs = frozen(self.freqs), columns.Tensor(self.freqs)
+        else:
+            self.freqs = columns.Tensor(self.freqs)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x) * self.freqs
+        y = self.ln(F.sigmoid(y) if self.fault == "activation" else F.tanh(y))
+        return self.last(y * 1.01 if self.fault == "scale" else y)
+
+
+@pytest.mark.parametrize("held", ["buffer", "parameter", "beside", "code"])
+def test_a_constant_may_be_held_otherwise(held: str) -> None:
+    report = padiff.diff(Rotated(), Turned(held), TOKENS)
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("transfer", [True, False])
+@pytest.mark.parametrize("held", ["buffer", "parameter"])
+def test_a_wrong_constant_is_named_where_it_is_held(held: str, transfer: bool) -> None:
+    """The transfer does not hide it, and it stays in the candidate, for the next diff to find."""
+    candidate = Turned(held, base=90.0)
+    if not transfer:
+        padiff.diff(Rotated(), candidate, TOKENS)
+    reference = Rotated()
+    padiff.diff(reference, candidate, TOKENS)
+    own = candidate.freqs.data.copy()
+    report = padiff.diff(reference, candidate, TOKENS, transfer=transfer)
+    (source,) = report.sources
+    assert (source.phase, source.what.name) == (Phase.PARAMETER, "freqs"), str(report)
+    assert np.array_equal(own, candidate.freqs.data)
+    assert np.array_equal(own, frequencies(90.0))
+
+
+def test_a_wrong_constant_hides_no_other_fault() -> None:
+    report = padiff.diff(Rotated(), Turned("parameter", 90.0, "scale"), TOKENS)
+    assert report.sources[0].what.name == "freqs", str(report)
+    assert len(report.sources) == 2, str(report)
+    assert report.sources[1].between == ("ln", "last"), str(report)
+
+
+def test_a_right_constant_beside_a_fault_is_no_source() -> None:
+    report = padiff.diff(Rotated(), Turned("beside", fault="activation"), TOKENS)
+    (source,) = report.sources
+    assert source.between == ("first", "ln"), str(report)
+
+
+class Quantized(rows.Module):
+    """Tokens scaled by how near they are to the entries of a codebook, which follows them in training."""
+
+    def __init__(self, decay: float = 0.9) -> None:
+        self.inner, self.outer, self.decay = rows.Linear(8, 8), rows.Linear(16, 8), decay
+        self.codebook, self.size = rows.buffer(np.random.standard_normal((8, 16))), rows.buffer(np.zeros(16))
+
+    def forward(self, x: Any) -> Any:
+        near = F.softmax(self.inner(x) @ self.codebook)
+        if self.training:
+            used = near.data.mean((0, 1))
+            self.size.data[...] = self.decay * self.size.data + (1 - self.decay) * used
+        return self.outer(near)
+
+
+class Codes(columns.Layer):
+    """The same under other names, with a codebook that is a frozen parameter or a buffer."""
+
+    def __init__(self, parameter: bool, fault: str = "") -> None:
+        self.outside, self.inside, self.fault = columns.Dense(16, 8), columns.Dense(8, 8), fault
+        values = np.random.standard_normal((8, 16))
+        self.entries = frozen(values) if parameter else columns.statistic(values)
+        self.counts = columns.statistic(np.zeros(16))
+
+    def forward(self, x: Any) -> Any:
+        near = F.softmax((self.inside(x) * (1.01 if self.fault == "scale" else 1)) @ self.entries)
+        if self.training:
+            decay = 0.8 if self.fault == "decay" else 0.9
+            self.counts.data[...] = decay * self.counts.data + (1 - decay) * near.data.mean((0, 1))
+        return self.outside(near)
+
+
+@pytest.mark.parametrize("parameter", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_codebook_is_copied(parameter: bool, training: bool) -> None:
+    report = padiff.diff(Quantized().train(training), Codes(parameter).train(training), TOKENS)
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize(("fault", "what"), [("scale", "output"), ("decay", "updated_buffer")])
+def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
+    report = padiff.diff(Quantized(), Codes(True, fault), TOKENS)
+    (source,) = report.sources
+    assert what in (source.what.kind, "output"), str(report)
+
+
+def test_a_frozen_parameter_of_one_side_is_a_note_where_nothing_differs() -> None:
+    report = padiff.diff(Rotated(), Turned("beside"), TOKENS)
+    assert all(isinstance(note, Note) for note in report.notes)
