@@ -76,6 +76,8 @@ def test_a_wrong_constant_is_named_where_it_is_held(held: str, transfer: bool) -
     report = padiff.diff(reference, candidate, TOKENS, transfer=transfer)
     (source,) = report.sources
     assert (source.phase, source.what.name) == (Phase.PARAMETER, "freqs"), str(report)
+    assert report.output is not None
+    assert report.output.rel_l2 > 0.001  # what a user sees
     assert np.array_equal(own, candidate.freqs.data)
     assert np.array_equal(own, frequencies(90.0))
 

@@ -174,7 +174,7 @@ class _Run:
         self._note_axes(known)
         self.correspondence = known
         judge = evidence.judged(known)
-        free = evidence.free(known.axes)
+        free = evidence.seen or evidence.free(known.axes)
         self.outcome.gather(step, known, trace, free, judge)
         sides = self.reference, evidence.side(known.axes)
         ours, theirs = self.tasks

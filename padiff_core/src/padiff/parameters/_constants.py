@@ -167,5 +167,6 @@ def _go_together(a: Array, b: Array) -> bool:
         return False
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return True
-    r = float(np.clip(np.corrcoef(a.ravel(), b.ravel())[0, 1], -1 + 1e-15, 1 - 1e-15))
-    return bool(abs(np.arctanh(r)) * np.sqrt(a.size - 3) > _SIGMAS)
+    r = min(abs(float(np.corrcoef(a.ravel(), b.ravel())[0, 1])), 1.0)
+    with np.errstate(divide="ignore"):
+        return bool(np.arctanh(r) * np.sqrt(a.size - 3) > _SIGMAS)

@@ -34,6 +34,7 @@ def with_constants(correspondence: Correspondence, evidence: Evidence) -> Corres
             break
         own = {x.candidate.parameter.path: evidence.candidate.value(x.candidate.parameter.path) for x in _links(group)}
         own = {path: np.array(values) for path, values in own.items()}
+        seen = evidence.free(correspondence.axes)
         transfer(group, evidence.reference, evidence.candidate)
         evidence.forget_runs()
         tried = attrs.evolve(correspondence, wrong=[*correspondence.wrong, *group])
@@ -46,6 +47,7 @@ def with_constants(correspondence: Correspondence, evidence: Evidence) -> Corres
         if now < least:
             correspondence, least = tried, now
             evidence.own.update(own)
+            evidence.seen = evidence.seen or seen
         else:
             evidence.candidate.assign(own)
             evidence.forget_runs()

@@ -45,6 +45,8 @@ class Evidence:
     """Whether the candidate is given the reference's parameters."""
     own: dict[str, Array] = attrs.field(factory=dict)
     """What the candidate held where it has the reference's constants until the diff ends."""
+    seen: Trace | None = attrs.field(init=False, default=None)
+    """The candidate's free run before it was given constants: what a user sees."""
     state: set[tuple[str, str]] = attrs.field(init=False, factory=set)
     """Buffers that were taken for state, before they were copied: paths of the reference and of the candidate."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
