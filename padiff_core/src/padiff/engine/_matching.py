@@ -33,6 +33,7 @@ def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspo
         evidence.assign(known.matches)
         return known
     guess = defined_alike(ours, theirs, fixed) if evidence.transfer else None
+    names = None if guess is None else guess.names()
     guess = guess and with_buffers_matched(guess, evidence)
     paths = [] if guess is None else dict.fromkeys(link.candidate.parameter.path for _, link in guess.links)
     before = {path: np.array(candidate.value(path)) for path in paths}
@@ -48,8 +49,8 @@ def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspo
     except BaseException:
         candidate.assign(before)
         raise
-    if guess is not None and guess.names() == known.names():
-        return known
+    if names == known.names():
+        return with_buffers_matched(known, evidence)
     candidate.assign(before)
     known = with_buffers_matched(known, evidence)
     evidence.assign(known.matches)

@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 import attrs
 
-__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "ORDERS", "Kind"]
+__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "ORDERS", "PRODUCTS", "Kind"]
 
 LAYOUT = "data_format"
 """The setting that says where images have their channels."""
 ORDERS = frozenset({LAYOUT, "batch_first"})
 """The settings that say in which order a module takes and gives axes."""
+PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
+"""The kinds that compute the same at single points, or on patches side by side."""
 FUSED = "fused"
 """The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from padiff.parameters._graph import ENDS, Graph, Labels, of_the_catalogue
-from padiff.parameters._matching import link_roles
+from padiff.parameters._matching import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
@@ -32,11 +32,16 @@ def _exactly(unit: HeldUnit) -> Hashable:
 
 
 def _barely(unit: HeldUnit) -> Hashable:
-    return tuple(sorted(_bare(held.shape) for held in unit.roles.values()))
+    return tuple(sorted(_shapes(unit)))
 
 
 def _mainly(unit: HeldUnit) -> Hashable:
-    return max(_bare(held.shape) for held in unit.roles.values())
+    return max(_shapes(unit))
+
+
+def _shapes(unit: HeldUnit) -> list[tuple[int, ...]]:
+    product = is_product(unit)
+    return [_bare(flat(held.shape) if product else held.shape) for held in unit.roles.values()]
 
 
 def _bare(shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,9 @@ Array = NDArray[Any]
 class Link:
     """One role of a reference unit, matched with one of a candidate unit.
 
-    ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave both layouts
-    possible, so that forcing must choose.
+    ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave several layouts
+    possible, so that forcing must choose. ``patch`` is that of a convolution whose patches a linear layer takes: the
+    order of its input channels and its kernel's axes in the linear layer's single axis.
     """
 
     role: str
@@ -31,11 +33,40 @@ class Link:
     candidate: Held
     transposed: bool = False
     open: bool = False
+    patch: tuple[int, ...] | None = None
+
+    @property
+    def ways(self) -> list[Link]:
+        """Return the link in each layout that is possible, the likeliest first."""
+        if self.patch is None:
+            return [attrs.evolve(self, transposed=way) for way in (False, True)]
+        channels, *kernel = sorted(self.patch)
+        orders = itertools.permutations((channels, *kernel))
+        return [attrs.evolve(self, patch=order) for order in dict.fromkeys([self.patch, (*kernel, channels), *orders])]
+
+    @property
+    def layout(self) -> str:
+        """Return how the candidate holds the values, in words."""
+        if self.patch is None:
+            return "transposed" if self.transposed else "as in the reference"
+        axes = "in", *("depth", "height", "width")[-len(self.patch) + 1 :]
+        return f"patches as ({', '.join(axes[axis - 1] for axis in self.patch)})"
 
     def to_candidate(self, array: Array) -> Array:
-        """Return a canonical array of the reference in the candidate's orientation and rank: a view."""
+        """Return a canonical array of the reference in the candidate's orientation and rank: a view if possible."""
+        if self.patch is not None:
+            return self._as_patches(array)
         turned = array.T if self.transposed else array
         return turned if turned.ndim == len(self.candidate.shape) else turned.reshape(self.candidate.shape)
+
+    def _as_patches(self, array: Array) -> Array:
+        """Return the weight of a convolution as that of a linear layer, or the other way round."""
+        assert self.patch is not None
+        shape = self.candidate.shape
+        if len(shape) < len(self.reference.shape):
+            return array.transpose(0, *self.patch).reshape(shape)
+        split = array.reshape(len(array), *(shape[axis] for axis in self.patch))
+        return split.transpose(0, *(1 + int(place) for place in np.argsort(self.patch)))
 
     @property
     def references(self) -> tuple[Held, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from padiff.alignment import (
     renumbered,
     similarity,
 )
+from padiff.kinds import PRODUCTS
 from padiff.parameters._links import Link, special_links
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Trace, settings_of
@@ -27,6 +29,8 @@ __all__ = [
     "Link",
     "UnitMatch",
     "execution_order",
+    "flat",
+    "is_product",
     "match_strays",
     "match_units",
     "same_names",
@@ -36,7 +40,6 @@ __all__ = [
 Array = NDArray[Any]
 
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
-_PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 _FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 _NAME_WEIGHT = 1.0
 _SURE_WEIGHT = 0.1
@@ -72,7 +75,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     """Return how well two units fit, 0 where they cannot, and the links of their roles.
 
     Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
-    it is a linear layer, whatever the number of spatial axes. Where a kind is unknown, roles are tied by name,
+    it is a linear layer, whatever the number of spatial axes; and for one that takes patches side by side, which is a
+    linear layer on each. Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
     be broadcast) may be left out.
     """
@@ -81,16 +85,16 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         return (_FULL, special_links(reference, candidate)) if fits else (0.0, [])
     known = reference.kind is not None and candidate.kind is not None
     if known:
-        products = _is_product(reference) and _is_product(candidate)
+        products = is_product(reference) and is_product(candidate)
         same = reference.kind == candidate.kind or products
         if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
             return 0.0, []
         shared = [role for role in reference.roles if role in candidate.roles]
         shapes = [(reference.roles[role].shape, candidate.roles[role].shape) for role in shared]
-        if not shared or any((_flat(a) != _flat(b)) if products else (a != b) for a, b in shapes):
+        if not shared or any(a != b and not (products and _same_product(a, b)) for a, b in shapes):
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
-        links = [Link(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
         return (_FULL if same and whole else _PARTIAL if same else _RELATED), links
     links = list(_link_freely(reference, candidate))
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
@@ -98,18 +102,43 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     return (_FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
 
 
-def _is_product(unit: HeldUnit) -> bool:
-    """Return whether a unit is a linear layer, or a convolution that is one at each point."""
+def _link_known(role: str, reference: Held, candidate: Held) -> Link:
+    """Return the link of one role of a known kind; a kernel may lie in a linear layer's weight in several orders."""
+    longer = max(reference.shape, candidate.shape, key=len)
+    if len(reference.shape) == len(candidate.shape) or _is_point(longer):
+        return Link(role, reference, candidate)
+    return Link(role, reference, candidate, open=True, patch=tuple(range(1, len(longer))))
+
+
+def is_product(unit: HeldUnit) -> bool:
+    """Return whether a unit is a linear layer, or a convolution that is one at each point or on each patch."""
     weight = unit.roles.get("weight")
-    if weight is None or unit.kind not in _PRODUCTS:
+    if weight is None or unit.kind not in PRODUCTS:
         return False
-    settings = settings_of(unit)
-    return len(_flat(weight.shape)) <= 2 and settings.get("groups", 1) == 1
+    settings, kernel = settings_of(unit), tuple(weight.shape[2:])
+    if settings.get("groups", 1) != 1 or _is_point(weight.shape):
+        return settings.get("groups", 1) == 1
+    padded = np.any(settings.get("padding", 0))  # "same", too
+    return _each(settings.get("stride")) == kernel and not padded and set(_each(settings.get("dilation", 1))) <= {1}
 
 
-def _flat(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape without a kernel of one element: (out, in) of (out, in, 1, 1)."""
-    return tuple(shape[:2]) if all(extent == 1 for extent in shape[2:]) else tuple(shape)
+def _each(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def flat(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a product's role with the kernel in the second axis: (out, in * 4 * 4) of (out, in, 4, 4)."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) > 1 else tuple(shape)
+
+
+def _is_point(shape: Sequence[int]) -> bool:
+    return all(extent == 1 for extent in shape[2:])
+
+
+def _same_product(reference: Sequence[int], candidate: Sequence[int]) -> bool:
+    """Return whether two shapes are of one product: of single points both, or a linear layer's and a kernel's."""
+    points = _is_point(reference) and _is_point(candidate)
+    return flat(reference) == flat(candidate) and (points or 2 in (len(reference), len(candidate)))
 
 
 def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:

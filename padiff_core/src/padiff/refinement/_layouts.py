@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
 from padiff.numerics import difference, is_suspect
 from padiff.parameters import Arrangement, Correspondence, Link, Packed, Try, UnitMatch, canonical, values_of
@@ -23,7 +24,7 @@ __all__ = ["with_layouts", "with_layouts_by_value"]
 Array = NDArray[Any]
 Choice = TypeVar("Choice")
 
-_MOST_LAYOUTS = 16
+_MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
 
 
@@ -73,11 +74,10 @@ def _oriented(
     ways = {link: way for link, way in shared.items() if way is not None}
     if not links:
         return correspondence.rematched({match: _laid(match, ways)})
-    choices = list(itertools.islice(itertools.product((False, True), repeat=len(links)), _MOST_LAYOUTS))
+    choices = list(itertools.islice(itertools.product(*(link.ways for link in links)), _MOST_LAYOUTS))
 
-    def put(choice: tuple[bool, ...]) -> None:
-        turned = [attrs.evolve(link, transposed=way) for link, way in zip(links, choice, strict=True)]
-        evidence.assign([attrs.evolve(match, links=turned)])
+    def put(choice: tuple[Link, ...]) -> None:
+        evidence.assign([attrs.evolve(match, links=choice)])
 
     chosen, right, tries = _tried(correspondence, evidence, match, choices, put, _named)
     found = correspondence.rematched({match: _laid(match, {**ways, **dict(zip(links, chosen, strict=True))})})
@@ -85,21 +85,17 @@ def _oriented(
     paths = [link.candidate.parameter.path for link in links]
     if not right:
         return attrs.evolve(found, undecided=(*found.undecided, *paths))
-    settled = {path: _NAMES[way] for path, way in zip(paths, chosen, strict=True)}
+    settled = {path: way.layout for path, way in zip(paths, chosen, strict=True)}
     return attrs.evolve(found, settled={**found.settled, **settled})
 
 
-def _laid(match: UnitMatch, ways: Mapping[Link, bool]) -> UnitMatch:
+def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
     """Return a match with some of its links lying in given ways."""
-    links = [attrs.evolve(link, transposed=ways[link]) if link in ways else link for link in match.links]
-    return attrs.evolve(match, links=links)
+    return attrs.evolve(match, links=[ways.get(link, link) for link in match.links])
 
 
-_NAMES = {False: "as in the reference", True: "transposed"}
-
-
-def _named(choice: tuple[bool, ...]) -> str:
-    return ", ".join(_NAMES[way] for way in choice)
+def _named(choice: tuple[Link, ...]) -> str:
+    return ", ".join(way.layout for way in choice)
 
 
 def _tried(
@@ -130,26 +126,31 @@ def _tried(
                 break
         return best, least
 
-    if users:
-        bench = evidence.bench(correspondence, evidence.own_inputs(correspondence, users[0]))
-        best, least = search(Trial(bench, users[0], bench.trace))
-        trial = trial_without_chance(bench, users[0]) if least > RIGHT else None
+    pair = _judged(bench.alignment, users[0]) if users else None
+    if pair is not None:
+        bench = evidence.bench(correspondence, evidence.own_inputs(correspondence, pair))
+        best, least = search(Trial(bench, pair, bench.trace))
+        trial = trial_without_chance(bench, pair) if least > RIGHT else None
         if trial is not None:
             best, least = search(trial)
     put(best)
     return best, least <= RIGHT, tuple(tries)
 
 
-def _as_shared(link: Link, other: Link | None) -> bool | None:
-    """Return whether an open link is transposed, told by another link of the same two parameters, if one does."""
+def _judged(alignment: Alignment, pair: Pair) -> Pair:
+    """Return the innermost call at or around a pair's that can be fed, and gives what the reference gives in shape."""
+    around = (alignment.of_candidate(call) for call in pair.candidate.ancestors())
+    fed = (one for one in (pair, *around) if one is not None and not (one.misfed or one.misfits))
+    return next(fed, pair)
+
+
+def _as_shared(link: Link, other: Link | None) -> Link | None:
+    """Return an open link in the layout that another link of the same two parameters tells, if one does."""
     if other is None or other.reference.parameter.path != link.reference.parameter.path:
         return None
     numbers = np.arange(np.prod(link.reference.parameter.shape)).reshape(link.reference.parameter.shape)
     expected = _placed(other, numbers)
-    ways = (
-        way for way in (False, True) if np.array_equal(_placed(attrs.evolve(link, transposed=way), numbers), expected)
-    )
-    return next(ways, None)
+    return next((way for way in link.ways if np.array_equal(_placed(way, numbers), expected)), None)
 
 
 def _placed(link: Link, values: Array) -> Array:
@@ -178,8 +179,8 @@ def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) ->
     for match in list(correspondence.open):
         ways = {}
         for link in (link for link in match.links if link.open):
-            ours, theirs = values(link)
-            if not is_close(ours, theirs, evidence.rule) and not is_suspect(difference(ours.T, theirs), theirs.dtype):
-                ways[link] = not link.transposed
+            rest = [way for way in link.ways if not is_suspect(difference(*values(way)), values(way)[1].dtype)]
+            if rest and not is_close(*values(link), evidence.rule):
+                ways[link] = rest[0]
         correspondence = correspondence.rematched({match: _laid(match, ways)})
     return correspondence

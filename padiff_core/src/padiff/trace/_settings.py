@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import attrs
 
-from padiff.kinds import CATALOGUE, FUSED
+from padiff.kinds import CATALOGUE, FUSED, PRODUCTS
 from padiff.numerics import SETTING
 from padiff.pytree import leaves
 from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
@@ -56,8 +56,20 @@ def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
     if ours.kind is None or theirs.kind is None:
         return []
     if ours.kind != theirs.kind:
-        return [Contrast("kind", _class(ours), _class(theirs))]
+        products = _is_product(reference) and _is_product(candidate)
+        return [] if products else [Contrast("kind", _class(ours), _class(theirs))]
     return list(_settings(reference, candidate))
+
+
+def _is_product(described: Described) -> bool:
+    """Return whether a module may be a linear layer at each point, or on each patch."""
+    padding, groups = (described.settings.get(name) for name in ("padding", "groups"))
+    padded = padding is not None and any(_numbers(padding.value))
+    return described.module.kind in PRODUCTS and not padded and (groups is None or groups.value == 1)
+
+
+def _numbers(value: Any) -> list[Any]:
+    return [number for _, number in leaves(value, lambda one: isinstance(one, int | str))]
 
 
 def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:

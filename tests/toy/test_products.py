@@ -1,0 +1,69 @@
+"""Match layers of different kinds that compute the same: a convolution on patches side by side, and a linear layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+IMAGES = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
+
+
+class Patched(rows.Module):
+    """Patches of two by two elements by a convolution, then layers on tokens, with a table of positions."""
+
+    def __init__(self) -> None:
+        self.patch, self.norm, self.head = rows.Conv2d(3, 6, 2, stride=2), rows.LayerNorm(6), rows.Linear(6, 4)
+        self.positions = rows.parameter(16, 6)
+
+    def forward(self, x: Any) -> Any:
+        y = self.patch(x).reshape(2, 6, 16).transpose(0, 2, 1)
+        return self.head(self.norm(F.tanh(y + self.positions)))
+
+
+class Unfolded(columns.Layer):
+    """The same by a linear layer, on patches that are taken as (height, width, in) or in another order."""
+
+    def __init__(self, order: tuple[int, ...], fault: str = "") -> None:
+        self.head, self.places = columns.Dense(6, 4), columns.weight(16, 6)
+        self.ln, self.project = columns.LayerNormalization(6), columns.Dense(12, 6)
+        self.order, self.fault = order, fault
+
+    def forward(self, x: Any) -> Any:
+        axes = {1: 1, 2: 3, 3: 5}
+        tokens = (4, 2) if self.fault == "order" else (2, 4)
+        x = x.reshape(2, 3, 4, 2, 4, 2).transpose(0, *tokens, *(axes[axis] for axis in self.order)).reshape(2, 16, 12)
+        y = self.project(x) * (1.01 if self.fault == "scale" else 1)
+        return self.head(self.ln(F.sigmoid(y) if self.fault == "inside" else F.tanh(y + self.places)))
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 2, 1)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_patches_may_be_taken_by_a_linear_layer(order: tuple[int, ...], swapped: bool) -> None:
+    """0.4 had both without counterpart."""
+    models = Patched(), Unfolded(order)
+    report = padiff.diff(*(models[::-1] if swapped else models), IMAGES)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unverified, str(report)
+
+
+@pytest.mark.parametrize("fault", ["order", "scale", "inside"])
+def test_a_fault_after_them_is_named(fault: str) -> None:
+    report = padiff.diff(Patched(), Unfolded((2, 3, 1), fault), IMAGES)
+    (source,) = report.sources
+    assert source.candidate.path == "", str(report)
+    assert source.between is not None, str(report)
+    assert source.between[1] == "ln", str(report)
+
+
+def test_patches_are_compared_by_value_without_a_transfer() -> None:
+    reference, candidate = Patched(), Unfolded((2, 3, 1))
+    padiff.diff(reference, candidate, IMAGES)
+    report = padiff.diff(reference, candidate, IMAGES, transfer=False)
+    assert report.aligned, str(report)
