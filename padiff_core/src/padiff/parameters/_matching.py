@@ -118,8 +118,8 @@ def is_product(unit: HeldUnit) -> bool:
     settings, kernel = settings_of(unit), tuple(weight.shape[2:])
     if settings.get("groups", 1) != 1 or _is_point(weight.shape):
         return settings.get("groups", 1) == 1
-    padded = np.any(settings.get("padding", 0))  # "same", too
-    return _each(settings.get("stride")) == kernel and not padded and set(_each(settings.get("dilation", 1))) <= {1}
+    padded = bool(np.any(settings.get("padding", 0)))  # "same", too
+    return not padded and _each(settings.get("stride")) == kernel and set(_each(settings.get("dilation", 1))) <= {1}
 
 
 def _each(value: Any) -> tuple[Any, ...]:
