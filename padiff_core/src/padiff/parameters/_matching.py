@@ -117,9 +117,9 @@ def is_product(unit: HeldUnit) -> bool:
         return False
     settings, kernel = settings_of(unit), tuple(weight.shape[2:])
     if settings.get("groups", 1) != 1 or _is_point(weight.shape):
-        return settings.get("groups", 1) == 1
-    padded = bool(np.any(settings.get("padding", 0)))  # "same", too
-    return not padded and _each(settings.get("stride")) == kernel and set(_each(settings.get("dilation", 1))) <= {1}
+        return bool(settings.get("groups", 1) == 1)
+    stride, dilation = _each(settings.get("stride")), _each(settings.get("dilation", 1))
+    return bool(stride == kernel and set(dilation) <= {1} and not np.any(settings.get("padding", 0)))
 
 
 def _each(value: Any) -> tuple[Any, ...]:

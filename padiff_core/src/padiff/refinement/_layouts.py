@@ -126,7 +126,7 @@ def _tried(
                 break
         return best, least
 
-    pair = _judged(bench.alignment, users[0]) if users else None
+    pair = _judged(correspondence.alignment, users[0]) if users else None
     if pair is not None:
         bench = evidence.bench(correspondence, evidence.own_inputs(correspondence, pair))
         best, least = search(Trial(bench, pair, bench.trace))
