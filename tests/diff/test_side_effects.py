@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import paddle
 import pytest
 import torch
 
@@ -116,3 +117,57 @@ def test_weights_that_a_forward_changes_are_put_back_compared_and_told(used: boo
     report = padiff.diff(one, wrapped(Averaging(0.5, used=used)), (X,))
     assert places(report) == {("2.teacher" if used else "2", Phase.BUFFER)}, report
     assert "weight after the run" in {str(found.what) for found in report.sources}
+
+
+class Biased(torch.nn.Module):
+    """A layer that gathers its biases when it goes into evaluation mode, as LeViT does, or when they are needed."""
+
+    def __init__(self, lazily: bool = False) -> None:
+        super().__init__()
+        self.inner, self.biases = torch.nn.Linear(6, 6), torch.nn.Parameter(torch.randn(3))
+        self.index, self.lazily, self.cache = torch.tensor([0, 1, 2, 2, 1, 0]), lazily, {}
+        self.gathered: Any = None
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.cache = {}
+        self.gathered = None if mode or self.lazily else self.biases.detach()[self.index]
+        return self
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            return self.inner(x) + self.biases[self.index]
+        if self.lazily:
+            return self.inner(x) + self.cache.setdefault("cpu", self.biases.detach()[self.index])
+        return self.inner(x) + self.gathered
+
+
+class Plain(paddle.nn.Layer):
+    """The same without a cache."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.linear, self.scale = paddle.nn.Linear(6, 6), scale
+        self.table = self.create_parameter([3], default_initializer=paddle.nn.initializer.Normal())
+
+    def forward(self, x: Any) -> Any:
+        table = self.table if self.training else self.table.detach()
+        return self.linear(x) + table[paddle.to_tensor([0, 1, 2, 2, 1, 0])] * self.scale
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_what_is_made_of_weights_is_made_anew_behind_a_transfer(lazily: bool) -> None:
+    """0.4 compared with biases of the candidate's own old weights: an alarm, and with equal old ones a wrong pass."""
+    x = np.random.default_rng(0).standard_normal((2, 6), dtype=np.float32)
+    reference, candidate = Plain(), Biased(lazily).eval()
+    reference.eval()
+    candidate(torch.tensor(x))
+    report = padiff.diff(reference, candidate, (x,))
+    assert report.aligned, str(report)
+    assert [note.data["paths"] for note in report.notes if note.kind == "rebuilt"] == [
+        ["cache" if lazily else "gathered"]
+    ]
+    assert not candidate.training
+    faulty = Plain(1.05)
+    faulty.eval()
+    assert not padiff.diff(faulty, candidate, (x,)).aligned

@@ -68,6 +68,7 @@ class MindSporeModel(HookedModel):
     parameter = MindSporeParameter
     tables = ("_buffers",)
     modes = ("training", "_phase")
+    switches = ("set_train",)
     called = "cell"
     base = nn.Cell
     state = state

@@ -127,6 +127,13 @@ class Model(ABC):
         """
         raise LiftError(offered_not(f"{type(self.native).__qualname__} was to run in {dtype}", "float64"))
 
+    def rebuild(self) -> list[str]:
+        """Let modules make anew what they keep of their weights, which are others now; name what changed.
+
+        Overridden where modules may keep in evaluation mode what they made of their weights on the way there.
+        """
+        return []
+
     def step(self, optimizer: Any) -> None:
         """Let a native optimizer take one step with the gradients at `Parameter.gradient`, and clear them.
 

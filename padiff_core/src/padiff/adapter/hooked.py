@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+from padiff.adapter._caches import Cache
 from padiff.adapter._listening import Hook, Intercept, Listener
 from padiff.adapter._memory import Extent
 from padiff.adapter._module import Module
@@ -18,7 +19,7 @@ from padiff.adapter.restoring import Attributes, Keeper, machinery_of
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.errors import InputError, LiftError
 from padiff.numerics import difference
-from padiff.pytree import map_leaves
+from padiff.pytree import leaves, map_leaves
 
 __all__ = ["HookedModel", "HookedModule", "State"]
 
@@ -76,6 +77,8 @@ class HookedModel(TreeModel):
     state: State
     tables: ClassVar[tuple[str, ...]] = ()
     modes: ClassVar[tuple[str, ...]] = ("training",)
+    switches: ClassVar[tuple[str, ...]] = ("train", "eval")
+    """What puts a native module into training mode, and into evaluation mode."""
     registers: ClassVar[tuple[str, str]] = ("register_forward_pre_hook", "register_forward_hook")
     """What registers hooks at a native module, behind those that are there already.
 
@@ -186,6 +189,31 @@ class HookedModel(TreeModel):
                 if path in own
                 for name in one.changed()
             ]
+
+    def rebuild(self) -> list[str]:
+        """Put modules with code of their own for a change of mode into training mode and back: see `Cache`."""
+        caches = {path: (native, Cache(native, self.base, self.switches)) for path, native in self.natives()}
+        with ExitStack() as stack:
+            if any(cache for _, cache in caches.values()):
+                for native, _ in caches.values():
+                    modes = {name: vars(native)[name] for name in self.modes if name in vars(native)}
+                    stack.callback(vars(native).update, modes)
+                for parameter in self.parameters().values():
+                    stack.callback(self.state.remembered(parameter.native))
+            found = []
+            for path, (native, cache) in caches.items():
+                if cache:
+                    for _, tensor, _ in self.tensors(native):
+                        stack.callback(self.state.kept(tensor))  # weights may be merged and taken apart again
+                    attributes = Attributes(native, machinery_of(self.base), self.tables, self.modes)
+                    names = cache.rebuilt(attributes, self._views)
+                    found += [f"{path}.{name}" if path else name for name in names]
+        return found
+
+    def _views(self, value: Any) -> list[Any]:
+        """Return the values of the tensors in an attribute, which is no parameter, module, or table of them."""
+        wanted = (native for _, native in leaves(value, self.adapter.is_tensor))
+        return [self.adapter.tensor(native).view() for native in wanted]
 
     def evaluate(self) -> None:
         """Put every module into evaluation mode."""

@@ -116,6 +116,8 @@ class LocalSide:
         self._parameters = model.parameters()
         self._live = Live(model)
         self._weights = Weights(model)
+        self._rebuilt: dict[str, None] = {}
+        """What modules keep of their weights, and made anew."""
 
     @cached_property
     def about(self) -> Description:
@@ -163,7 +165,9 @@ class LocalSide:
         """Run the model freely on a task and return its trace."""
         task = attrs.evolve(task, loss=self._loss)
         with self._weights.kept() as rewritten:
-            return record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
+            trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
+        trace.rebuilt = list(self._rebuilt)
+        return trace
 
     def flow(self, task: Task) -> Flow | None:
         """Run the model forward and return its dataflow; None where it does not run so."""
@@ -222,6 +226,7 @@ class LocalSide:
         other = LocalSide(turned(self.model, axes))
         other._loss, other._optimizer, other._weights = self._loss, self._optimizer, self._weights
         other._live.share(self._live)
+        other._rebuilt = self._rebuilt
         return other
 
     def value(self, path: str) -> Array:
@@ -229,8 +234,10 @@ class LocalSide:
         return self._parameters[path].view()
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
-        """Overwrite parameters or buffers in place."""
+        """Overwrite parameters or buffers in place; modules make anew what they keep of them."""
         self._live.assign(arrays)
+        if arrays:
+            self._rebuilt |= dict.fromkeys(self.model.rebuild())
 
     def step(self, gradients: Mapping[str, Array | None]) -> None:
         """Set the gradients of parameters, and let the optimizer take one step."""

@@ -300,7 +300,11 @@ def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
 def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
     """Yield what a forward changes beside buffers, on either side."""
     for side, trace in (("reference", reference), ("candidate", candidate)):
-        for kind, paths in (("rewritten_weights", trace.rewritten), ("kept_state", trace.state)):
+        for kind, paths in (
+            ("rewritten_weights", trace.rewritten),
+            ("kept_state", trace.state),
+            ("rebuilt", trace.rebuilt),
+        ):
             if paths:
                 yield Note(kind, {"side": side, "paths": list(paths)})
 

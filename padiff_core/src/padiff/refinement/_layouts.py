@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
 from padiff.numerics import difference, is_suspect
-from padiff.parameters import Arrangement, Correspondence, Link, Packed, Try, UnitMatch, canonical, values_of
+from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, Try, UnitMatch, canonical, values_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
@@ -24,6 +26,8 @@ __all__ = ["with_layouts", "with_layouts_by_value"]
 Array = NDArray[Any]
 Choice = TypeVar("Choice")
 
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""The number of a repeated layer in a path."""
 _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
 
@@ -38,15 +42,43 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     if not correspondence.ambiguous:
         return correspondence
     correspondence = aligned(correspondence, evidence)
+    chosen: dict[Packing, Arrangement] = {}
     for packed in list(correspondence.packed):
-        correspondence = _arranged(correspondence, packed, evidence)
+        correspondence, arrangement = _arranged(correspondence, packed, evidence)
+        if packed.packing.packed.path in correspondence.settled:
+            chosen[packed.packing] = arrangement
+    correspondence = _as_most(correspondence, chosen, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for match in list(correspondence.open):
         correspondence = _oriented(correspondence, match, known, evidence)
     return correspondence
 
 
-def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence) -> Correspondence:
+def _as_most(
+    correspondence: Correspondence, chosen: Mapping[Packing, Arrangement], evidence: Evidence
+) -> Correspondence:
+    """Let repeated layers pack alike, as most of them do: another order in one of them is a fault of the code there.
+
+    Whoever loads weights converts all of them in one way.
+    """
+    groups: dict[tuple[str, bool, int], list[Packing]] = {}
+    for packing in chosen:
+        like = _NUMBER.sub("#", packing.packed.path), packing.ours, len(packing.members)
+        groups.setdefault(like, []).append(packing)
+    for group in groups.values():
+        counts = Counter(chosen[packing] for packing in group)
+        ways = [way for way in group[0].arrangements() if way in counts]
+        usual = max(ways, key=lambda way: counts[way], default=None)
+        for packed in [one for one in correspondence.packed if one.packing in group]:
+            if usual is not None and chosen[packed.packing] != usual:
+                correspondence = correspondence.arranged(packed, usual)
+                settled = {**correspondence.settled, packed.packing.packed.path: packed.packing.named(usual)}
+                correspondence = attrs.evolve(correspondence, settled=settled)
+                evidence.assign(packed.packing.matches(usual))
+    return correspondence
+
+
+def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence) -> tuple[Correspondence, Arrangement]:
     """Choose how a packed layer holds what it packs; the first arrangement that is right ends the search."""
     packing = packed.packing
     choices = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
@@ -60,9 +92,9 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
     found = correspondence.arranged(packed, chosen)
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
-        return attrs.evolve(found, settled=settled, tries=found.tries + tries)
+        return attrs.evolve(found, settled=settled, tries=found.tries + tries), chosen
     untold = {link.candidate.parameter.path for one in packed.matches for link in one.links}
-    return attrs.evolve(found, undecided=(*found.undecided, *untold), tries=found.tries + tries)
+    return attrs.evolve(found, undecided=(*found.undecided, *untold), tries=found.tries + tries), chosen
 
 
 def _oriented(

@@ -301,6 +301,10 @@ _NOTES: dict[str, Phrase] = {
         f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
         + _few([repr(path) for path in data["paths"]])
     ),
+    "rebuilt": lambda data: (
+        f"the {data['side']} keeps in evaluation mode what it made of its weights; it made that anew with those it was "
+        f"given, by going into training mode and back: {_few([repr(path) for path in data['paths']])}"
+    ),
     "same_object": (
         "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
         "candidate separately"

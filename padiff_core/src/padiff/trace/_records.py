@@ -170,6 +170,8 @@ class Trace:
     """Paths of the weights that the model's own forward changed."""
     state: list[str] = attrs.field(factory=list)
     """The plain attributes of modules that held something else after the run."""
+    rebuilt: list[str] = attrs.field(factory=list)
+    """What modules keep of their weights in evaluation mode, and made anew when they were given others."""
     parameters: dict[str, ParameterRecord] = attrs.field(factory=dict)
     """Path -> what hangs there."""
     weights: dict[str, int] = attrs.field(factory=dict)
