@@ -14,7 +14,8 @@ SURE = 3
     [
         ("encoder.layers.0.self_attn.q_proj", "encoder.layer.0.attention.query"),
         ("blocks.1.attn.v", "layers.1.self_attn.value"),
-        ("layer.3.norm1", "block.3.ln1"),
+        ("layers.2.attention.wq", "h.2.attn.q_proj"),
+        ("layer.3.layernorm1", "block.3.ln1"),
     ],
 )
 def test_two_spellings_of_one_name_are_surely_alike(ours: str, theirs: str) -> None:
@@ -31,6 +32,12 @@ def test_two_spellings_of_one_name_are_surely_alike(ours: str, theirs: str) -> N
 )
 def test_names_that_only_look_alike_are_not_sure(ours: str, theirs: str) -> None:
     assert agreement([ours], [theirs])[0, 0] < SURE
+
+
+def test_an_abbreviation_of_two_words_is_not_sure() -> None:
+    assert agreement(["attn.k"], ["attn.key", "attn.kernel"]).tolist() == [[0, 0]]
+    assert agreement(["attn.k", "attn.key"], ["attn.key"]).tolist() == [[0], [3]]
+    assert agreement(["attn.q", "attn.k"], ["attn.query", "attn.key"]).tolist() == [[3, 0], [0, 3]]
 
 
 def test_layers_of_other_depths_are_not_alike() -> None:
@@ -57,4 +64,4 @@ def test_similarity_prefers_the_end_of_the_path_and_rare_words() -> None:
 
 
 def test_words_split_at_cases_and_digits() -> None:
-    assert words("layerNorm2.q_proj") == ["layer", "norm", "norm2", "query", "projection"]
+    assert words("layerNorm2.q_proj") == ["layer", "norm", "norm2", "q", "proj"]

@@ -11,76 +11,39 @@ from numpy.typing import NDArray
 
 __all__ = ["agreement", "renumbered", "similarity", "words"]
 
-_SYNONYMS = {
-    "attn": "attention",
-    "batchnorm": "norm",
-    "block": "layer",
-    "blocks": "layer",
-    "bn": "norm",
-    "cls": "head",
-    "classifier": "head",
-    "convs": "conv",
-    "dec": "decoder",
-    "dense": "fc",
-    "downsample": "shortcut",
-    "drop": "dropout",
-    "emb": "embedding",
-    "embed": "embedding",
-    "embeddings": "embedding",
-    "embeds": "embedding",
-    "enc": "encoder",
-    "feature": "features",
-    "gn": "norm",
-    "h": "layer",
-    "k": "key",
-    "layernorm": "norm",
-    "layers": "layer",
-    "lin": "fc",
-    "linear": "fc",
-    "ln": "norm",
-    "mha": "attention",
-    "mix": "attention",
-    "nrm": "norm",
-    "o": "out",
-    "output": "out",
-    "pos": "position",
-    "positional": "position",
-    "proj": "projection",
-    "q": "query",
-    "rmsnorm": "norm",
-    "rnn": "recurrent",
-    "lstm": "recurrent",
-    "gru": "recurrent",
-    "seg": "type",
-    "segment": "type",
-    "skip": "shortcut",
-    "stage": "layer",
-    "stages": "layer",
-    "sublayers": "layer",
-    "tok": "word",
-    "token": "word",
-    "tokens": "word",
-    "v": "value",
-    "wpe": "position",
-    "wte": "word",
-    "wq": "query",
-    "wk": "key",
-    "wv": "value",
-    "wo": "out",
-}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_WEIGHT = re.compile(r"^w(?=[qkvo]$)")
+"""The weight of something, as in ``wq``."""
 
 
 def words(path: str) -> list[str]:
-    """Split a dotted path into words, synonyms made one; a number also counts together with the word before it."""
+    """Split a dotted path into words; a number also counts together with the word before it."""
     found: list[str] = []
     for piece in _WORD.findall(path):
         if piece.isdigit() and found:
             found.append(f"{found[-1]}{int(piece)}")
-            continue
-        lower = piece.lower()
-        found.append(_SYNONYMS.get(lower, lower))
+        else:
+            found.append(_WEIGHT.sub("", piece.lower()))
     return found
+
+
+def _in_full(ours: set[str], theirs: set[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return for the words of each side what they abbreviate on the other: ``q`` is ``query`` where that says only one.
+
+    An abbreviation begins as the word does, and leaves letters out: ``attn``, ``emb``, ``ln`` of ``layernorm``. A word
+    that both sides have stands for itself.
+    """
+    found: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for full, short, longer in ((found[0], ours - theirs, theirs - ours), (found[1], theirs - ours, ours - theirs)):
+        said = {word: [other for other in longer if _abbreviates(word, other)] for word in short}
+        claims = Counter(other for others in said.values() for other in others)
+        full.update({word: others[0] for word, others in said.items() if len(others) == 1 == claims[others[0]]})
+    return found
+
+
+def _abbreviates(short: str, word: str) -> bool:
+    letters = iter(word)
+    return len(short) < len(word) and short[0] == word[0] and all(letter in letters for letter in short)
 
 
 def renumbered(paths: Iterable[str]) -> dict[str, str]:
@@ -116,7 +79,8 @@ def _numbered(path: str) -> Iterator[tuple[str, str, int]]:
 
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
-_FILLERS = frozenset({"projection", "fc", "layer", "module", "weight"})
+_FILLERS = frozenset({"proj", "projection", "fc", "dense", "lin", "linear", "layer", "module", "weight"})
+"""Words that say no more than that there is a layer."""
 
 
 def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
@@ -126,20 +90,26 @@ def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
     equally many siblings. ``layers.0.self_attn.q_proj`` and ``layer.0.attention.query`` say the same. A last step
     that is a bare number says nothing. The same part: the first number of the path agrees, as such a rank.
     """
-    ours, theirs = _sayings(rows), _sayings(columns)
+    said = [[_said(path) for path in paths] for paths in (rows, columns)]
+    full = _in_full(*({word for words in side for word in words} for side in said))
+    ours, theirs = (
+        _sayings(paths, [frozenset(more.get(word, word) for word in words) for words in side])
+        for paths, side, more in zip((rows, columns), said, full, strict=True)
+    )
     found = [[3 * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
     return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
 
 
-def _sayings(paths: Sequence[str]) -> list[tuple[set[tuple[object, ...]], tuple[str, int] | None]]:
+def _sayings(
+    paths: Sequence[str], words_of: Sequence[frozenset[str]]
+) -> list[tuple[set[tuple[object, ...]], tuple[str, int] | None]]:
     ranked = renumbered(paths)
     sizes: dict[tuple[str, str], set[int]] = {}
     for path in paths:
         for parent, stem, number in _numbered(path):
             sizes.setdefault((parent, stem), set()).add(number)
     found = []
-    for path in paths:
-        said = _said(path)
+    for path, said in zip(paths, words_of, strict=True):
         counts = [len(sizes[parent, stem]) for parent, stem, _ in _numbered(path)]
         numbers, ranks = (tuple(re.findall(r"\d+", name)) for name in (path, ranked[path]))
         sure = {("as they stand", said, numbers), ("ranks", said, ranks, *counts)} if said else set()
@@ -159,7 +129,9 @@ def similarity(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.float3
     Cosine of the weighted word counts: a word weighs more the rarer it is over all names (inverse document
     frequency), and the nearer it stands to the end of its path.
     """
-    split = [words(name) for name in (*rows, *columns)]
+    sides = [[words(name) for name in names] for names in (rows, columns)]
+    full = _in_full(*({word for found in side for word in found} for side in sides))
+    split = [[more.get(word, word) for word in found] for side, more in zip(sides, full, strict=True) for found in side]
     frequency = Counter(word for found in split for word in set(found))
     vocabulary = {word: i for i, word in enumerate(frequency)}
     rarity = {word: np.log(1.0 + len(split) / count) for word, count in frequency.items()}
