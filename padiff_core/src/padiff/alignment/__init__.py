@@ -6,7 +6,7 @@ from padiff.alignment._functions import with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
 from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_yaml import FileMatches, followed, matches_of_file, resolved_file
-from padiff.alignment._names import agreement, renumbered, similarity, words
+from padiff.alignment._names import agreement, namesakes, renumbered, similarity, words
 from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, NAMED, Alignment, ModulePair, Pair
 from padiff.alignment._resolved import Group, Resolved, ToldParameter, region_of
 from padiff.alignment._rows import may_be_permuted, row_orders
@@ -33,6 +33,7 @@ __all__ = [
     "forward_run",
     "matches_of_file",
     "may_be_permuted",
+    "namesakes",
     "orders_between",
     "read_mapping",
     "region_of",

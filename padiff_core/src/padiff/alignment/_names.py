@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["agreement", "renumbered", "similarity", "words"]
+__all__ = ["agreement", "namesakes", "renumbered", "similarity", "words"]
 
+_Saying = tuple[set[tuple[object, ...]], tuple[str, int] | None]
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WEIGHT = re.compile(r"^w(?=[qkvo]$)")
 """The weight of something, as in ``wq``."""
@@ -90,19 +91,35 @@ def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
     equally many siblings. ``layers.0.self_attn.q_proj`` and ``layer.0.attention.query`` say the same. A last step
     that is a bare number says nothing. The same part: the first number of the path agrees, as such a rank.
     """
+    ours, theirs = _sayings_of(rows, columns)
+    found = [[3 * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
+    return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
+
+
+def namesakes(rows: Sequence[str], columns: Sequence[str]) -> dict[int, int]:
+    """Return for each row name the one column name that says the same beyond doubt, which says so of no other row."""
+    ours, theirs = _sayings_of(rows, columns)
+    said: dict[tuple[object, ...], set[int]] = {}
+    for j, (sayings, _) in enumerate(theirs):
+        for saying in sayings:
+            said.setdefault(saying, set()).add(j)
+    found = {i: set().union(*(said.get(saying, ()) for saying in sayings)) for i, (sayings, _) in enumerate(ours)}
+    claims = Counter(j for columns in found.values() for j in columns)
+    return {i: min(js) for i, js in found.items() if len(js) == 1 == claims[min(js)]}
+
+
+def _sayings_of(rows: Sequence[str], columns: Sequence[str]) -> tuple[list[_Saying], list[_Saying]]:
+    """Return what names of both sides say, in the words of the side that has these in full."""
     said = [[_said(path) for path in paths] for paths in (rows, columns)]
     full = _in_full(*({word for words in side for word in words} for side in said))
     ours, theirs = (
         _sayings(paths, [frozenset(more.get(word, word) for word in words) for words in side])
         for paths, side, more in zip((rows, columns), said, full, strict=True)
     )
-    found = [[3 * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
-    return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
+    return ours, theirs
 
 
-def _sayings(
-    paths: Sequence[str], words_of: Sequence[frozenset[str]]
-) -> list[tuple[set[tuple[object, ...]], tuple[str, int] | None]]:
+def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_Saying]:
     ranked = renumbered(paths)
     sizes: dict[tuple[str, str], set[int]] = {}
     for path in paths:

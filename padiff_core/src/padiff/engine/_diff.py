@@ -27,6 +27,7 @@ from padiff.judging import (
     axis_notes,
     constant_notes,
     measures_of,
+    naming_notes,
     parameter_findings,
     rule_of,
     shown_rule,
@@ -235,7 +236,7 @@ class _Run:
             own=self.own,
             frozen=False,
         )
-        self.outcome.notes += constant_notes(known)
+        self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in (self.reference, self.candidate):

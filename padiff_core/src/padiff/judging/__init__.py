@@ -4,7 +4,7 @@ from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge, asking
 from padiff.judging._metrics import Measures, contributed_measures
-from padiff.judging._notes import axis_notes
+from padiff.judging._notes import axis_notes, naming_notes
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
 from padiff.judging._replays import Replays
@@ -24,6 +24,7 @@ __all__ = [
     "contributed_measures",
     "is_close",
     "measures_of",
+    "naming_notes",
     "parameter_findings",
     "place_of",
     "rule_of",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import Alignment, Pair, namesakes
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
-from padiff.parameters import Correspondence
+from padiff.parameters import Correspondence, link_roles
 from padiff.report import Finding, Note
 from padiff.trace import contrasts
 
-__all__ = ["axis_notes", "notes_of"]
+__all__ = ["axis_notes", "naming_notes", "notes_of"]
 
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
@@ -77,3 +77,21 @@ def _left_over(alignment: Alignment) -> Iterator[Note]:
         for call in (call for call in calls if not (call.module.operation or alignment.is_inside(call))):
             place = place_of(call)
             yield Note("one_side_call", {"side": side}, **{side: place})
+
+
+def naming_notes(known: Correspondence) -> Iterator[Note]:
+    """Yield one note on modules matched with a sibling of the one whose name says the same beyond doubt, and fits."""
+    matches = [match for match in known.matches if match.links and match.reference.special is None]
+    ours, theirs = [match.reference for match in matches], [match.candidate for match in matches]
+    told = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
+    crossed = [
+        (ours[i].path, theirs[i].path, theirs[j].path)
+        for i, j in told.items()
+        if i != j and _parent(theirs[i].path) == _parent(theirs[j].path) and link_roles(ours[i], theirs[j])[0]
+    ]
+    if crossed:
+        yield Note("against_names", {"matches": crossed})
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]

@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from padiff.alignment import Resolved, agreement, region_of
+from padiff.alignment import Resolved, agreement, namesakes, region_of
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
@@ -155,10 +155,7 @@ def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, th
     What is ``left`` may be exchanged with others of its colour: no name outranks the dataflow. A port that takes keys
     for values under the same names is a fault: whoever loads weights by name meets it.
     """
-    sure = agreement([unit.path for unit in ours], [unit.path for unit in theirs]) >= _TOLD
-    told = {
-        i: int(row.argmax()) for i, row in enumerate(sure) if row.sum() == 1 and sure[:, int(row.argmax())].sum() == 1
-    }
+    told = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
     found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
 
     def following(unit: int) -> int | None:

@@ -293,6 +293,11 @@ _NOTES: dict[str, Phrase] = {
         f"the {data['side']}'s forward changes weights of its own, put back after every run: "
         + _few([repr(path) for path in data["paths"]])
     ),
+    "against_names": lambda data: (
+        "matched by what they do, against names that agree: "
+        + _few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
+        + "; whoever loads weights by these names gives them to the wrong layers"
+    ),
     "frozen_on_one_side": lambda data: (
         f"frozen parameters that only the {data['side']} has: {_few([repr(path) for path in data['paths']])}; what the "
         "other side computes in their place is compared where it is used"

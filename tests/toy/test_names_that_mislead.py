@@ -1,0 +1,49 @@
+"""Tell where a matching contradicts names that agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+ROWS = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+class Named(rows.Module):
+    """Two layers of one shape, an activation between them."""
+
+    def __init__(self) -> None:
+        self.query, self.norm, self.value = rows.Linear(4, 4), rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.value(self.norm(F.tanh(self.query(x))))
+
+
+class Misnamed(columns.Layer):
+    """The same, each under the other one's name."""
+
+    def __init__(self, crossed: bool) -> None:
+        self.v, self.norm, self.q = columns.Dense(4, 4), columns.LayerNormalization(4), columns.Dense(4, 4)
+        self.crossed = crossed
+
+    def forward(self, x: Any) -> Any:
+        first, last = (self.v, self.q) if self.crossed else (self.q, self.v)
+        return last(self.norm(F.tanh(first(x))))
+
+
+def test_a_matching_against_names_is_told() -> None:
+    report = padiff.diff(Named(), Misnamed(True), ROWS)
+    assert report.aligned, str(report)
+    (note,) = (note for note in report.notes if note.kind == "against_names")
+    assert sorted(note.data["matches"]) == [("query", "v", "q"), ("value", "q", "v")]
+    assert "query with v, not with q" in str(report).replace("\n             ", " ")
+
+
+def test_nothing_is_told_where_names_and_dataflow_agree() -> None:
+    report = padiff.diff(Named(), Misnamed(False), ROWS)
+    assert report.aligned, str(report)
+    assert not any(note.kind == "against_names" for note in report.notes)
