@@ -116,6 +116,60 @@ def test_a_cache_on_one_side_is_told_and_wakes_no_other_alarm(side: int, wrong: 
     ), report
 
 
+class Heads:
+    """What a library of its own would keep: heads before the time."""
+
+    def __init__(self) -> None:
+        self.layers: list[Any] = []
+
+    def update(self, k: Any, v: Any, index: int) -> tuple[Any, Any]:
+        k, v = (one.unflatten(-1, (4, 2)).transpose(1, 2) for one in (k, v))
+        self.layers.append(SimpleNamespace(keys=k, values=v))
+        return tuple(one.transpose(1, 2).flatten(2) for one in (k, v))  # type: ignore[return-value]
+
+
+class Times(Cache):
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def update(self, k: Any, v: Any, index: int) -> tuple[Any, Any]:
+        factor = self.factor if index == 1 else 1.0
+        self.held.append((k.unflatten(-1, (4, 2)), v.unflatten(-1, (4, 2)) * factor))
+        return tuple(one.flatten(2) for one in self.held[-1])  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("time", [5, 4])
+def test_a_cache_may_hold_heads_and_times_in_another_order(monkeypatch: pytest.MonkeyPatch, time: int) -> None:
+    """As Hugging Face's and PaddleNLP's: no output of one side was the other's counterpart."""
+    monkeypatch.setattr(f"{__name__}.update", lambda cache, k, v, index: cache.update(k, v, index))
+    x = X[:, :time]
+    report = padiff.diff(Decoder(Heads), Decoder(Times), (x,))
+    assert report.aligned, str(report)
+    assert "axis_order" in {note.kind for note in report.notes}
+    report = padiff.diff(Decoder(Heads), Decoder(lambda: Times(1.01)), (x,))
+    assert places(report) == {("blocks.1", Phase.FORWARD)}, str(report)
+
+
+class Transposed(torch.nn.Module):
+    def __init__(self, form: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.layer, self.form = torch.nn.Linear(8, 4), form
+
+    def forward(self, x: Any) -> Any:
+        return self.form(self.layer(x))
+
+
+def test_an_output_is_owed_in_its_order_whatever_it_is_called() -> None:
+    """Only a cache may be in an order of its own: a transposition that was forgotten is a fault."""
+    ours = Transposed(lambda y: {"logits": y})
+    for shape in ((2, 5), (4, 4)):
+        x = np.random.default_rng(0).standard_normal((*shape, 8), dtype=np.float32)
+        report = padiff.diff(ours, Transposed(lambda y: (y.transpose(0, 1),)), (x,))
+        assert not report.aligned
+        assert places(report) == {("", Phase.FORWARD)}, str(report)
+
+
 class Pair(torch.nn.Module):
     """Two results in whatever container."""
 

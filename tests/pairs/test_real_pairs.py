@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 import padiff
@@ -178,3 +179,25 @@ def test_another_gelu_is_named_where_it_is_called() -> None:
     report = padiff.diff(reference, candidate, sentences())
     expected = {"encoder.layers.0", "encoder.layers.1"}  # F.gelu in TransformerEncoderLayer.forward
     assert {found.candidate.path for found in report.sources} == expected, describe(report)
+
+
+LLAMA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA |= {"intermediate_size": 64, "max_position_embeddings": 40, "num_key_value_heads": 2, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_llamas_with_caches_are_aligned(cache: bool) -> None:
+    """Hugging Face's holds heads before the time, PaddleNLP's the time before heads, in containers of other forms."""
+    import transformers
+    from paddlenlp import transformers as others
+
+    config = transformers.LlamaConfig(**LLAMA, attn_implementation="eager")
+    ours = transformers.LlamaForCausalLM(config).eval()
+    theirs = others.LlamaForCausalLM(others.LlamaConfig(**LLAMA, use_flash_attention=False))
+    theirs.eval()
+    ids = np.random.default_rng(0).integers(5, 60, (2, 7))
+    given = {"input_ids": ids, "use_cache": cache, "return_dict": True}
+    assert_aligned(padiff.diff(ours, theirs, given))
+    theirs.llama.layers[1].self_attn.v_proj.register_forward_post_hook(lambda layer, taken, given: given * 1.01)
+    report = padiff.diff(ours, theirs, given)
+    assert {source.candidate.path for source in report.sources} == {"llama.layers.1.self_attn.v_proj"}, report

@@ -19,9 +19,11 @@ from typing import Any
 
 __all__ = [
     "Memo",
+    "can_change",
     "contents",
     "copied",
     "exchanged",
+    "held_in",
     "is_as_before",
     "is_mutable",
     "leaves",
@@ -89,6 +91,18 @@ def is_mutable(value: Any) -> bool:
     if _is_record(value):
         return not getattr(type(value), "__dataclass_params__").frozen  # noqa: B009 - mypy does not know it
     return _holds_data(value)
+
+
+def can_change(value: Any) -> bool:
+    """Return whether a value is, or holds in tuples, a container that can be changed in place."""
+    return is_mutable(value) or (isinstance(value, tuple) and any(map(can_change, value)))
+
+
+def held_in(values: Mapping[str, Any], wanted: Wanted) -> Items:
+    """Yield ``(path, leaf)`` of what can be changed in place among named values: what a call may leave in a cache."""
+    for name, value in values.items():
+        if not wanted(value) and can_change(value):
+            yield from leaves(value, wanted, name)
 
 
 def leaves(value: Any, wanted: Wanted, path: str = "") -> Items:
@@ -256,7 +270,7 @@ def _is_record(value: Any) -> bool:
 
 def _twin(value: Any) -> Any:
     """Return a copy of a container that can be changed in place, with the same items."""
-    if isinstance(value, list | deque | MutableMapping) or dataclasses.is_dataclass(value):
+    if isinstance(value, list | deque | MutableMapping | types.SimpleNamespace) or dataclasses.is_dataclass(value):
         return copy.copy(value)
     try:
         twin = object.__new__(type(value))

@@ -28,6 +28,10 @@ Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
 
 
+_STEP = re.compile(r"\[[^\]]*\]|\.\w+")
+"""A step into a container: a key, an index, an attribute."""
+
+
 @attrs.define(eq=False)
 class _Value:
     """A value of the candidate at one place, the one of the reference that it stands for, and in which order it may be.
@@ -195,11 +199,21 @@ class _Teller:
 
 
 def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
-    """Leave the whole model's outputs in the reference's order, unless its inputs are in another."""
-    ends = [value for value in values if value.pair is root]
+    """Leave the whole model's outputs in the reference's order, unless its inputs are in another.
+
+    A cache is another matter: what lies in containers of containers that each library builds in a form of its own is
+    in an order of its own, too.
+    """
+    ends = [value for value in values if value.pair is root and not _is_own_form(value)]
     if all(value.plain for value in ends if value.place[2] == "input"):
         for value in ends:
             value.orders = (tuple(range(value.rank)),)
+
+
+def _is_own_form(value: _Value) -> bool:
+    """Return whether an output lies deep in a container, which the other side builds otherwise."""
+    paths = value.ours.path, value.theirs.path
+    return value.place[2] == "output" and paths[0] != paths[1] and all(len(_STEP.findall(path)) > 1 for path in paths)
 
 
 def _propagate(values: Sequence[_Value]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.kinds import ORDERS
-from padiff.pytree import leaves
+from padiff.pytree import held_in, leaves
 from padiff.recording._live import Live
 from padiff.recording._order import Order, Turns
 from padiff.trace import Call, Key
@@ -114,28 +114,30 @@ class _Turner(Listener):
         self._ordinals: dict[str, int] = {}
         for call in () if top is None else top.subtree():
             self._ordinals.setdefault(call.path, call.ordinal)
-        self._open: list[tuple[Module, Key]] = []
+        self._open: list[tuple[Module, Key, list[Any]]] = []
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         path = self._path(module)
         key = path, self._ordinals.get(path, 0)
         self._ordinals[path] = key[1] + 1
-        self._open.append((module, key))
-        self._adapter.mark(key, "input", (args, kwargs))
+        taken = self._adapter.mark(key, "input", (args, kwargs))
+        self._open.append((module, key, taken))
         changed = self._listener.enter(self._adapter.unordered(module), args, kwargs)
         if changed is not None:
-            self._adapter.mark(key, "input", changed)
+            taken += self._adapter.mark(key, "input", changed)
         return changed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
-        opened, key = self._open.pop()
+        opened, key, taken = self._open.pop()
         while opened.native is not module.native:
             # A model that catches an exception leaves calls open that never return.
-            opened, key = self._open.pop()
-        self._adapter.mark(key, "output", output)
+            opened, key, taken = self._open.pop()
+        given = () if module.operation else (*args, *kwargs.values())
+        held = {str(index): value for index, value in enumerate(given)}
+        self._adapter.mark(key, "output", output, held, taken)
         changed = self._listener.leave(self._adapter.unordered(module), args, kwargs, output)
         if changed is not None:
-            self._adapter.mark(key, "output", changed)
+            self._adapter.mark(key, "output", changed, held, taken)
         return changed
 
     def _path(self, module: Module) -> str:
@@ -174,15 +176,27 @@ class _TurnedAdapter(DelegatingAdapter):
             known.rule = attrs.evolve(rule, settings=rest)
         return known
 
-    def mark(self, key: Key, what: str, value: Any) -> None:
-        """Remember how the tensors of one place are turned."""
-        for index, (_, native) in enumerate(leaves(value, self.inner.is_tensor)):
+    def mark(
+        self, key: Key, what: str, value: Any, held: Mapping[str, Any] | None = None, taken: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Remember how the tensors of one place are turned; return them.
+
+        Behind what a call returns stands what it left in what it was given, ``held``, and did not take, ``taken``.
+        """
+        natives = [native for _, native in leaves(value, self.inner.is_tensor)]
+        known = {id(native) for native in (*natives, *taken)}
+        for _, native in held_in(held or {}, self.inner.is_tensor):
+            if id(native) not in known:
+                known.add(id(native))
+                natives.append(native)
+        for index, native in enumerate(natives):
             identity = self.inner.tensor(native).identity
             order = self.turns.get((*key, what, index))
             if order is None:
                 self._marks.pop(id(identity), None)
             else:
                 self._marks[id(identity)] = _weak(identity), order
+        return natives
 
     def tensor(self, native: Any) -> Tensor:
         plain = self.inner.tensor(native)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.progress import advance
-from padiff.pytree import Memo, copied, exchanged, is_mutable, leaves
-from padiff.recording._axes import order_of
+from padiff.pytree import Memo, can_change, copied, exchanged, held_in, leaves
+from padiff.recording._axes import order_of, read_as
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
 from padiff.recording._live import Live
@@ -75,6 +75,8 @@ class Watcher(Listener):
         self._stack: list[Call] = []
         self._modules: list[Module] = []
         """The modules of the open calls."""
+        self._fed: dict[Call, set[int]] = {}
+        """Open call -> the tokens of what it was fed in place of its inputs."""
         self._records: dict[tuple[Module, str | None], ModuleRecord] = {}
         self._ordinals: dict[str, int] = {}
         self._names: dict[Any, list[str]] = {}
@@ -129,6 +131,8 @@ class Watcher(Listener):
         if not changed:
             return None
         # Into the containers themselves: the caller's cache is to see what the call does to it.
+        instead = (read_as(tensors[i], self.adapter, native) for i, native in changed.items())
+        self._fed[call] = {self.tokens.of(tensor)[0] for tensor in instead}
         natives = iter([changed.get(i, tensor.native) for i, tensor in enumerate(tensors)])
         fed: tuple[Any, Any] = exchanged((args, kwargs), wanted, lambda _, native: next(natives))
         return fed
@@ -148,7 +152,7 @@ class Watcher(Listener):
             tensors.append(tensor)
             call.outputs.append(self._leaf(path, tensor))
         returned = len(tensors)
-        for leaf, tensor in self._left(call, module, args, kwargs):
+        for leaf, tensor in self._left(call, module, args, kwargs, self._fed.pop(call, set())):
             tensors.append(tensor)
             call.outputs.append(leaf)
         changed = self.depart(call, tensors)
@@ -164,21 +168,20 @@ class Watcher(Listener):
         return exchanged(output, wanted, lambda path, native: next(given))
 
     def _left(
-        self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], fed: set[int]
     ) -> Iterator[tuple[Leaf, Tensor]]:
         """Yield, as further outputs, what a call left in the lists, dicts and objects that it was given: in a cache."""
-        if module.operation or not any(map(_is_container, (*args, *kwargs.values()))):
+        if module.operation or not any(map(can_change, (*args, *kwargs.values()))):
             return
-        known = {leaf.token for leaf in (*call.inputs, *call.outputs)}
+        known = {leaf.token for leaf in (*call.inputs, *call.outputs)} | fed
         names = self._argument_names(module)
         paths = {**{(names[i] if i < len(names) else f"[{i}]"): value for i, value in enumerate(args)}, **kwargs}
-        for name, value in paths.items():
-            for path, native in leaves(value, self.adapter.is_tensor, name) if _is_container(value) else ():
-                tensor = self.adapter.tensor(native)
-                leaf = self._leaf(path, tensor)
-                if leaf.token not in known:
-                    known.add(leaf.token)
-                    yield leaf, tensor
+        for path, native in held_in(paths, self.adapter.is_tensor):
+            tensor = self.adapter.tensor(native)
+            leaf = self._leaf(path, tensor)
+            if leaf.token not in known:
+                known.add(leaf.token)
+                yield leaf, tensor
 
     def _record_of(self, module: Module, parent: Call | None) -> ModuleRecord:
         """Return a module as plain data, under its path in the whole model."""
@@ -228,8 +231,3 @@ def _positional(function: Callable[..., Any]) -> list[str]:
 def fill(template: Any, natives: list[Any]) -> Any:
     """Return recorded arguments with each `Slot` replaced by the native tensor of its index."""
     return copied(template, lambda value: isinstance(value, Slot), lambda _, slot: natives[slot.index])
-
-
-def _is_container(value: Any) -> bool:
-    """Return whether a value is, or holds, something that can be changed in place, a tensor aside."""
-    return is_mutable(value) or (isinstance(value, tuple) and any(map(_is_container, value)))
