@@ -401,7 +401,11 @@ def test_a_wrong_command_line_is_status_2(options: list[str], capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("options", "said", "hint"),
     [
-        (["dif", "a:b", "c:d"], "there is no command 'dif'; there are diff, adapters, plugins", "did you mean diff?"),
+        (
+            ["dif", "a:b", "c:d"],
+            "there is no command 'dif'; there are diff, map, adapters, plugins",
+            "did you mean diff?",
+        ),
         (["diff", "a:b", "c:d", "--input", "e:f"], "there is no option --input.", "did you mean --inputs?"),
         (
             ["diff", "a:b", "c:d", "--tolerance=1"],

@@ -5,6 +5,7 @@ from padiff.alignment._calls import align
 from padiff.alignment._functions import with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
 from padiff.alignment._mapping_file import MappingFile, read_mapping
+from padiff.alignment._mapping_written import written_mapping
 from padiff.alignment._mapping_yaml import FileMatches, followed, matches_of_file, resolved_file
 from padiff.alignment._names import agreement, namesakes, renumbered, similarity, words
 from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, NAMED, Alignment, ModulePair, Pair
@@ -45,4 +46,5 @@ __all__ = [
     "turns",
     "with_operations",
     "words",
+    "written_mapping",
 ]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment._names import similarity
-from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, Alignment, ModulePair, Pair
+from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, NAMED_LOOSELY, Alignment, ModulePair, Pair
 from padiff.alignment._resolved import Resolved
 from padiff.alignment._sequences import align_sequences, forward_run
 from padiff.kinds import CATALOGUE
@@ -58,7 +58,7 @@ def align(
         tie(ours, theirs, MAPPED)
     for ours, theirs in _mapped(reference, candidate, fixed.named):
         if ours not in inside and theirs not in inside:
-            tie(ours, theirs, NAMED)
+            tie(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
     for ours, theirs in anchors.covering(pairs, taken):
         tie(ours, theirs, "holds the same parameters")
     for ours, theirs in anchors.overlapping(pairs, taken):
@@ -182,6 +182,10 @@ class _Anchors:
             scores[_innermost(ours, theirs)] += _INNERMOST
         for i, j in align_sequences(scores.astype(np.float32)):
             yield ours[i], theirs[j]
+
+    def agree(self, ours: Call, theirs: Call) -> bool:
+        """Return whether of two calls each holds the counterparts of all that the other holds."""
+        return self._reference.get(ours, set()) == self._candidate.get(theirs, set())
 
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not all belong together: a packed layer, one of it."""

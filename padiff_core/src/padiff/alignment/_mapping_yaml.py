@@ -8,7 +8,7 @@ calls lacks, has its own name for a class.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -18,7 +18,7 @@ from padiff.errors import MappingError
 from padiff.report import Note
 from padiff.trace import Description
 
-__all__ = ["FileMatches", "followed", "matches_of_file", "resolved_file"]
+__all__ = ["FileMatches", "Names", "by_scope", "follow", "followed", "matches_of_file", "resolved_file"]
 
 
 @attrs.frozen
@@ -62,9 +62,9 @@ def matches_of_file(file: MappingFile, left: Description, right: Description) ->
     Raises `MappingError` for a rule that leads to what the right does not have. Rules that were never asked for come
     as notes. A file that only fits the other way round is read so.
     """
-    there = _Follower(file, _Names(left), _Names(right))
+    there = _Follower(file, Names(left), Names(right))
     if file.rules and not there.used:
-        back = _Follower(file, _Names(right), _Names(left))
+        back = _Follower(file, Names(right), Names(left))
         if back.used:
             found = back.matches().inverted()
             return attrs.evolve(found, notes=(Note("mapping_inverted", {"file": file.name}), *found.notes))
@@ -76,22 +76,22 @@ def followed(file: MappingFile, left: Description, path: str) -> str | None:
 
     None at and below what is several on the right.
     """
-    right, rule = _follow(_by_scope(file), _Names(left), path)
+    right, rule = follow(by_scope(file.rules), Names(left), path)
     return None if rule is not None and len(rule.to) > 1 else right
 
 
 Rules = Mapping[str, Mapping[str, Sequence[Rule]]]
 
 
-def _by_scope(file: MappingFile) -> Rules:
+def by_scope(rules: Iterable[Rule]) -> Rules:
     """Return the rules by class and first step, the longest first."""
     found: dict[str, dict[str, list[Rule]]] = {}
-    for rule in sorted(file.rules, key=lambda rule: -len(rule.key)):
+    for rule in sorted(rules, key=lambda rule: -len(rule.key)):
         found.setdefault(rule.scope, {}).setdefault(rule.key[0], []).append(rule)
     return found
 
 
-class _Names:
+class Names:
     """All paths of a model: of modules, parameters, and what lies between."""
 
     def __init__(self, about: Description) -> None:
@@ -126,7 +126,7 @@ def _prefixes(path: str) -> Iterator[str]:
         yield ".".join(steps[:end])
 
 
-def _follow(rules: Rules, names: _Names, path: str) -> tuple[str | None, Rule | None]:
+def follow(rules: Rules, names: Names, path: str) -> tuple[str | None, Rule | None]:
     """Return a left path's name on the right, and the rule of its last step; None where that is not one."""
     steps = path.split(".")
     at, left, right = 0, "", ""
@@ -142,7 +142,7 @@ def _follow(rules: Rules, names: _Names, path: str) -> tuple[str | None, Rule | 
     return right, rule
 
 
-def _asked(rules: Rules, names: _Names, left: str, step: str) -> Iterator[Rule]:
+def _asked(rules: Rules, names: Names, left: str, step: str) -> Iterator[Rule]:
     for scope in names.scopes(left):
         yield from rules.get(scope, {}).get(step, ())
 
@@ -158,10 +158,10 @@ def _join(path: str, name: str) -> str:
 class _Follower:
     """Follow all names of the left, and know what each rule did."""
 
-    def __init__(self, file: MappingFile, left: _Names, right: _Names) -> None:
+    def __init__(self, file: MappingFile, left: Names, right: Names) -> None:
         self._file, self._left, self._right = file, left, right
-        rules = _by_scope(file)
-        self._found = {path: _follow(rules, left, path) for path in left.paths}
+        rules = by_scope(file.rules)
+        self._found = {path: follow(rules, left, path) for path in left.paths}
         self.used: dict[Rule, list[str]] = defaultdict(list)
         """Rule -> the left paths that it speaks of."""
         self._parents: dict[str, str] = {}

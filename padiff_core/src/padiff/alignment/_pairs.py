@@ -10,15 +10,27 @@ import attrs
 
 from padiff.trace import Call, Key, Leaf
 
-__all__ = ["BY_PLACE", "GUESSED", "MAPPED", "NAMED", "Alignment", "ModulePair", "Pair", "pair_leaves", "same_sort"]
+__all__ = [
+    "BY_PLACE",
+    "GUESSED",
+    "MAPPED",
+    "NAMED",
+    "NAMED_LOOSELY",
+    "Alignment",
+    "ModulePair",
+    "Pair",
+    "pair_leaves",
+    "same_sort",
+]
 
 BY_PLACE = "same kind, shapes and place"
 _KEY = re.compile(r"\[['\"]|\.\w")
-GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters")
+NAMED = "named by the mapping file"
+NAMED_LOOSELY = "named by the mapping file, and holds other parameters"
+GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters", NAMED_LOOSELY)
 """Why two calls were tied, where that is a guess that forcing may refute."""
 
 MAPPED = "mapped by the user, or tied by a special transfer"
-NAMED = "named by the mapping file"
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from padiff._version import __version__
-from padiff.cli import _diff, _lists
+from padiff.cli import _diff, _lists, _map
 from padiff.cli._parser import Parser, UsageError, did_you_mean
 from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
@@ -36,6 +36,11 @@ _COMMANDS = {
         _diff.add_arguments,
         _diff.run,
         "compare two models: do they compute the same, and if not, where do they differ?",
+    ),
+    "map": Command(
+        _map.add_arguments,
+        _map.run,
+        "write mapping.yaml: which module of one model is which of the other",
     ),
     "adapters": Command(
         _lists.add_adapters_arguments,

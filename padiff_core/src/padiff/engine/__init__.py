@@ -1,6 +1,7 @@
 """Go the whole way from two models to a report."""
 
 from padiff.engine._diff import diff
+from padiff.engine._map import mapping_text
 from padiff.engine._record import record
 
-__all__ = ["diff", "record"]
+__all__ = ["diff", "mapping_text", "record"]

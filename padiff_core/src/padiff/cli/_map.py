@@ -1,0 +1,93 @@
+"""Run ``padiff map``: write down which module of one model is which of the other."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from padiff.cli import _sides
+from padiff.cli._parser import UsageError, as_written
+from padiff.cli._sides import Sides
+from padiff.import_string import SpecError
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+A SPEC is module:attribute or path/file.py:attribute, as for `padiff diff`. What
+is written is msprobe's mapping.yaml, which `padiff diff --mapping` reads too.
+
+exit status: 0 written, 2 trouble
+"""
+_NO_INPUTS = """\
+--inputs is missing: a dict or a tuple of arrays, or a function that returns one.
+Hint: usage: padiff map LEFT RIGHT --inputs my_port:inputs -o mapping.yaml"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.formatter_class = as_written
+    parser.usage = "padiff map LEFT RIGHT --inputs SPEC [-o FILE] [OPTIONS]"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("reference", metavar="LEFT", help="SPEC of the model whose names stand left")
+    add("candidate", metavar="RIGHT", help="SPEC of the model whose names stand right")
+    _sides.add_arguments(parser)
+    add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
+    add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
+    add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
+    add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
+    add("--overwrite", action="store_true", help="replace FILE where it exists")
+    add("-q", "--quiet", action="store_true", help="print no progress")
+    add("--traceback", action="store_true", help="show Python's traceback on an error")
+
+
+def run(arguments: argparse.Namespace) -> tuple[int, str]:
+    """Return the exit status, and what belongs on stdout."""
+    if not arguments.inputs:
+        raise UsageError(_NO_INPUTS)
+    path = _path(arguments)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if arguments.quiet:
+            from padiff.progress import silenced
+
+            stack.enter_context(silenced())
+        text = _text(arguments, Sides(arguments, stack))
+    if path is None:
+        return 0, text.removesuffix("\n")
+    try:
+        with path.open("w" if arguments.overwrite else "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}.\nHint: without -o it is written to standard output."
+        raise SpecError(msg) from error
+    return 0, f"wrote {path}"
+
+
+def _path(arguments: argparse.Namespace) -> Path | None:
+    """Return the file; one that is there already is told before the work, not after it."""
+    if arguments.output in (None, "-"):
+        return None
+    path = Path(arguments.output)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"
+        raise SpecError(msg + "Hint: -o FILE wants a file in a folder that exists.")
+    if path.exists() and not arguments.overwrite:
+        msg = f"{path} is there already.\nHint: --overwrite replaces it; or choose another name."
+        raise SpecError(msg)
+    return path
+
+
+def _text(arguments: argparse.Namespace, sides: Sides) -> str:
+    inputs = sides.value(arguments.inputs, 0)
+    optional: dict[str, Any] = {}
+    if arguments.candidate_inputs:
+        optional["candidate_inputs"] = sides.value(arguments.candidate_inputs, 1)
+    if arguments.mapping:
+        optional["mapping"] = _sides.mapping_of(arguments.mapping)
+    from padiff.engine import mapping_text
+
+    return mapping_text(*sides.models, inputs, **optional)

@@ -1,0 +1,173 @@
+"""What padiff's mapping files say beyond msprobe's: parameters, layouts, packed layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.alignment import read_mapping, written_mapping
+from padiff.plugins import adapter_for
+from padiff.recording import describe
+from padiff.testing.toy import columns, functional, rows
+
+from .gpt import Kit
+from .kits import toy_kits
+
+Write = Callable[[str], str]
+LEFT, RIGHT = toy_kits()
+WIDTH = 4
+X = (np.random.default_rng(1).standard_normal((3, WIDTH), dtype=np.float32),)
+
+
+def mapping_of(report: padiff.Report, *models: Any) -> str:
+    return written_mapping(report.mapping, *(describe(adapter_for(model).wrap(model)) for model in models))
+
+
+# Parameters -------------------------------------------------------------------------------------------------
+
+
+def bilinear(kit: Kit, first: str, second: str, *, crossed: bool = False) -> Any:
+    """Return (x A) B behind a norm, from two square matrices of a class that no table knows."""
+
+    def forward(self: Any, x: Any) -> Any:
+        a, b = getattr(self, first), getattr(self, second)
+        return (x @ b) @ a if crossed else (x @ a) @ b
+
+    weight = rows.parameter if kit is LEFT else columns.weight
+    inner = kit.module("Bilinear", forward, **{first: weight(WIDTH, WIDTH), second: weight(WIDTH, WIDTH)})
+    return kit.module("Net", lambda self, x: self.mix(self.norm(x)), norm=kit.norm(WIDTH), mix=inner)
+
+
+def test_parameters_are_told_by_name(write: Write) -> None:
+    ours, theirs = bilinear(LEFT, "inner", "outer"), bilinear(RIGHT, "p", "q")
+    report = padiff.diff(ours, theirs, X, mapping=write("Bilinear: {inner: p, outer: q}"))
+    assert report.aligned, str(report)
+    ours, theirs = bilinear(LEFT, "inner", "outer"), bilinear(RIGHT, "p", "q")
+    report = padiff.diff(ours, theirs, X, mapping=write("Bilinear: {inner: q, outer: p}"))
+    assert not report.aligned
+    assert np.array_equal(theirs.mix.p.data, ours.mix.outer.data)
+
+
+def test_a_told_layout_stands(write: Write) -> None:
+    ours, theirs = bilinear(LEFT, "inner", "outer"), bilinear(RIGHT, "p", "q")
+    text = "Bilinear: {inner: {to: p, layout: transposed}, outer: {to: q, layout: as in the reference}}"
+    report = padiff.diff(ours, theirs, X, mapping=write(text))
+    assert np.array_equal(theirs.mix.p.data, ours.mix.inner.data.T)
+    assert np.array_equal(theirs.mix.q.data, ours.mix.outer.data)
+    assert not report.aligned
+
+
+def test_parameters_that_no_table_knows_are_written(write: Write) -> None:
+    models = bilinear(LEFT, "inner", "outer"), bilinear(RIGHT, "p", "q")
+    report = padiff.diff(*models, X)
+    assert report.aligned, str(report)
+    text = mapping_of(report, *models)
+    assert text == "Bilinear:\n  inner: p\n  outer: q"
+    assert padiff.diff(bilinear(LEFT, "inner", "outer"), bilinear(RIGHT, "p", "q"), X, mapping=write(text)).aligned
+
+
+def test_shapes_that_do_not_fit_are_an_error(write: Write) -> None:
+    with pytest.raises(padiff.MappingError) as caught:
+        padiff.diff(bilinear(LEFT, "a", "b"), bilinear(RIGHT, "p", "q"), X, mapping=write("Net: {norm.weight: mix.p}"))
+    assert "mapping.yaml:1:7: 'norm.weight' [4] is told to be 'mix.p' [4, 4]" in str(caught.value)
+
+
+# Packed layers ----------------------------------------------------------------------------------------------
+
+
+def attention(kit: Kit, names: tuple[str, ...], *, packed: bool, heads: int = 1) -> Any:
+    """Return attention over one packed linear layer (head by head where there are several), or over three."""
+
+    def forward(self: Any, x: Any) -> Any:
+        if packed:
+            every = getattr(self, names[0])(x)
+            size = WIDTH // heads
+            pieces = [every[:, :, i * size : (i + 1) * size] for i in range(3 * heads)]
+            q, k, v = (functional.concat(pieces[i::3]) if heads > 1 else pieces[i] for i in range(3))
+        else:
+            q, k, v = (getattr(self, name)(x) for name in names)
+        return self.out(kit.attention(q, k, v, 2))
+
+    layers = {name: kit.linear(WIDTH, (3 if packed else 1) * WIDTH) for name in names}
+    return kit.module("Net", forward, **layers, out=kit.linear(WIDTH, WIDTH))
+
+
+T = (np.random.default_rng(2).standard_normal((2, 5, WIDTH), dtype=np.float32),)
+THREE = ("a", "b", "c")
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["left packs", "right packs"])
+def test_a_packed_layer_is_told_either_way(write: Write, ours: bool) -> None:
+    models = attention(LEFT, ("every",), packed=True), attention(RIGHT, THREE, packed=False)
+    text = "Net: {every: [a, b, c]}"
+    if not ours:
+        models = attention(LEFT, THREE, packed=False), attention(RIGHT, ("every",), packed=True)
+        text = "Net: {a: every, b: every, c: every}"
+    report = padiff.diff(*models, T, mapping=write(text))
+    assert report.aligned, str(report)
+    assert not [note for note in report.notes if note.kind.startswith("mapping")]
+    lines = ["every: [a, b, c]"] if ours else ["a: every", "b: every", "c: every"]
+    assert [line.strip() for line in mapping_of(report, *models).splitlines()] == ["TopLayer:", *lines]
+
+
+def test_told_groups_stand(write: Write) -> None:
+    def models() -> tuple[Any, Any]:
+        return attention(LEFT, ("every",), packed=True, heads=2), attention(RIGHT, THREE, packed=False)
+
+    assert padiff.diff(*models(), T, mapping=write("Net: {every: {to: [a, b, c], groups: 2}}")).aligned
+    assert not padiff.diff(*models(), T, mapping=write("Net: {every: {to: [a, b, c], groups: 1}}")).aligned
+
+
+def test_what_is_inside_but_has_its_counterpart_outside_is_found(write: Write) -> None:
+    def stacked(kit: Kit, inside: bool) -> Any:
+        def whole(self: Any, x: Any) -> Any:
+            return self.head(self.body(x) if inside else self.norm(self.body(x)))
+
+        def body(self: Any, x: Any) -> Any:
+            return self.norm(self.fc(x)) if inside else self.fc(x)
+
+        norm = {"norm": kit.norm(WIDTH)}
+        block = kit.module("Body", body, fc=kit.linear(WIDTH, WIDTH), **(norm if inside else {}))
+        return kit.module("Net", whole, body=block, head=kit.linear(WIDTH, 2), **({} if inside else norm))
+
+    report = padiff.diff(stacked(LEFT, True), stacked(RIGHT, False), X, mapping=write("Net: {body: body}"))
+    assert report.aligned, str(report)
+
+
+# The command ------------------------------------------------------------------------------------------------
+
+PORT = """
+import sys
+sys.path.insert(0, {tests!r})
+from mapping import gpt, kits
+A, B = kits.toy_kits()
+left, right, inputs = (lambda: gpt.left(A)), (lambda: gpt.right(B)), gpt.tokens
+"""
+
+
+def test_padiff_map_writes_a_file_and_never_over_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from padiff.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "port_of_004.py").write_text(PORT.format(tests=str(Path(__file__).parents[1])))
+    words = ["map", "port_of_004:left", "port_of_004:right", "--inputs", "port_of_004:inputs", "-q"]
+    assert main([*words, "-o", "mapping.yaml"]) == 0
+    assert capsys.readouterr().out == "wrote mapping.yaml\n"
+    text = (tmp_path / "mapping.yaml").read_text()
+    assert "# only on the left: module.module.language_model\n" in text
+    assert len(read_mapping("mapping.yaml").rules) == 11
+    assert main([*words, "-o", "mapping.yaml"]) == 2
+    assert "mapping.yaml is there already" in capsys.readouterr().err
+    assert main(words) == 0
+    assert capsys.readouterr().out == text
+    assert main([*words, "-o", "mapping.yaml", "--overwrite"]) == 0
+    assert main(["diff", *words[1:], "--mapping", "mapping.yaml"]) == 0
+    assert main([*words[:3], "-q"]) == 2
+    assert "--inputs is missing" in capsys.readouterr().err
