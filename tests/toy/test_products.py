@@ -1,4 +1,4 @@
-"""Match layers of different kinds that compute the same: a convolution on patches side by side, and a linear layer."""
+"""Match layers of different kinds that compute the same: a linear layer, and a convolution on patches or a table."""
 
 from __future__ import annotations
 
@@ -67,3 +67,43 @@ def test_patches_are_compared_by_value_without_a_transfer() -> None:
     padiff.diff(reference, candidate, IMAGES)
     report = padiff.diff(reference, candidate, IMAGES, transfer=False)
     assert report.aligned, str(report)
+
+
+class Looked(rows.Module):
+    """Vectors of a table, as many as each is long, then a layer."""
+
+    def __init__(self, entries: int) -> None:
+        self.table, self.head = rows.Embedding(entries, 6), rows.Linear(6, 4)
+
+    def forward(self, ids: Any) -> Any:
+        return self.head(F.tanh(self.table(ids)))
+
+
+class Multiplied(columns.Layer):
+    """The same by a product with ones and zeros."""
+
+    def __init__(self, entries: int, fault: str = "") -> None:
+        self.head, self.vectors, self.fault = columns.Dense(6, 4), columns.Dense(entries, 6, bias=False), fault
+        self.entries = entries
+
+    def forward(self, ids: Any) -> Any:
+        chosen = (ids.data + (self.fault == "index")) % self.entries
+        y = self.vectors(columns.Tensor(np.eye(self.entries, dtype=np.float32)[chosen]))
+        return self.head(F.sigmoid(y) if self.fault == "inside" else F.tanh(y))
+
+
+IDS = np.random.default_rng(0).integers(0, 6, (2, 5))
+
+
+@pytest.mark.parametrize("entries", [6, 9])
+def test_a_table_may_be_a_linear_layer(entries: int) -> None:
+    report = padiff.diff(Looked(entries), Multiplied(entries), IDS)
+    assert report.aligned, str(report)
+    assert padiff.diff(Looked(entries), Multiplied(entries), IDS).aligned
+
+
+@pytest.mark.parametrize("fault", ["index", "inside"])
+def test_a_fault_around_a_table_is_named(fault: str) -> None:
+    report = padiff.diff(Looked(9), Multiplied(9, fault), IDS)
+    (source,) = report.sources
+    assert source.candidate.path in ("", "vectors"), str(report)

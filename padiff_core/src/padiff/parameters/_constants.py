@@ -8,6 +8,7 @@ must not hide it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def with_buffers(
     is_state: Callable[[Held, Held], bool],
     match: Match | None,
 ) -> Correspondence:
-    """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), then by name.
+    """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), name, and shape.
 
     What ``is_state`` names, and what is independent of the other side's, is matched as parameters are; what is left
     are the correspondence's constants.
@@ -93,6 +94,9 @@ def with_buffers(
         found = match([*whole, *some], [*whole.values(), *others], whole)
         take(lambda one, other: found.get(one) is other)
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
+    rest = [(one, other) for one, other in fits if one not in pairs and other not in taken]
+    seen = Counter(unit for pair in rest for unit in pair)
+    take(lambda one, other: seen[one] == seen[other] == 1)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
     for one, other in pairs.items():
@@ -131,7 +135,8 @@ def _value(unit: HeldUnit, read: Native) -> Array:
 def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
     """Return the link of two units of one parameter each, of which one is a buffer; None where they do not fit."""
     ((role, ours),), ((_, theirs),) = one.roles.items(), other.roles.items()
-    if not (ours.parameter.buffer or theirs.parameter.buffer):
+    counts = [held.parameter.dtype.lstrip("u").startswith("int") for held in (ours, theirs)]
+    if not (ours.parameter.buffer or theirs.parameter.buffer) or counts[0] != counts[1]:
         return None
     bare = [[extent for extent in held.shape if extent != 1] for held in (ours, theirs)]
     transposed = bare[0] != bare[1] and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape

@@ -75,8 +75,9 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     """Return how well two units fit, 0 where they cannot, and the links of their roles.
 
     Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
-    it is a linear layer, whatever the number of spatial axes; and for one that takes patches side by side, which is a
-    linear layer on each. Where a kind is unknown, roles are tied by name,
+    it is a linear layer, whatever the number of spatial axes; for one that takes patches side by side, which is a
+    linear layer on each; and for a table of vectors, which is a linear layer on ones and zeros.
+    Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
     be broadcast) may be left out.
     """
@@ -84,6 +85,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         fits = reference.special is candidate.special
         return (_FULL, special_links(reference, candidate)) if fits else (0.0, [])
     known = reference.kind is not None and candidate.kind is not None
+    if {reference.kind, candidate.kind} == {"embedding", "linear"}:
+        return _link_table(reference, candidate)
     if known:
         products = is_product(reference) and is_product(candidate)
         same = reference.kind == candidate.kind or products
@@ -100,6 +103,14 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
         return 0.0, []
     return (_FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+
+
+def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how a table of vectors and a linear layer without bias fit, which takes which row as ones and zeros."""
+    ours, theirs = reference.roles, candidate.roles
+    if ours.keys() != {"weight"} or theirs.keys() != {"weight"} or ours["weight"].shape != theirs["weight"].shape[::-1]:
+        return 0.0, []
+    return _FULL, [Link("weight", ours["weight"], theirs["weight"], transposed=True)]
 
 
 def _link_known(role: str, reference: Held, candidate: Held) -> Link:

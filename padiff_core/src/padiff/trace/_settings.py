@@ -56,8 +56,10 @@ def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
     if ours.kind is None or theirs.kind is None:
         return []
     if ours.kind != theirs.kind:
-        products = _is_product(reference) and _is_product(candidate)
-        return [] if products else [Contrast("kind", _class(ours), _class(theirs))]
+        alike = {ours.kind, theirs.kind} == {"embedding", "linear"} or (
+            _is_product(reference) and _is_product(candidate)
+        )
+        return [] if alike else [Contrast("kind", _class(ours), _class(theirs))]
     return list(_settings(reference, candidate))
 
 
