@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mindspore
 import numpy as np
 import paddle
 import pytest
@@ -94,3 +95,97 @@ def test_a_wrong_scale_beside_is_named_in_the_code() -> None:
     report = padiff.diff(Attention(), Ported(scale=0.21), (TOKENS,))
     (source,) = report.sources
     assert source.phase is Phase.FORWARD, str(report)
+
+
+class Sunk(mindspore.nn.Cell):
+    """The same in MindSpore, where all constants are parameters without a gradient."""
+
+    def __init__(self, base: float = 10000.0, features: int = 32) -> None:
+        super().__init__()
+        self.value, self.key, self.query = (mindspore.nn.Dense(features, features) for _ in range(3))
+        freqs = (base ** -(np.arange(0, features, 2) / features)).astype(np.float32)
+        self.freqs = mindspore.Parameter(mindspore.Tensor(freqs), requires_grad=False)
+        codes = np.random.default_rng(1).standard_normal((12, features), dtype=np.float32)
+        self.codes = mindspore.Parameter(mindspore.Tensor(codes), requires_grad=False)
+
+    def rotate(self, x: Any) -> Any:
+        angles = mindspore.ops.outer(mindspore.ops.arange(x.shape[1]).astype(mindspore.float32), self.freqs)
+        a, b = mindspore.ops.chunk(x, 2, -1)
+        sin, cos = mindspore.ops.sin(angles), mindspore.ops.cos(angles)
+        return mindspore.ops.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def construct(self, x: Any) -> Any:
+        q, k = self.rotate(self.query(x)), self.rotate(self.key(x))
+        far = mindspore.ops.square(q.expand_dims(2) - self.codes).sum(-1)
+        q = q + mindspore.ops.gather(self.codes, far.argmin(-1), 0)
+        weights = mindspore.ops.softmax(mindspore.ops.matmul(q, k.swapaxes(1, 2)) * 0.2)
+        return mindspore.ops.matmul(weights, self.value(x))
+
+
+def test_a_port_to_mindspore_is_aligned() -> None:
+    report = padiff.diff(Attention(), Sunk(), (TOKENS,))
+    assert report.aligned, str(report)
+
+
+def test_a_wrong_base_in_mindspore_is_named() -> None:
+    report = padiff.diff(Attention(), Sunk(base=5e5), (TOKENS,))
+    (source,) = report.sources
+    assert (source.phase, source.what.name) == (Phase.PARAMETER, "freqs"), str(report)
+
+
+class Relative(torch.nn.Module):
+    """Attention with a bias for each distance, whose table an index tells, and a mask; both are buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+        self.table = torch.nn.Parameter(torch.randn(13, 2))
+        places = torch.arange(7)
+        self.register_buffer("relative_position_index", places[:, None] - places[None] + 6)
+        self.register_buffer("mask", torch.triu(torch.full((7, 7), float("-inf")), 1))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).view(len(x), 7, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        bias = self.table[self.relative_position_index].permute(2, 0, 1)
+        scores = q @ k.transpose(-1, -2) * 8**-0.5 + bias + self.mask
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(len(x), 7, 16))
+
+
+class Indexed(paddle.nn.Layer):
+    """The same, with the index in a buffer or in code, and a finite mask that the code makes."""
+
+    def __init__(self, held: bool, sign: int = 1) -> None:
+        super().__init__()
+        self.qkv, self.proj = paddle.nn.Linear(16, 48), paddle.nn.Linear(16, 16)
+        self.bias = self.create_parameter([13, 2], default_initializer=paddle.nn.initializer.Normal())
+        places = np.arange(7)
+        self.index: Any = [paddle.to_tensor(sign * (places[:, None] - places[None]) + 6)]
+        if held:
+            (index,) = self.index
+            del self.index
+            self.register_buffer("index", index, persistable=False)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).reshape([len(x), 7, 3, 2, 8]).transpose([2, 0, 3, 1, 4]).unbind(0)
+        index = self.index if isinstance(self.index, paddle.Tensor) else self.index[0]
+        bias = self.bias[index.reshape([-1])].reshape([7, 7, 2]).transpose([2, 0, 1])
+        scores = q @ k.transpose([0, 1, 3, 2]) * 8**-0.5 + bias + paddle.triu(paddle.full([7, 7], -1e4), 1)
+        return self.proj((paddle.nn.functional.softmax(scores) @ v).transpose([0, 2, 1, 3]).reshape([len(x), 7, 16]))
+
+
+SEVEN = np.random.default_rng(0).standard_normal((2, 7, 16), dtype=np.float32)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_an_index_may_be_a_buffer_or_made_in_code(held: bool) -> None:
+    report = padiff.diff(Relative(), Indexed(held), (SEVEN,))
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_wrong_index_is_named(held: bool) -> None:
+    """Where it is a buffer, at the buffer: 0.4 named the code that uses it."""
+    report = padiff.diff(Relative(), Indexed(held, -1), (SEVEN,))
+    (source,) = report.sources
+    assert (source.phase is Phase.PARAMETER) is held, str(report)
+    assert source.what.name == ("index" if held else "input"), str(report)

@@ -152,18 +152,26 @@ def _turned(one: HeldUnit, other: HeldUnit, values: dict[HeldUnit, Array]) -> Ar
 def _is_independent(ours: Array, theirs: Array) -> bool:
     """Return whether what two models hold has nothing to do with each other: each has its own random numbers.
 
-    The candidate may also hold nothing yet: zeros or ones, where the reference's numbers follow no pattern.
+    The candidate may also hold nothing yet: zeros or ones.
     """
-    a, b = (np.asarray(array, np.float64) for array in (ours, theirs))
+    a, b = (_plain(array) for array in (ours, theirs))
     if a.size < _FEWEST or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
+    neighbours = ((a.take(range(n - 1), axis), a.take(range(1, n), axis)) for axis, n in enumerate(a.shape))
+    if any(_go_together(*both) for both in neighbours):
+        return False  # a pattern: what code makes of indices
     if np.ptp(b) == 0:
-        neighbours = [(a.take(range(n - 1), axis), a.take(range(1, n), axis)) for axis, n in enumerate(a.shape)]
-        return bool(b.flat[0] in (0, 1)) and not any(_go_together(*both) for both in neighbours)
+        return bool(b.flat[0] in (0, 1))
     if is_alike(np.sort(ours, axis=None), np.sort(theirs, axis=None)):
         return False  # the same numbers in another order
     ranks = (np.argsort(np.argsort(array, axis=None)) for array in (a, b))
     return not (_go_together(a, b) or _go_together(*ranks))
+
+
+def _plain(array: Array) -> Array:
+    """Return an array in float64, with the parts of complex numbers along one more axis."""
+    parts = np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+    return parts.astype(np.float64)
 
 
 def _go_together(a: Array, b: Array) -> bool:
