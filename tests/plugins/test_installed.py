@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,11 +74,35 @@ def shell(home: Path, *arguments: str, plugin: bool = True) -> subprocess.Comple
     return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
-def diff(
-    home: Path, *options: str, candidate: str = "candidate", plugin: bool = True
-) -> subprocess.CompletedProcess[str]:
-    models = ("port:reference", f"port:{candidate}", "--inputs", "port:inputs")
-    return shell(home, "-m", "padiff.cli", "diff", *models, *options, plugin=plugin)
+def given(candidate: str, *options: str) -> list[str]:
+    return ["diff", "port:reference", f"port:{candidate}", "--inputs", "port:inputs", *options]
+
+
+SEVERAL = """
+import contextlib, io, json, sys
+from padiff.cli import main
+found = []
+for arguments in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(arguments)
+    found.append((arguments, status, out.getvalue(), err.getvalue()))
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def done(home: Path) -> dict[str, Any]:
+    """Run the command line several times in one process, where the plugin is installed: it imports both frameworks."""
+    lines = {
+        "spoilt": given("candidate", "--json", "report.json", "--output", "report.md"),
+        "right": given("right", "--json", "-"),
+        "chosen": given("candidate", "--metric", "cosine", "--quiet"),
+    }
+    found = shell(home, "-c", SEVERAL, json.dumps(list(lines.values())))
+    assert found.returncode == 0, found.stderr
+    runs = json.loads(found.stdout.splitlines()[-1])
+    return {name: subprocess.CompletedProcess(*run) for name, run in zip(lines, runs, strict=True)}
 
 
 def test_all_of_it_is_listed(home: Path) -> None:
@@ -93,11 +118,11 @@ def test_all_of_it_is_listed(home: Path) -> None:
     ]
 
 
-def test_metrics_transfers_and_formats_work_together(home: Path) -> None:
-    done = diff(home, "--json", "report.json", "--output", "report.md")
-    assert done.returncode == 1, done.stderr
-    assert "cosine 0.9999" in done.stdout
-    assert " dB, ulp " in done.stdout
+def test_metrics_transfers_and_formats_work_together(home: Path, done: dict[str, Any]) -> None:
+    spoilt = done["spoilt"]
+    assert spoilt.returncode == 1, spoilt.stderr
+    assert "cosine 0.9999" in spoilt.stdout
+    assert " dB, ulp " in spoilt.stdout
     report = json.loads(home.joinpath("report.json").read_text())
     (source,) = report["sources"]
     assert (source["reference"]["path"], source["candidate"]["path"]) == ("1", "1")
@@ -112,24 +137,24 @@ def test_metrics_transfers_and_formats_work_together(home: Path) -> None:
     assert home.joinpath("report.md").read_text().splitlines()[-1].startswith("forward | 1 | 1 | eps: 1e-05 in the")
 
 
-def test_a_right_port_is_aligned_forward_and_backward(home: Path) -> None:
-    done = diff(home, "--json", "-", candidate="right")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+def test_a_right_port_is_aligned_forward_and_backward(done: dict[str, Any]) -> None:
+    right = done["right"]
+    assert right.returncode == 0, right.stderr
+    report = json.loads(right.stdout)
     assert (report["transfer"]["copied"], report["transfer"]["verified"]) == (9, 9)
     assert report["notes"] == []
 
 
 def test_without_the_plugin_the_experts_have_no_counterparts(home: Path) -> None:
-    done = diff(home, "--json", "-", candidate="right", plugin=False)
+    done = shell(home, "-m", "padiff.cli", *given("right", "--json", "-"), plugin=False)
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
     assert "0.weight" in report["transfer"]["unmatched_reference"]
     assert all(source["figures"] is None or source["figures"]["metrics"] == [] for source in report["sources"])
 
 
-def test_a_metric_is_chosen_as_the_tolerance(home: Path) -> None:
-    assert diff(home, "--metric", "cosine", "--quiet").returncode == 0
+def test_a_metric_is_chosen_as_the_tolerance(done: dict[str, Any]) -> None:
+    assert done["chosen"].returncode == 0, done["chosen"].stderr
 
 
 def test_a_format_is_known_to_the_report_too(home: Path) -> None:

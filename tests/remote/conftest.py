@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -12,16 +11,22 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.plugins import reset
 
 PORTS = Path(__file__).with_name("ports")
+SITE = Path(__file__).parents[1] / "toy" / "site"
+"""What announces the toy framework, whose workers start several times as fast as a real one's."""
 PORT = {"torch": "torch_port", "paddle": "paddle_port"}
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _ports_importable() -> Iterator[None]:
-    sys.path.insert(0, str(PORTS))
-    yield
-    sys.path.remove(str(PORTS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SITE)
+        patch.syspath_prepend(PORTS)
+        reset()
+        yield
+    reset()
 
 
 @pytest.fixture(scope="session")

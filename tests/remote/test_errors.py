@@ -19,16 +19,16 @@ import torch
 
 import padiff
 
-from .conftest import PORTS, Sides
+from .conftest import PORTS, SITE, Sides
 
 X = {"x": np.ones((2, 4), np.float32)}
 
 
-def here() -> torch.nn.Module:
+def here(port: str = "toy_trouble") -> Any:
     """Return a reference of this process."""
     from importlib import import_module
 
-    return import_module("torch_trouble").build()
+    return import_module(port).build()
 
 
 def refused(target: str, error: type[Exception] = padiff.WorkerError, **options: Any) -> str:
@@ -72,7 +72,7 @@ def test_an_interpreter_by_folder_and_by_name() -> None:
 
 
 def test_a_program_that_is_no_interpreter() -> None:
-    said = refused("torch_trouble:build", python="/bin/echo")
+    said = refused("toy_trouble:build", python="/bin/echo")
     assert "the candidate: /bin/echo exited with status 0 before it could start a worker." in said
     assert "It printed last:" in said
     assert "Hint: is it a Python interpreter" in said
@@ -87,7 +87,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_an_interpreter_without_padiff(bare: str) -> None:
-    said = refused("torch_trouble:build", python=bare)
+    said = refused("toy_trouble:build", python=bare)
     assert f"the candidate: padiff is not installed in {bare} (Python 3." in said
     assert f"\nHint: {bare} -m pip install padiff-core" in said
 
@@ -130,7 +130,7 @@ def _package(folder: Path, name: str, **files: str) -> str:
 )
 def test_another_padiff_there(tmp_path: Path, bare: str, files: dict[str, str], said: str) -> None:
     folder = _package(tmp_path, "padiff", **files)
-    found = refused("torch_trouble:build", python=bare, env={"PYTHONPATH": folder})
+    found = refused("toy_trouble:build", python=bare, env={"PYTHONPATH": folder})
     assert said.replace("PYTHON", bare).replace("HERE", padiff.__version__) in found
 
 
@@ -202,19 +202,19 @@ def test_arguments_paths_and_the_environment_arrive(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def candidate(_ports_importable: None) -> Iterator[padiff.Remote]:
     """Return a remote model that goes wrong as it is told; its process is started anew when it has ended."""
-    with padiff.remote("torch_trouble:build") as found:
+    with padiff.remote("toy_trouble:build") as found:
         yield found
 
 
 def turned(candidate: padiff.Remote, way: str) -> padiff.Remote:
     candidate.timeout = None
-    candidate.call("torch_trouble:turn", way)
+    candidate.call("toy_trouble:turn", way)
     return candidate
 
 
 def test_what_the_model_raises_is_the_error_of_one_process(candidate: padiff.Remote) -> None:
     with pytest.raises(padiff.ForwardError) as one:
-        padiff.diff(here(), torch_trouble().build("raise"), X)
+        padiff.diff(here(), toy_trouble().build("raise"), X)
     with pytest.raises(padiff.ForwardError) as two:
         padiff.diff(here(), turned(candidate, "raise"), X)
     assert str(two.value) == str(one.value)
@@ -228,10 +228,10 @@ def test_what_the_model_raises_is_the_error_of_one_process(candidate: padiff.Rem
     assert padiff.diff(here(), turned(candidate, ""), X).aligned
 
 
-def torch_trouble() -> Any:
-    import torch_trouble
+def toy_trouble() -> Any:
+    import toy_trouble
 
-    return torch_trouble
+    return toy_trouble
 
 
 def test_a_model_that_ends_its_process_politely_does_not_end_it(candidate: padiff.Remote) -> None:
@@ -240,26 +240,32 @@ def test_a_model_that_ends_its_process_politely_does_not_end_it(candidate: padif
 
 
 @pytest.mark.parametrize(
-    ("way", "said"),
+    ("port", "way", "said"),
     [
-        ("kill", "was killed by SIGKILL while it ran the model, in module 'head'.\nHint: was it ended from outside"),
-        ("crash", "was killed by SIGSEGV while it ran the model, in module 'head'."),
-        ("leave", "exited with status 3 while it ran the model, in module 'head'."),
+        (
+            "torch_trouble",
+            "kill",
+            "was killed by SIGKILL while it ran the model, in module 'head'.\nHint: was it ended from outside",
+        ),
+        ("toy_trouble", "crash", "was killed by SIGSEGV while it ran the model, in module 'head'."),
+        ("toy_trouble", "leave", "exited with status 3 while it ran the model, in module 'head'."),
     ],
 )
-def test_a_process_that_ends_half_way(candidate: padiff.Remote, way: str, said: str) -> None:
-    pid = turned(candidate, way).pid
-    with pytest.raises(padiff.WorkerError) as caught:
-        padiff.diff(candidate, here(), X)
-    found = str(caught.value)
-    assert said in found
-    assert f"the worker of torch_trouble:build ({sys.executable}, process {pid})" in found
-    if way == "crash":
-        assert "It printed last:\n  Fatal Python error: Segmentation fault" in found
-        assert "torch_trouble.py" in found
-    assert candidate.pid is None
-    assert padiff.diff(candidate, here(), X).aligned, "the next use starts another process"
-    assert candidate.pid != pid
+def test_a_process_that_ends_half_way(port: str, way: str, said: str) -> None:
+    with padiff.remote(f"{port}:build") as candidate:
+        candidate.call(f"{port}:turn", way)
+        pid = candidate.pid
+        with pytest.raises(padiff.WorkerError) as caught:
+            padiff.diff(candidate, here(port), X)
+        found = str(caught.value)
+        assert said in found
+        assert f"the worker of {port}:build ({sys.executable}, process {pid})" in found
+        if way == "crash":
+            assert "It printed last:\n  Fatal Python error: Segmentation fault" in found
+            assert "toy_trouble.py" in found
+        assert candidate.pid is None
+        assert padiff.diff(candidate, here(port), X).aligned, "the next use starts another process"
+        assert candidate.pid != pid
 
 
 @pytest.mark.parametrize("way", ["hang", "hold"])
@@ -269,7 +275,7 @@ def test_a_hang_tells_where(candidate: padiff.Remote, way: str) -> None:
         padiff.diff(here(), candidate, X)
     found = str(caught.value)
     assert "gave no answer for 1 s while it ran the model, in module 'head'. It was at:" in found
-    assert "torch_trouble.py" in found.partition("It was at:")[2]
+    assert "toy_trouble.py" in found.partition("It was at:")[2]
     assert "padiff_core" not in found
     assert "\nHint: what takes longer needs a larger timeout=" in found
     assert candidate.pid is None
@@ -304,11 +310,11 @@ def test_what_the_model_prints_goes_to_stderr(candidate: padiff.Remote, capsys: 
 
 def test_inputs_that_do_not_fit(candidate: padiff.Remote) -> None:
     with pytest.raises(padiff.InputError) as one:
-        padiff.diff(torch_trouble().build(), here(), {"y": X["x"]})
+        padiff.diff(toy_trouble().build(), here(), {"y": X["x"]})
     with pytest.raises(padiff.InputError) as two:
         padiff.diff(turned(candidate, ""), here(), {"y": X["x"]})
     assert str(two.value) == str(one.value)
-    with pytest.raises(padiff.InputError, match="an argument for torch_trouble:build cannot be sent to its worker"):
+    with pytest.raises(padiff.InputError, match="an argument for toy_trouble:build cannot be sent to its worker"):
         padiff.diff(turned(candidate, ""), here(), {"x": lambda: None})
 
 
@@ -324,7 +330,7 @@ def local_loss(output: Any) -> Any:
     [
         (lambda output: output.sum(), "the loss .*<lambda> is no function that another process could import"),
         (functools.partial(local_loss), "the loss is a functools.partial, which lives in this process"),
-        ("torch_trouble:nothing", "torch_trouble has no attribute 'nothing'"),
+        ("toy_trouble:nothing", "toy_trouble has no attribute 'nothing'"),
         ("trouble:number", "trouble:number is a int; expected a loss, a function of the model's output"),
     ],
 )
@@ -349,7 +355,7 @@ def test_a_loss_that_raises(sides: Sides, inputs: dict[str, Any]) -> None:
 
 
 def test_an_optimizer_that_lives_here(candidate: padiff.Remote) -> None:
-    reference = here()
+    reference = here("torch_trouble")
     mine = torch.optim.SGD(reference.parameters(), 0.1)
     with pytest.raises(padiff.InputError, match=r"the optimizer is a torch.*SGD, which lives in this process"):
         padiff.diff(reference, turned(candidate, ""), X, optimizers=(mine, mine))
@@ -357,7 +363,7 @@ def test_an_optimizer_that_lives_here(candidate: padiff.Remote) -> None:
 
 def test_a_module_of_this_process_is_none_of_a_remote_model(candidate: padiff.Remote) -> None:
     with pytest.raises(padiff.MappingError, match="of a remote model always the path"):
-        padiff.diff(turned(candidate, ""), here(), X, mapping={torch_trouble().build().body: "body"})
+        padiff.diff(turned(candidate, ""), here(), X, mapping={toy_trouble().build().body: "body"})
 
 
 def test_the_errors_of_another_process_name_their_side(candidate: padiff.Remote) -> None:
@@ -370,11 +376,12 @@ def test_ctrl_c_ends_the_process(tmp_path: Path) -> None:
     script.write_text(
         "import numpy as np, padiff, sys\n"
         f"sys.path.insert(0, {str(PORTS)!r})\n"
-        "import torch_trouble\n"
-        "candidate = padiff.remote('torch_trouble:build', args=('hang',))\n"
+        f"sys.path.insert(0, {str(SITE)!r})\n"
+        "import toy_trouble\n"
+        "candidate = padiff.remote('toy_trouble:build', args=('hang',))\n"
         "candidate.start()\n"
         "print(candidate.pid, flush=True)\n"
-        "padiff.diff(torch_trouble.build(), candidate, {'x': np.ones((2, 4), np.float32)})\n"
+        "padiff.diff(toy_trouble.build(), candidate, {'x': np.ones((2, 4), np.float32)})\n"
     )
     import signal
 

@@ -18,7 +18,7 @@ import pytest
 
 import padiff
 
-from .conftest import PORTS, Sides
+from .conftest import PORTS, SITE, Sides
 
 LARGE = {"ids": np.zeros((48, 6), np.int64), "x": np.ones((48, 6, 16), np.float32)}
 """Inputs with which activations go through shared memory, and not in the messages."""
@@ -52,7 +52,7 @@ def named() -> set[str]:
 @pytest.fixture
 def worker() -> Any:
     """Return a remote model of its own."""
-    with padiff.remote("torch_trouble:build") as found:
+    with padiff.remote("toy_trouble:build") as found:
         yield found
 
 
@@ -71,14 +71,14 @@ def test_a_worker_starts_at_the_first_use_and_ends_when_closed(worker: padiff.Re
 
 def test_leaving_the_block_ends_it_after_an_error_too() -> None:
     pids: list[Any] = []
-    worker = padiff.remote("torch_trouble:build")
+    worker = padiff.remote("toy_trouble:build")
     with pytest.raises(ZeroDivisionError), worker:
         _ = worker.start(), pids.append(worker.pid), 1 / 0
     assert ended(pids[0])
 
 
 def test_nothing_refers_to_it_any_more() -> None:
-    worker = padiff.remote("torch_trouble:build")
+    worker = padiff.remote("toy_trouble:build")
     worker.start()
     pid = worker.pid
     del worker
@@ -96,7 +96,7 @@ def test_a_build_that_fails_leaves_no_process() -> None:
 SCRIPT = """
 import os, signal, sys, threading
 import padiff
-candidate = padiff.remote("torch_trouble:build", path=[{ports!r}])
+candidate = padiff.remote("toy_trouble:build", path={ports!r})
 candidate.start()
 print(candidate.pid, flush=True)
 {end}
@@ -112,15 +112,15 @@ FORK = "import time; (os.fork() or (time.sleep(8), os._exit(0))); os.kill(os.get
     [
         "",
         "os._exit(1)",
-        KILL + "candidate.call('torch_trouble:hang')",
-        KILL + "candidate.call('torch_trouble:hold')",
+        KILL + "candidate.call('toy_trouble:hang')",
+        KILL + "candidate.call('toy_trouble:hold')",
         FORK,
     ],
     ids=["end", "exit", "kill-while-it-hangs", "kill-while-it-holds-the-lock", "kill-with-a-fork-left"],
 )
 def test_no_worker_outlives_its_parent(end: str) -> None:
     before = named()
-    script = SCRIPT.format(ports=str(PORTS), end=end)
+    script = SCRIPT.format(ports=[str(PORTS), str(SITE)], end=end)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     pid = int(process.stdout.readline())
@@ -138,7 +138,7 @@ def test_a_fork_of_the_parent_does_not_end_it(worker: padiff.Remote) -> None:
         worker.close()
         os._exit(0)
     os.waitpid(child, 0)
-    assert worker.call("torch_trouble:turn", "") is None
+    assert worker.call("toy_trouble:turn", "") is None
     assert worker.pid == pid
 
 
@@ -175,30 +175,31 @@ def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytes
 
 
 def test_a_worker_that_is_killed_leaves_nothing(worker: padiff.Remote) -> None:
-    import torch_trouble
+    import toy_trouble
 
     gc.collect()
     files, segments = psutil.Process().num_fds(), mapped()
-    worker.call("torch_trouble:turn", "kill")
+    worker.call("toy_trouble:turn", "kill")
     wide = {"x": np.ones((4096, 4), np.float32)}
     with pytest.raises(padiff.WorkerError):
-        padiff.diff(torch_trouble.build(), worker, wide)
+        padiff.diff(toy_trouble.build(), worker, wide)
     gc.collect()
     assert mapped() == segments
     assert psutil.Process().num_fds() == files
 
 
-def test_killed_from_outside_between_two_diffs(worker: padiff.Remote) -> None:
+def test_killed_from_outside_between_two_diffs() -> None:
     import torch_trouble
 
-    worker.start()
-    pid = worker.pid
-    os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 5
-    while worker.pid is not None and time.monotonic() < until:
-        time.sleep(0.02)  # a process of many threads takes its time to end
-    assert padiff.diff(torch_trouble.build(), worker, {"x": np.ones((2, 4), np.float32)}).aligned
-    assert worker.pid not in (None, pid)
+    with padiff.remote("torch_trouble:build") as worker:
+        worker.start()
+        pid = worker.pid
+        os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + 5
+        while worker.pid is not None and time.monotonic() < until:
+            time.sleep(0.02)  # a process of many threads takes its time to end
+        assert padiff.diff(torch_trouble.build(), worker, {"x": np.ones((2, 4), np.float32)}).aligned
+        assert worker.pid not in (None, pid)
 
 
 def test_ten_diffs_hold_no_more_than_two(sides: Sides) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,15 @@ from flax import nnx
 import padiff
 
 RNGS = nnx.Rngs(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_fast() -> Iterator[None]:
+    """Spare XLA's optimizations: compiling each layer takes half of the time."""
+    before = jax.config.jax_disable_most_optimizations
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 class TorchModel(torch.nn.Module):

@@ -39,9 +39,19 @@ def compare(
     )
 
 
-@EACH_PAIR
-@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("name", ["encoder", "convnet"])
+@pytest.mark.parametrize(
+    ("name", "train", "reference", "candidate"),
+    [
+        pytest.param(name, train, *PAIRS[pair], id=f"{name}-{'train' if train else 'eval'}-{'-'.join(PAIRS[pair])}")
+        for name, train, *pairs in (
+            ("encoder", False, 0, 3),
+            ("encoder", True, 1, 2),
+            ("convnet", False, 1, 2),
+            ("convnet", True, 0, 3),
+        )
+        for pair in pairs
+    ],
+)
 def test_twins_are_aligned(name: str, reference: str, candidate: str, train: bool) -> None:
     report = compare(name, reference, candidate, train=train)
     assert report.aligned, report
@@ -93,13 +103,17 @@ FAULTS = [
 ]
 
 
+def _spread(pairs: list[tuple[str, str]], index: int) -> list[tuple[str, str]]:
+    """Return one of these pairs, for the next fault the next one: each pair sees some, each fault is seen once."""
+    return [pairs[index % len(pairs)]]
+
+
 @pytest.mark.parametrize(
     ("fault", "reference", "candidate"),
     [
         pytest.param(fault, *pair, id=f"{fault.name}-{'-'.join(pair)}")
-        for fault in FAULTS
-        for pair in PAIRS
-        if pair[1] in fault.candidates
+        for index, fault in enumerate(FAULTS)
+        for pair in _spread([pair for pair in PAIRS if pair[1] in fault.candidates], index)
     ],
 )
 def test_a_fault_is_named_at_its_place(fault: Fault, reference: str, candidate: str) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
-import sys
-import time
 from typing import Any
 
 import torch
+from toy_trouble import WAYS, hang, hold, turn
+
+__all__ = ["build", "hang", "hold", "turn"]
 
 
 class Net(torch.nn.Module):
@@ -29,58 +27,8 @@ class Last(torch.nn.Module):
         return WAYS[self.way](x)
 
 
-def _raise(x: Any) -> Any:
-    msg = "this is missing"
-    raise LookupError(msg)
-
-
-def _print(x: Any) -> Any:
-    print("said by the model")
-    os.write(1, b"written to the descriptor\n")
-    print("told on stderr", file=sys.stderr)
-    return x
-
-
-def _slow(x: Any) -> Any:
-    time.sleep(0.5)
-    return x
-
-
-def _hold(x: Any) -> Any:
-    ctypes.PyDLL(None).sleep(60)  # the interpreter's lock is held
-
-
-WAYS = {
-    "": lambda x: x,
-    "raise": _raise,
-    "kill": lambda x: os.kill(os.getpid(), signal.SIGKILL),
-    "crash": lambda x: ctypes.string_at(0),
-    "exit": lambda x: sys.exit(3),
-    "leave": lambda x: os._exit(3),
-    "hang": lambda x: time.sleep(60),
-    "hold": _hold,
-    "print": _print,
-    "slow": _slow,
-}
-
-
 def build(way: str = "") -> torch.nn.Module:
     """Return the network."""
     net = Net()
     turn(net, way)
     return net
-
-
-def hang(net: Net) -> None:
-    """Never end."""
-    time.sleep(60)
-
-
-def hold(net: Net) -> None:
-    """Never end, nor let another thread run."""
-    _hold(None)
-
-
-def turn(net: Net, way: str) -> None:
-    """Make it go wrong in another way."""
-    net.head.way = way
