@@ -100,6 +100,8 @@ class Outcome:
         if any(f.source for f in found):
             self.findings += downstream(calls, judge.alignment, found)
         self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
+        if judge.masks:
+            self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *notes_of(judge.alignment, found)]
         if step == 0:
             self.notes += _effects(trace, free)
@@ -172,7 +174,7 @@ class Outcome:
         ):
             return False
         fed = not any(pair.misfed or pair.misfits for pair in judge.alignment.pairs)
-        return fed and not any(check.kept or check.tainted for check in judge.forced.checks)
+        return fed and not judge.masks and not any(check.kept or check.tainted for check in judge.forced.checks)
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""

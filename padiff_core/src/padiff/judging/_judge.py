@@ -72,6 +72,8 @@ class Judge:
         self.notes: list[Note] = []
         self.unproven = False
         """Whether a gradient was left to the free runs: each call is right by itself, and the model is not."""
+        self.masks = False
+        """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
 
@@ -101,6 +103,7 @@ class Judge:
                 )
             else:
                 continue
+            self.masks |= any(one.kind == "drowned" for one in ruling.evidence)
             if ruling.verdict not in AGREEING:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)

@@ -30,6 +30,7 @@ from padiff.numerics import (
     TOGETHER,
     UNSETTLED,
     Difference,
+    beside_masks,
     difference,
     epsilon,
     epsilon_of,
@@ -131,6 +132,10 @@ class Settler:
             if ours is None or theirs is None:
                 return self._by_floor(native, eps, DOES_NOT_ARISE)
             wide = relative(difference(ours, theirs), scale)
+            rest = None if backward else beside_masks(ours, theirs)
+            if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
+                told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
+                return Ruling(Verdict.ROUNDING, Figures(native.rel_l2, native.max_abs), (told,))
             floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
             figures = Figures(relative(native, scale), native.max_abs, floor, wide)
             return self._rule(pair, read, figures, eps, native, dtype, backward)

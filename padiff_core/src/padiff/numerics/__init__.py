@@ -11,7 +11,7 @@ Values of two dtypes are compared in a type that holds both; of integers the exa
 error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
-from padiff.numerics._compare import close, difference, metrics, sample
+from padiff.numerics._compare import beside_masks, close, difference, metrics, sample
 from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference, Metrics
 from padiff.numerics._products import product_norm
@@ -75,6 +75,7 @@ __all__ = [
     "Difference",
     "Metrics",
     "Threshold",
+    "beside_masks",
     "close",
     "difference",
     "epsilon",

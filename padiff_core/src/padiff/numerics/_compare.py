@@ -16,7 +16,7 @@ from padiff.numerics._light import light
 from padiff.numerics._rounding import EXACT, epsilon
 from padiff.numerics._tally import tallied
 
-__all__ = ["close", "difference", "metrics", "sample"]
+__all__ = ["beside_masks", "close", "difference", "metrics", "sample"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
@@ -81,6 +81,20 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     if rest.equal or not rest.scale * _DROWNING < found.scale:
         return found
     return attrs.evolve(found, rel_l2=rest.rel_l2, max_abs=rest.max_abs, scale=rest.scale)
+
+
+def beside_masks(reference: ArrayLike, candidate: ArrayLike) -> Difference | None:
+    """Return the figures of what no mask drowns, where both sides drown the same elements, by whatever number.
+
+    None where they drown none, all, or not the same: -1e4 and -3.4e38 are one mask, at other places they are another.
+    """
+    ref, cand = np.asarray(reference), np.asarray(candidate)
+    if ref.shape != cand.shape or {ref.dtype.kind, cand.dtype.kind} & set("biuc"):
+        return None
+    hidden = ref <= -_DROWNING
+    if not hidden.any() or hidden.all() or (hidden != (cand <= -_DROWNING)).any():
+        return None
+    return difference(ref[~hidden], cand[~hidden])
 
 
 def metrics(reference: ArrayLike, candidate: ArrayLike, *, atol: float = 0.0, rtol: float = 0.0) -> Metrics:

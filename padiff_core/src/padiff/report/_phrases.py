@@ -199,6 +199,7 @@ _EVIDENCE: dict[str, Phrase] = {
         f"not settled in float64: {_refused(data)}; replayed as they are, both sides differ by {data['wide']:.1e}"
     ),
     "machine_epsilon": lambda data: f"not settled in float64: {_refused(data)}; judged by machine epsilon alone",
+    "drowned": "the same elements are masked, by {reference:.3g} in the reference and {candidate:.3g} in the candidate",
     "evaluation_mode": "judged in evaluation mode, where neither side samples random numbers",
     "stochastic": "the reference disagrees with itself under another seed; what follows was fed its recorded value",
     "randomness": "the {side} gives something else under every seed, the {other} always the same",
@@ -337,6 +338,7 @@ _NOTES: dict[str, Phrase] = {
         f"reference's: at {_few([repr(module) for module in data['modules']])}"
     ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
+    "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
     "metric_failed": "{said}",
     "running_variance": (
         "running variances are tracked with n/(n-1) by one framework and without by the other "

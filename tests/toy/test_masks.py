@@ -1,0 +1,71 @@
+"""Let masks be what they do: the numbers that drown what is masked are each framework's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = (np.random.default_rng(0).standard_normal((4, 4), dtype=np.float32),)
+LEAST = float(np.finfo(np.float32).min)
+
+
+def _mask(number: float, shift: int = 1) -> Any:
+    return np.triu(np.full((4, 4), number, np.float32), shift)
+
+
+def _layer(base: type, inner: Any, weight: Any, hidden: Any, factor: float) -> Any:
+    """Return attention that makes its own bias, masked, where none is given, and hands it on: T5's."""
+
+    def forward(self: Any, x: Any, bias: Any = None) -> Any:
+        if bias is None:
+            bias = x @ self.weight + rows.Tensor(hidden.astype(x.data.dtype))
+        return x + F.softmax(self.inner(x) * 0.5 + bias * factor, -1) @ x, bias
+
+    made = type("Attention", (base,), {"forward": forward})()
+    made.inner, made.weight = inner, weight
+    return made
+
+
+def _model(base: type, *layers: Any) -> Any:
+    def forward(self: Any, x: Any) -> Any:
+        x, bias = self.one(x)
+        return self.two(x, bias)[0]
+
+    model = type("Model", (base,), {"forward": forward})()
+    model.one, model.two = layers
+    return model
+
+
+def _report(number: float, *, shift: int = 1, factor: float = 1.0) -> padiff.Report:
+    ours = [_layer(rows.Module, rows.Linear(4, 4), rows.parameter(4, 4), _mask(LEAST), 1.0) for _ in range(2)]
+    hidden = _mask(number, shift)
+    theirs = [_layer(columns.Layer, columns.Dense(4, 4), columns.weight(4, 4), hidden, factor) for _ in range(2)]
+    return padiff.diff(_model(rows.Module, *ours), _model(columns.Layer, *theirs), X)
+
+
+@pytest.mark.parametrize("number", [-1e4, -1e9])
+def test_another_number_that_drowns_the_same_is_no_fault(number: float) -> None:
+    report = _report(number)
+    assert report.aligned, str(report)
+    assert "masks" in {note.kind for note in report.notes}
+
+
+def test_a_mask_of_other_elements_is_found_where_it_is_made() -> None:
+    report = _report(-1e4, shift=2)
+    assert [source.candidate.path for source in report.sources] == ["one"], str(report)
+
+
+def test_a_number_that_does_not_drown_is_found() -> None:
+    report = _report(-2.0)
+    assert [source.candidate.path for source in report.sources] == ["one"], str(report)
+
+
+def test_a_mask_that_its_consumer_makes_small_is_found() -> None:
+    """Both drown where it is added as it is; here it is a thousandth of it."""
+    assert not _report(-1e4, factor=1e-3).aligned
