@@ -216,7 +216,7 @@ def _setting(name: str, value: Any, *kinds: str) -> Change:
 _lost = lambda given: ast.Constant(given is not None and constant(given) is None and not given.value)  # noqa: E731
 BUGS["norm_eps"] = Bug(_setting("eps", lambda _: ast.Constant(1e-3), "layer_norm", "batch_norm"), ("eps",))
 BUGS["statistics_momentum"] = Bug(_setting("momentum", lambda _: ast.Constant(0.2), "batch_norm"), ("momentum",))
-BUGS["bias_otherwise"] = Bug(_setting("bias", _lost, "linear"), ("bias",))
+BUGS["bias_otherwise"] = Bug(_setting("bias", _lost, "linear"), ("bias", "offset"))
 
 
 @bug()
@@ -244,7 +244,7 @@ def mean_of_other_axis(node: ast.AST) -> Any:
     return None
 
 
-@bug()
+@bug("frozen")
 def parameter_frozen(node: ast.AST) -> Any:
     if called(node, "parameter"):
         return filled("kit.frozen(_p)", _p=node)

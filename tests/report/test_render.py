@@ -88,6 +88,7 @@ GLUE = Finding(
     Figures(2.5e-5, 3.1e-4, 1.1e-7, 2.5e-5),
     (FLOAT64, Evidence.of("gradient_changed", rel_l2=1e-3)),
     between=("v", "out"),
+    given=("q", "k", "v"),
     source=True,
 )
 BACKWARD = Finding(

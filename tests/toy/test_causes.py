@@ -78,3 +78,35 @@ def test_one_setting_everywhere_is_one_source() -> None:
     report = padiff.diff(Norms(), Port(columns.LayerNormalization(4, 1e-3), columns.LayerNormalization(4, 1e-3)), X)
     assert len(report.sources) == 2
     assert str(report).startswith("not aligned: 1 source in 2 places")
+
+
+def test_a_dataflow_that_cannot_be_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise ValueError("no such hook")
+
+    monkeypatch.setattr("padiff.forcing._side.flow_of", refused)
+    report = padiff.diff(Norms(), Port(columns.LayerNormalization(4, 1e-3), columns.LayerNormalization(4)), X)
+    said = [note.text for note in report.notes if note.kind == "flow_refused"]
+    assert len(said) == 2, str(report)
+    assert "ValueError: no such hook" in said[0]
+
+
+class Wired(columns.Layer):
+    """One norm after the other, wired otherwise: the second is given what the first was given."""
+
+    def __init__(self) -> None:
+        self.one, self.two = columns.LayerNormalization(4), columns.LayerNormalization(4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.one(x * 2.0)
+        return self.two(x) + y
+
+
+def test_what_differs_in_one_piece_of_code_is_one_source() -> None:
+    report = padiff.diff(Norms(), Wired(), X)
+    assert len(report.sources) == 3, str(report)
+    said = str(report)
+    assert said.startswith("not aligned: 1 source in 3 places"), said
+    assert "the module's own code, before the candidate's one" in said
+    assert "one, two -> here -> the output" in said
+    assert "operations=True compares" in said

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from padiff.cli._words import in_options
 from padiff.import_string import SpecError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Output", "add_arguments", "outputs", "written"]
 
 _STDOUT = "-"
+_NEXT = "\n  next "
 
 
 class Output(NamedTuple):
@@ -85,9 +87,15 @@ def written(report: Report, wanted: list[Output], *, quiet: bool, mapping: bool 
         elif output.renderer.name != "text":
             text = done.removesuffix("\n")
     if text is None:
-        text = headline(report) if quiet else str(report)
+        text = headline(report) if quiet else _in_options(str(report))
         text += f"\n\n{report.mapping}" if mapping else ""
     return well, text
+
+
+def _in_options(text: str) -> str:
+    """Return a report with its last words, on what to do next, in those of the command line."""
+    rest, next_, advice = text.rpartition(_NEXT)
+    return f"{rest}{next_}{in_options(advice)}" if next_ else text
 
 
 def _write(path: Path, text: str) -> None:

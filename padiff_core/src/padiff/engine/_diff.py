@@ -176,6 +176,7 @@ class _Run:
         self.correspondence = known
         judge = evidence.judged(known)
         free = evidence.seen or evidence.free(known.axes)
+        self.outcome.notes += evidence.notes
         self.outcome.gather(step, known, trace, free, judge)
         sides = self.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
@@ -285,6 +286,7 @@ class _Run:
             seconds=seconds,
             phase=options.phase,
             tolerance=shown_rule(options.tolerance),
+            operations=options.operations,
             calls=tuple(outcome.calls),
             mapping=outcome.mapping,
             coverage=outcome.coverage,

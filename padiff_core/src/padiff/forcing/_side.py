@@ -73,8 +73,8 @@ class Side(Protocol):
         The calls of the last record are those that later requests name.
         """
 
-    def flow(self, task: Task) -> Flow | None:
-        """Run the model forward and return its dataflow; None where it does not run so."""
+    def flow(self, task: Task) -> Flow:
+        """Run the model forward and return its dataflow, or why it does not run so."""
 
     def force(self, request: ForceRequest, ask: Ask | None = None) -> AbstractContextManager[Fed]:
         """Run the model with each matched call fed from the reference; the run stays open until the context is left.
@@ -169,13 +169,13 @@ class LocalSide:
         trace.rebuilt = list(self._rebuilt)
         return trace
 
-    def flow(self, task: Task) -> Flow | None:
-        """Run the model forward and return its dataflow; None where it does not run so."""
+    def flow(self, task: Task) -> Flow:
+        """Run the model forward and return its dataflow, or why it does not run so."""
         try:
             with self._weights.kept():
                 return flow_of(self.model, task)
-        except Exception:  # what does not run under other hooks is matched without
-            return None
+        except Exception as error:  # what does not run under other hooks is matched without, and told
+            return Flow({}, refused=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:

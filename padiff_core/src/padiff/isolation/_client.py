@@ -94,9 +94,9 @@ class RemoteSide:
         self._values.clear()
         return self._ask("record", task, values, answer=Trace)
 
-    def flow(self, task: Task) -> Flow | None:
+    def flow(self, task: Task) -> Flow:
         """Run the model forward and return its dataflow."""
-        found: Flow | None = self._session.request("pass_on", self._number, "flow", task, answer=Flow | None)
+        found: Flow = self._session.request("pass_on", self._number, "flow", task, answer=Flow)
         return found
 
     @contextmanager

@@ -82,6 +82,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         evidence=evidence,
         cause=cause,
         between=_between(suspicion),
+        given=_given(suspicion),
         source=source,
         step=step,
     )
@@ -122,6 +123,24 @@ def _between(suspicion: Suspicion) -> tuple[str, str] | None:
     inside = f"{spot.maker.path[len(owner) + 1 :] if owner else spot.maker.path}."
     start, end = (name.removeprefix(inside) for name in between)
     return (start, end)
+
+
+def _given(suspicion: Suspicion) -> tuple[str, ...]:
+    """Return what goes into the code between a call's children: what they and its inputs give, and no child takes."""
+    spot, owner = suspicion.spot, suspicion.pair.candidate
+    if spot is None or suspicion.between is None or suspicion.phase is not Phase.FORWARD or owner.module.operation:
+        return ()
+    taker = spot.pair.candidate if spot.what == "input" else None
+    others = [one for one in owner.children if taker is None or (one is not taker and one not in taker.ancestors())]
+    taken = {leaf.token for one in others for leaf in one.inputs}
+    before = [one for one in others if taker is None or one.index < taker.index]
+    found = [leaf.path for leaf in owner.inputs if leaf.token not in taken]
+    found += [
+        one.path[len(owner.path) + 1 if owner.path else 0 :]
+        for one in before
+        if any(leaf.token not in taken for leaf in one.outputs)
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:

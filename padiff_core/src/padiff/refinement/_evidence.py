@@ -16,6 +16,7 @@ from padiff.judging import Judge, Measures, Replays, Rule, asking
 from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
+from padiff.report import Note
 from padiff.trace import Flow, Key, Trace, flow_of_calls, temporary_store
 
 __all__ = ["Evidence"]
@@ -49,6 +50,8 @@ class Evidence:
     """The candidate's free run before it was given constants: what a user sees."""
     state: set[tuple[str, str]] = attrs.field(init=False, factory=set)
     """Buffers that were taken for state, before they were copied: paths of the reference and of the candidate."""
+    notes: list[Note] = attrs.field(factory=list)
+    """What did not go as it should, and is told."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
     _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
     _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)
@@ -93,9 +96,13 @@ class Evidence:
     def flows(self) -> tuple[Flow, Flow]:
         """Return the dataflow of both sides; each is run once, where it was not yet."""
         if self._flows is None:
+            found = self.reference.flow(self.ours), self.candidate.flow(self.task)
+            for side, one in zip(("reference", "candidate"), found, strict=True):
+                if one.refused:
+                    self.notes.append(Note("flow_refused", {"side": side, "error": one.refused}))
             self._flows = (
-                self.reference.flow(self.ours) or flow_of_calls(self.trace),
-                self.candidate.flow(self.task) or flow_of_calls(self.free()),
+                flow_of_calls(self.trace) if found[0].refused else found[0],
+                flow_of_calls(self.free()) if found[1].refused else found[1],
             )
         return self._flows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from padiff.report import _words as words
 from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
@@ -85,9 +85,8 @@ def _block(block: Block, total: int, shared: Collection[Evidence], *, steps: boo
     when = _steps(_steps_at(findings, _both(first))) if steps else ""
     yield heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)
-    place = words.between(first)
-    if place:
-        yield line("where", place)
+    yield from several("where", _all(words.between, findings), most=MOST_PLACES)
+    yield from several("dataflow", _all(words.dataflow, findings), most=MOST_PLACES)
     others = list(_elsewhere(findings, steps=steps))
     yield from several("also at", others, most=MOST_PLACES, rest="(report.sources has all)")
     if first.cause:
@@ -99,6 +98,10 @@ def _block(block: Block, total: int, shared: Collection[Evidence], *, steps: boo
     sides = (("reference", first.reference), ("candidate", first.candidate))
     frames = [f"{side}: {_frames(place)}" for side, place in sides if _frames(place)]
     yield from several("called by", frames, "quiet")
+
+
+def _all(say: Callable[[Finding], str | None], findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(said for finding in findings if (said := say(finding)) is not None))
 
 
 def _pair(reference: Place, candidate: Place) -> Iterator[Line]:
@@ -283,6 +286,8 @@ def _advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""
     if report.sources:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
+        if not report.operations and any(map(_is_region, report.sources)):
+            said.append(_CLOSER)
     elif report.unmatched:
         said = [_MATCH]
     else:
@@ -294,12 +299,17 @@ def _is_given(source: Finding) -> bool:
     return source.cause is not None and source.cause.name == "inputs"
 
 
+def _is_region(source: Finding) -> bool:
+    return source.between is not None and source.phase is Phase.FORWARD
+
+
 def _is_mute(source: Finding) -> bool:
     """Return whether a parameter has no counterpart, and not for its shape."""
     return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
 
 
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
+_CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"
 _NEXT = (
     (_is_given, "give both models the same inputs, and compare again"),

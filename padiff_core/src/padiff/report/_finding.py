@@ -176,6 +176,9 @@ class Finding:
     cause: Cause | None = None
     between: tuple[str, str] | None = None
     """For glue code: the children of ``candidate.path`` between which it lies (``start``, ``end`` at the edges)."""
+    given: tuple[str, ...] = ()
+    """For glue code: what goes into it, as far as calls tell: the candidate's children and inputs of which no other
+    child takes what they give."""
     source: bool = False
     """True where its own forced inputs agreed: the difference arises here, and is not handed on."""
     side: str | None = None

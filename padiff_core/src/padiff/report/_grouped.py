@@ -24,7 +24,7 @@ class Block:
 
     findings: Sequence[Finding]
     numbers: Sequence[int]
-    """The numbers of its sources: one of what has one cause, else one for each place."""
+    """The numbers of its sources: one of what has one cause, else one for each piece of code."""
     fold: bool = False
     """Whether these are many faults of one kind, which are listed, not each shown."""
 
@@ -33,15 +33,15 @@ def blocks_of(sources: Sequence[Finding]) -> list[Block]:
     """Return the blocks that sources make, numbered; those of many of one kind come first."""
     alone, folds = _grouped(sources), []
     for kind in _KINDS:
-        found = [group for group in alone if trouble(group[0]) == kind]
+        found = [group for group in alone if trouble(group[0][0]) == kind]
         if len(found) > _FEW:
             alone = [group for group in alone if group not in found]
-            folds.append([one for group in found for one in group])
+            folds.append([piece for group in found for piece in group])
     blocks: list[Block] = []
     for group in [*folds, *alone]:
-        start = count_of(blocks) + 1
-        fold = len(blocks) < len(folds)
-        blocks.append(Block(group, range(start, start + (1 if fold or _is_set(group[0]) else len(group))), fold))
+        start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
+        count = 1 if fold or _is_set(group[0][0]) else len(group)
+        blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
 
 
@@ -54,19 +54,32 @@ def _is_set(source: Finding) -> bool:
     return source.cause is not None and source.cause.name in _SETTINGS and not trouble(source)
 
 
-def _grouped(sources: Sequence[Finding]) -> list[list[Finding]]:
+def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     """Put sources together that are one fault: the same lines of code on both sides, or one setting."""
-    groups: dict[object, list[Finding]] = {}
-    for number, source in enumerate(sources):
-        sides = (source.reference, source.candidate)
+    groups: dict[object, list[list[Finding]]] = {}
+    for number, piece in enumerate(_pieces(sources)):
         key: object = number
-        if _is_set(source):
-            key = (source.phase, source.what.kind, source.verdict, source.cause)
-        elif source.cause is not None or all(side.location for side in sides):
-            code = tuple((side.class_name, side.location) for side in sides)
-            key = (source.phase, source.what, source.verdict, source.cause, code)
-        groups.setdefault(key, []).append(source)
+        if _is_set(piece[0]):
+            key = (piece[0].phase, piece[0].what.kind, piece[0].verdict, piece[0].cause)
+        elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
+            key = tuple(map(_code, piece))
+        groups.setdefault(key, []).append(piece)
     return list(groups.values())
+
+
+def _code(source: Finding) -> object:
+    code = tuple((side.class_name, side.location) for side in (source.reference, source.candidate))
+    return (source.phase, source.what, source.verdict, source.cause, code)
+
+
+def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
+    """Put together what differs in the own code of one call, a piece of code that is wired otherwise."""
+    pieces: dict[object, list[Finding]] = {}
+    for number, source in enumerate(sources):
+        places = tuple((side.path, side.call) for side in (source.reference, source.candidate))
+        own = source.between is not None and source.cause is None
+        pieces.setdefault((source.phase, source.step, places) if own else number, []).append(source)
+    return list(pieces.values())
 
 
 def trouble(finding: Finding) -> str:

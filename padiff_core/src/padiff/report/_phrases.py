@@ -339,6 +339,9 @@ _NOTES: dict[str, Phrase] = {
     ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
     "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
+    "flow_refused": (
+        "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
+    ),
     "metric_failed": "{said}",
     "running_variance": (
         "running variances are tracked with n/(n-1) by one framework and without by the other "

@@ -61,6 +61,8 @@ class Report:
     """What was asked for: ``both``, ``forward`` or ``backward``."""
     tolerance: Mapping[str, Any] | None = None
     """The user's own rule: ``atol``, ``rtol`` and ``compare_mode``, or ``metric``, ``min`` and ``max``."""
+    operations: bool = False
+    """Whether operations were compared one by one."""
     calls: tuple[ComparedCall, ...] = ()
     """The whole compared tree, in the candidate's order of execution; what the reference alone calls comes last."""
     mapping: Matching = attrs.field(factory=Matching)

@@ -20,6 +20,7 @@ __all__ = [
     "between",
     "copied",
     "coverage",
+    "dataflow",
     "difference",
     "few",
     "figure",
@@ -184,6 +185,14 @@ def between(finding: Finding) -> str | None:
     else:
         place = f"after the candidate's {first}" if last == "end" else f"between the candidate's {first} and {last}"
     return f"the module's own code, {place}"
+
+
+def dataflow(finding: Finding) -> str | None:
+    """Return what goes into code between children, and who takes what it makes."""
+    if not finding.given or finding.between is None:
+        return None
+    into = "the output" if finding.between[1] == "end" else finding.between[1]
+    return f"{few(finding.given, _MISSING)} -> here -> {into}"
 
 
 def position(place: Place) -> str:

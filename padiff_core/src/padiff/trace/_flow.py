@@ -44,6 +44,8 @@ class Flow:
     """Holder -> what the values come from that meet it; in the order in which holders were met first."""
     gives: frozenset[Source] = frozenset()
     """What the values come from that the model returns."""
+    refused: str = ""
+    """Why nothing is known: what the model raised under the hooks that follow its values."""
 
 
 def flow_of_calls(trace: Trace) -> Flow:
