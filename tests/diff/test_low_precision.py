@@ -99,3 +99,32 @@ def test_three_percent_are_found_and_placed(policy: str, fault: str) -> None:
     report = judged(policy, fault)
     assert {source.candidate.path for source in report.sources} == set(FAULTS[fault]), report
     assert {source.phase for source in report.sources} == {padiff.Phase.FORWARD}, report
+
+
+class _Norm(torch.nn.Module):
+    """A norm as models write it, which computes in float32 or does not."""
+
+    def __init__(self, upcast: bool) -> None:
+        super().__init__()
+        self.weight, self.upcast = torch.nn.Parameter(torch.ones(16)), upcast
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.float() if self.upcast else x
+        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * y.to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("upcast", [(True, False), (False, True), (True, True)])
+def test_a_missing_upcast_is_named_as_a_policy_of_types(dtype: torch.dtype, upcast: tuple[bool, bool]) -> None:
+    """It is rounding, and was passed over in silence."""
+    torch.manual_seed(0)
+    models = [torch.nn.Sequential(torch.nn.Linear(16, 16), _Norm(one)).to(dtype) for one in upcast]
+    report = padiff.diff(*models, (torch.from_numpy(X).to(dtype),))
+    assert report.aligned, str(report)
+    said = [note for note in report.notes if note.kind == "dtype_policy"]
+    assert [note.candidate.path for note in said] == (["1"] if upcast[0] != upcast[1] else []), str(report)
+    for note in said:
+        assert note.data["side"] == ("candidate" if upcast[0] else "reference")
+        assert "pow" in note.data["operations"]
+        assert f"computes in {str(dtype).removeprefix('torch.')} what" in note.text

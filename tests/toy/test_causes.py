@@ -82,7 +82,8 @@ def test_one_setting_everywhere_is_one_source() -> None:
 
 def test_a_dataflow_that_cannot_be_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
-        raise ValueError("no such hook")
+        msg = "no such hook"
+        raise ValueError(msg)
 
     monkeypatch.setattr("padiff.forcing._side.flow_of", refused)
     report = padiff.diff(Norms(), Port(columns.LayerNormalization(4, 1e-3), columns.LayerNormalization(4)), X)

@@ -58,7 +58,14 @@ class Bench:
         return (*sides, self.alignment.loose, pair.reference.key, pair.key, pair.inputs, pair.outputs)
 
     def run_reference(
-        self, pair: Pair, dtype: str | None = None, *, seed: int = 0, jitter: float = 0.0, backward: bool = True
+        self,
+        pair: Pair,
+        dtype: str | None = None,
+        *,
+        seed: int = 0,
+        jitter: float = 0.0,
+        backward: bool = True,
+        watching: bool = False,
     ) -> Replayed:
         """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed."""
         call = pair.reference
@@ -66,9 +73,8 @@ class Bench:
         below = [Pair(p.reference, p.reference, p.why) for p in self._inside(pair)]
         outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
         inputs = [fed.value(leaf) for leaf in call.inputs]
-        return self.reference.replay(
-            self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
-        )
+        request = self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
+        return self.reference.replay(attrs.evolve(request, watching=watching))
 
     def run_candidate(
         self,
@@ -81,6 +87,7 @@ class Bench:
         jitter: float = 0.0,
         backward: bool = True,
         settings: Mapping[str, Any] | None = None,
+        watching: bool = False,
     ) -> Replayed:
         """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own.
 
@@ -95,7 +102,7 @@ class Bench:
         outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
         below = self._inside(pair)
         request = self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
-        return self.candidate.replay(request if settings is None else attrs.evolve(request, settings=settings))
+        return self.candidate.replay(attrs.evolve(request, settings=settings or {}, watching=watching))
 
     def _request(
         self,

@@ -107,6 +107,8 @@ class ReplayRequest:
     loose: Collection[int]
     settings: Mapping[str, Any] = attrs.field(factory=dict)
     """Hyper-parameters of the call's own module to set for the run, in the catalogue's convention."""
+    watching: bool = False
+    """Whether to note in which types the call's own code computes, as far as its functions are heard."""
 
 
 @attrs.define(eq=False)
@@ -118,6 +120,8 @@ class Replayed:
     gradients: dict[str, Array]
     """Parameter path in the whole model -> gradient, native layout."""
     buffers: dict[str, Array]
+    types: dict[str, list[str]] = attrs.field(factory=dict)
+    """Floating type -> the functions that its own code computes in it; asked for."""
 
     @property
     def size(self) -> int:

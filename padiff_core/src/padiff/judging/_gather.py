@@ -102,7 +102,7 @@ class Outcome:
         self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
         if judge.masks:
             self.notes.append(Note("masks"))
-        self.notes += [*judge.notes, *notes_of(judge.alignment, found)]
+        self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
         if step == 0:
             self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)

@@ -19,6 +19,7 @@ from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
+from padiff.judging._policies import Policies
 from padiff.judging._replays import Replays
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader, Settler
@@ -72,6 +73,7 @@ class Judge:
         self.notes: list[Note] = []
         self.unproven = False
         """Whether a gradient was left to the free runs: each call is right by itself, and the model is not."""
+        self.policies = Policies(bench)
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._moved: set[Key] = set()
@@ -90,6 +92,8 @@ class Judge:
             truth = self.trace.value(spot.reference)
             if check.backward or check.kept or owner is None or truth is None:
                 continue
+            if not rough:
+                self.policies.look(owner, spot.reference.dtype)
             if check.tainted and not contrasted(owner, but=OF_STATE | ORDERS):
                 continue
             if check.close is not None:

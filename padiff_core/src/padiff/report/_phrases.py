@@ -342,6 +342,10 @@ _NOTES: dict[str, Phrase] = {
     "flow_refused": (
         "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
     ),
+    "dtype_policy": lambda data: (
+        f"a dtype policy differs: the {data['side']} computes in {data['dtype']} what the {_OTHER[data['side']]} "
+        f"computes in {data['wider']} ({_few(data['operations'])})"
+    ),
     "metric_failed": "{said}",
     "running_variance": (
         "running variances are tracked with n/(n-1) by one framework and without by the other "

@@ -1,0 +1,68 @@
+"""Name dtype policies: code that computes in a narrower type than its counterpart, a norm that is not upcast.
+
+Such code gives the same in float64, and natively no more than rounding may explain: what tells are the types alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench
+from padiff.judging._findings import place_of
+from padiff.numerics import epsilon_of
+from padiff.report import Note
+
+__all__ = ["Policies"]
+
+_SIDES = ("reference", "candidate")
+Policy = dict[str, Any]
+
+
+class Policies:
+    """The types in which the own code of calls computes, looked at once for calls of one code."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._known: dict[tuple[Any, ...], Policy | None] = {}
+        self._found: dict[tuple[str, str], tuple[Pair, Policy]] = {}
+
+    def look(self, pair: Pair, dtype: str) -> None:
+        """Look at what two calls compute in, of which a value of a type differs."""
+        modules = pair.reference.module, pair.candidate.module
+        if epsilon_of(dtype) <= epsilon_of("float32") or any(one.operation for one in modules):
+            return
+        key = *((one.class_name, one.definition) for one in modules), dtype
+        if key not in self._known:
+            self._known[key] = self._policy(pair)
+        policy = self._known[key]
+        if policy is not None:
+            self._found.setdefault((modules[0].path, modules[1].path), (pair, policy))
+
+    def notes(self) -> Iterator[Note]:
+        """Yield one note on each pair of modules whose code computes in other types."""
+        for pair, policy in self._found.values():
+            yield Note("dtype_policy", policy, place_of(pair.reference), place_of(pair.candidate))
+
+    def _policy(self, pair: Pair) -> Policy | None:
+        try:
+            runs = (
+                self._bench.run_reference(pair, backward=False, watching=True),
+                self._bench.run_candidate(pair, None, backward=False, watching=True),
+            )
+        except Exception:  # what does not run alone tells nothing
+            return None
+        finest = [min(run.types, key=epsilon_of, default=None) for run in runs]
+        ours, theirs = finest
+        if ours is None or theirs is None or epsilon_of(ours) == epsilon_of(theirs):
+            return None
+        narrow = 0 if epsilon_of(ours) > epsilon_of(theirs) else 1
+        wider = finest[1 - narrow]
+        assert wider is not None
+        return {
+            "side": _SIDES[narrow],
+            "dtype": finest[narrow],
+            "wider": wider,
+            "operations": runs[1 - narrow].types[wider],
+        }
