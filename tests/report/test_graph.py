@@ -116,4 +116,4 @@ def test_names_cannot_leave_the_data() -> None:
 
 def test_an_empty_report_has_a_page() -> None:
     assert graph_of_report(Report((), ())).links == ()
-    assert drawn(Report((), ()))["sides"] == [{"title": "", "nodes": [], "classes": [], "frames": []}] * 2
+    assert drawn(Report((), ()))["sides"][0]["nodes"] == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Adapter,
         AdapterInfo,
         Metric,
+        Reader,
         Renderer,
         SpecialTransfer,
         hookimpl,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         get_dump_root_path,
         set_dump_root_path,
     )
-    from padiff.engine import diff, record
+    from padiff.engine import diff, graph, record
     from padiff.errors import (
         AdapterError,
         BackwardError,
@@ -73,12 +74,12 @@ if TYPE_CHECKING:
     from padiff.report import Figures, Finding, Measurement, Note, Phase, Place, Report, Transfer, Verdict
 
 _HOMES = {
-    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Metric Model Module Parameter Renderer "
-    "SpecialTransfer Tape Tensor hookimpl",
+    "adapter": "API_VERSION CAPABILITIES Adapter AdapterInfo Hook Listener Metric Model Module Parameter Reader "
+    "Renderer SpecialTransfer Tape Tensor hookimpl",
     "plugins": "register_transfer",
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
-    "engine": "diff record",
+    "engine": "diff graph record",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
     "isolation": "Remote remote",
@@ -114,6 +115,7 @@ __all__ = [
     "PluginError",
     "PluginWarning",
     "ProxyModel",
+    "Reader",
     "Remote",
     "Renderer",
     "Report",
@@ -135,6 +137,7 @@ __all__ = [
     "create_model",
     "diff",
     "get_dump_root_path",
+    "graph",
     "hookimpl",
     "record",
     "register_transfer",

@@ -7,7 +7,7 @@ numpy arrays in the framework's own precision (bfloat16 and fp8 as ``ml_dtypes``
 
 from padiff.adapter import dtypes, optimizers
 from padiff.adapter._adapter import Adapter
-from padiff.adapter._contributions import Contribution, Metric, Renderer, SpecialTransfer
+from padiff.adapter._contributions import Contribution, Metric, Reader, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
 from padiff.adapter._listening import Hear, Hook, Intercept, Listener
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
@@ -56,6 +56,7 @@ __all__ = [
     "NotOffered",
     "Parameter",
     "Part",
+    "Reader",
     "Renderer",
     "Rule",
     "Setting",

@@ -1,4 +1,4 @@
-"""Define what a plugin may contribute beside adapters: metrics, special transfers, renderers.
+"""Define what a plugin may contribute beside adapters: metrics, special transfers, renderers, readers.
 
 Each is frozen data with a name and a function. ``api`` is the version of the interface that it was written for
 (`padiff.API_VERSION` then), as a plain number: another one is refused.
@@ -14,9 +14,12 @@ import attrs
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from padiff.report import Report
+    from pathlib import Path
 
-__all__ = ["Contribution", "Metric", "Renderer", "SpecialTransfer"]
+    from padiff.report import Report
+    from padiff.trace import Run
+
+__all__ = ["Contribution", "Metric", "Reader", "Renderer", "SpecialTransfer"]
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -107,6 +110,22 @@ class Renderer:
 
 
 @attrs.frozen
+class Reader:
+    """What reads the runs that another tool recorded: ``function(path)`` returns the run as plain data.
+
+    ``recognizes(path)`` says, from names alone and without an error, whether a path is of this tool. ``function``
+    raises `padiff.InputError` for what is damaged, and executes nothing that it reads. ``name`` and ``doc`` are shown
+    in lists.
+    """
+
+    name: str = attrs.field(validator=_named)
+    function: Callable[[Path], Run] = attrs.field(validator=_callable)
+    recognizes: Callable[[Path], bool] = attrs.field(validator=_callable)
+    doc: str = attrs.field(default=_FUNCTION_DOC, kw_only=True)
+    api: int = attrs.field(default=1, kw_only=True)
+
+
+@attrs.frozen
 class SpecialTransfer:
     """How the parameters of one class of module become those of another, where no table can say it.
 
@@ -148,4 +167,4 @@ class SpecialTransfer:
         )
 
 
-Contribution = Metric | Renderer | SpecialTransfer
+Contribution = Metric | Reader | Renderer | SpecialTransfer

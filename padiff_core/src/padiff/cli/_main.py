@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from padiff._version import __version__
-from padiff.cli import _diff, _lists, _map
+from padiff.cli import _diff, _graph, _lists, _map
 from padiff.cli._parser import Parser, UsageError, did_you_mean
 from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
@@ -41,6 +41,11 @@ _COMMANDS = {
         _map.add_arguments,
         _map.run,
         "write mapping.yaml: which module of one model is which of the other",
+    ),
+    "graph": Command(
+        _graph.add_arguments,
+        _graph.run,
+        "draw two recorded runs side by side, in one page for a browser",
     ),
     "adapters": Command(
         _lists.add_adapters_arguments,

@@ -1,7 +1,9 @@
 """Go the whole way from two models to a report."""
 
 from padiff.engine._diff import diff
+from padiff.engine._graph import graph, graph_of_runs
 from padiff.engine._map import mapping_text
+from padiff.engine._open import opened
 from padiff.engine._record import record
 
-__all__ = ["diff", "mapping_text", "record"]
+__all__ = ["diff", "graph", "graph_of_runs", "mapping_text", "opened", "record"]

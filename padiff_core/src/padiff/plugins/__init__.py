@@ -1,17 +1,17 @@
-"""Find what plugins contribute: adapters, and the one that knows a given model; metrics, special transfers, renderers.
+"""Find what plugins contribute: adapters, and the one that knows a given model; metrics, transfers, renderers, readers.
 
 One broken plugin must not take the others down: pluggy's own loader stops at the first that fails, so the entry points
 are loaded one by one, and each of their hooks is called by itself, under guard. No framework is imported before a model
 or a caller asks for it.
 """
 
-from padiff.adapter import Metric, Renderer, SpecialTransfer, hookimpl
+from padiff.adapter import Metric, Reader, Renderer, SpecialTransfer, hookimpl
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
-from padiff.plugins._lookup import contributions, find, rendered, renderer, renderer_for
+from padiff.plugins._lookup import contributions, find, readers, rendered, renderer, renderer_for
 from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
 from padiff.plugins._user_transfers import register_transfer, transfers
 
@@ -22,6 +22,7 @@ __all__ = [
     "Contributed",
     "Installed",
     "Metric",
+    "Reader",
     "Renderer",
     "Row",
     "SpecialTransfer",
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "loaded",
     "principal",
+    "readers",
     "register_transfer",
     "rendered",
     "renderer",

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pluggy
 
-from padiff.adapter import API_VERSION, AdapterInfo, Metric, Renderer, SpecialTransfer
+from padiff.adapter import API_VERSION, AdapterInfo, Metric, Reader, Renderer, SpecialTransfer
 from padiff.plugins import _hookspecs as hookspecs
 
 __all__ = ["HOOKS", "Answer", "HookType", "answers", "told", "why_unusable"]
@@ -32,6 +32,7 @@ HOOKS = {
     "padiff_metrics": HookType(Metric, "metric"),
     "padiff_transfers": HookType(SpecialTransfer, "special transfer"),
     "padiff_renderers": HookType(Renderer, "renderer"),
+    "padiff_readers": HookType(Reader, "reader"),
 }
 """Hook -> what it gives."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from padiff.adapter import AdapterInfo, Metric, Renderer, SpecialTransfer
+    from padiff.adapter import AdapterInfo, Metric, Reader, Renderer, SpecialTransfer
 
 __all__ = ["hookspec"]
 
@@ -33,3 +33,8 @@ def padiff_transfers() -> Iterable[SpecialTransfer]:  # type: ignore[empty-body]
 @hookspec
 def padiff_renderers() -> Iterable[Renderer]:  # type: ignore[empty-body]
     """Return formats in which a report can be written."""
+
+
+@hookspec
+def padiff_readers() -> Iterable[Reader]:  # type: ignore[empty-body]
+    """Return what reads the runs that other tools recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from padiff.adapter import Renderer
+from padiff.adapter import Reader, Renderer
 from padiff.errors import InputError, PluginError
 from padiff.plugins._hooks import told
 from padiff.plugins._registry import Row, conflict, registry
@@ -13,7 +13,7 @@ from padiff.plugins._registry import Row, conflict, registry
 if TYPE_CHECKING:
     from padiff.report import Report
 
-__all__ = ["contributions", "find", "rendered", "renderer", "renderer_for"]
+__all__ = ["contributions", "find", "readers", "rendered", "renderer", "renderer_for"]
 
 
 def contributions(hook: str) -> list[Row]:
@@ -50,6 +50,11 @@ _NOUNS = {"padiff_metrics": "metric", "padiff_renderers": "format"}
 def _known(hook: str) -> str:
     names = [row.name for row in contributions(hook)]
     return f"one of {', '.join(map(repr, names))}; `padiff plugins` lists what is installed"
+
+
+def readers() -> list[Reader]:
+    """Return what reads the runs that other tools recorded; padiff's own first."""
+    return [row.item for row in contributions("padiff_readers")]
 
 
 def renderer(name: str) -> Row:

@@ -21,7 +21,10 @@ __all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "regist
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
 
-_BUILTIN = importlib.metadata.EntryPoint("padiff", "padiff.report._builtin", GROUP)
+_BUILTIN = tuple(
+    importlib.metadata.EntryPoint("padiff", module, GROUP)
+    for module in ("padiff.report._builtin", "padiff.trace.readers._builtin")
+)
 """What padiff itself contributes, through the hooks that every plugin has."""
 _CORE = "padiff-core"
 
@@ -140,10 +143,10 @@ def _discovered() -> Registry:
     found = Registry()
     # In the order of names, which does not depend on how a folder is listed.
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.dist.name if p.dist else "", p.name))
-    for point in (_BUILTIN, *points):
+    for point in (*_BUILTIN, *points):
         dist = point.dist
         row = Row(point.name, dist.name if dist else point.value, dist.version if dist else None)
-        if point is _BUILTIN:
+        if point in _BUILTIN:
             row = Row(point.name, _CORE, __version__)
         found.all.extend(_row(row, answer) for answer in answers(point))
     for row in found.all:

@@ -13,6 +13,7 @@ from padiff.report._finding import (
     Verdict,
     What,
 )
+from padiff.report._html import Graph, GraphLink, GraphNode, GraphSide, GraphValue, graph_of_report, page
 from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._text import to_text
@@ -28,6 +29,11 @@ __all__ = [
     "Figures",
     "Finding",
     "FreeRuns",
+    "Graph",
+    "GraphLink",
+    "GraphNode",
+    "GraphSide",
+    "GraphValue",
     "MatchedModules",
     "MatchedParameters",
     "Matching",
@@ -39,7 +45,9 @@ __all__ = [
     "Transfer",
     "Verdict",
     "What",
+    "graph_of_report",
     "headline",
+    "page",
     "summary",
     "to_dict",
     "to_json",

@@ -52,6 +52,8 @@ class GraphSide:
     title: str
     nodes: tuple[GraphNode, ...]
     """In execution order."""
+    label: str = ""
+    """What it is: the reference, the candidate, or what a user's own file calls it."""
 
 
 @attrs.frozen

@@ -52,7 +52,7 @@ def _side(report: Report, side: str) -> tuple[GraphSide, Mapping[int, int]]:
                 parameters=parameters.get(path, ()),
             )
         )
-    return GraphSide(getattr(report, side), tuple(nodes)), position
+    return GraphSide(getattr(report, side), tuple(nodes), side), position
 
 
 def _place(call: ComparedCall, side: str) -> Place | None:

@@ -90,7 +90,7 @@ def _side(side: GraphSide) -> dict[str, Any]:
     classes: dict[str, int] = {}
     frames: dict[str, int] = {}
     nodes = [_node(node, classes, frames) for node in side.nodes]
-    return {"title": side.title, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
+    return {"title": side.title, "label": side.label, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
 
 
 def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int]) -> dict[str, Any]:

@@ -115,7 +115,8 @@ byId("theme").addEventListener("click", () => {
 
 document.title = shown(DATA.title);
 byId("headline").textContent = shown(DATA.headline);
-SIDES.forEach((side, k) => { byId(`title${k}`).textContent = shown(side.title); });
+SIDES.forEach((side, k) => { byId(`title${k}`).textContent = shown(side.title);
+  byId(`label${k}`).textContent = shown(side.label); });
 byId("passes").hidden = !DATA.backward;
 SIDES.forEach(weigh);
 foldToWhatMatters();

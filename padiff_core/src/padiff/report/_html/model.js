@@ -5,7 +5,7 @@ const SERIOUS = { source: 4, differs: 3, unmatched: 2, precision: 1, stochastic:
 
 function makeSide(raw, index) {
   const count = raw.nodes.length;
-  const side = { index, raw, count, title: raw.title,
+  const side = { index, raw, count, title: raw.title, label: raw.label,
     parent: raw.nodes.map((node) => node.parent ?? -1),
     children: raw.nodes.map(() => []),
     depth: new Int32Array(count),

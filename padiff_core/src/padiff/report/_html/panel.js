@@ -57,7 +57,7 @@ function findingElement(finding) {
 
 function sideHead(side, i) {
   const box = make("div", "head"), node = side.raw.nodes[i];
-  box.append(make("div", "label", side.index ? "candidate" : "reference"), make("bdi", "fullname", shown(nameOf(side, i, view.pass))));
+  box.append(make("div", "label", shown(side.label)), make("bdi", "fullname", shown(nameOf(side, i, view.pass))));
   const full = side.raw.classes[node.class];
   if (full) box.append(make("div", "dim", shown(full)));
   if (node.location) box.append(make("div", "dim", shown(node.location)));
@@ -95,7 +95,7 @@ function showDetails() {
     section(panel, title, table(valueRows(nodes, field)));
   }
   section(panel, "Hyper-parameters", table(settingRows(nodes)));
-  SIDES.forEach((side, k) => section(panel, `Stack of the ${k ? "candidate" : "reference"}`, stackList(side, nodes[k])));
+  SIDES.forEach((side, k) => section(panel, `Stack: ${shown(side.label)}`, stackList(side, nodes[k])));
 }
 
 /** Offer to join two grey nodes, and show the rules made so far. */

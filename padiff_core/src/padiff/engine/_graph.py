@@ -1,0 +1,219 @@
+"""Draw two recorded runs side by side: which call is which, by structure, and what was kept of each."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from padiff.alignment import (
+    NAMED,
+    Alignment,
+    MappingFile,
+    Resolved,
+    align,
+    matches_of_file,
+    read_mapping,
+    resolved_file,
+)
+from padiff.engine._open import opened
+from padiff.errors import InputError
+from padiff.parameters import named_alike, pair_parameters, units_of
+from padiff.report import Graph, GraphLink, GraphNode, GraphSide, GraphValue, page
+from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, flow_of_calls, summarized
+
+__all__ = ["graph", "graph_of_runs"]
+
+PathLike = str | os.PathLike[str]
+_SAME_NAME = "the same name"
+
+
+def graph(reference: PathLike, candidate: PathLike, *, mapping: PathLike | None = None, step: int | None = None) -> str:
+    """Return a page that shows two recorded runs as trees side by side: one HTML document, which makes no request.
+
+    ``reference`` and ``candidate`` are directories that `record` wrote, or dumps of a tool that a reader knows.
+    ``mapping`` is a mapping file; ``step`` is the one step to show, by default all that both runs have. Raises
+    `InputError` for what cannot be read, `MappingError` for a mapping file that does not fit.
+    """
+    return page(graph_of_runs(opened(reference), opened(candidate), mapping=mapping, step=step))
+
+
+def graph_of_runs(
+    reference: Run,
+    candidate: Run,
+    *,
+    mapping: PathLike | None = None,
+    step: int | None = None,
+    labels: tuple[str, str] = ("reference", "candidate"),
+) -> Graph:
+    """Return the data of the page of two runs; ``labels`` say what each side is."""
+    file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
+    sides = _Nodes(reference), _Nodes(candidate)
+    links: list[GraphLink] = []
+    steps = _steps(reference, candidate, step)
+    for number, (ours, theirs) in enumerate(steps):
+        traces = reference.trace(ours), candidate.trace(theirs)
+        places = [side.add(trace, number, several=len(steps) > 1) for side, trace in zip(sides, traces, strict=True)]
+        for pair in _matched(reference, candidate, traces, file).pairs:
+            a, b = places[0].get(pair.reference.index), places[1].get(pair.candidate.index)
+            if a is not None and b is not None:
+                why = _SAME_NAME if pair.why == NAMED and not file.rules else pair.why
+                links.append(GraphLink(a, b, why=why))
+    left, right = (
+        GraphSide(f"{run.about.framework}: {run.about.class_name}", tuple(side.nodes), label)
+        for run, side, label in zip((reference, candidate), sides, labels, strict=True)
+    )
+    return Graph(
+        left,
+        right,
+        tuple(links),
+        headline=_headline(sides, links),
+        rules=_rules(file),
+        backward=all(side.backward for side in sides),
+    )
+
+
+def _steps(reference: Run, candidate: Run, step: int | None) -> list[tuple[int, int]]:
+    """Return which steps of both runs are shown."""
+    if step is not None:
+        return [(step, step)]
+    shared = [(one, one) for one in reference.steps if one in candidate.steps]
+    found = shared or list(zip(reference.steps[:1], candidate.steps[:1], strict=False))
+    if not found:
+        empty = (reference if not reference.steps else candidate).where
+        msg = f"{empty} holds no finished step.\nHint: record at least one step to its end."
+        raise InputError(msg)
+    return found
+
+
+def _matched(reference: Run, candidate: Run, traces: tuple[Trace, Trace], file: MappingFile) -> Alignment:
+    """Match the calls of two traces: by parameters and dataflow where both are known, else by names.
+
+    The names are those that a mapping file makes of the reference's.
+    """
+    ours, theirs = units_of(reference.about), units_of(candidate.about)
+    told = resolved_file(file, reference.about, candidate.about)
+    if ours and theirs:
+        flows = flow_of_calls(traces[0]), flow_of_calls(traces[1])
+        known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
+        return align(*traces, [match.modules for match in known.matches], told)
+    names = matches_of_file(file, reference.about, candidate.about).modules
+    return align(*traces, [], Resolved(named={**names, **told.named}))
+
+
+def _rules(file: MappingFile) -> dict[str, dict[str, str]]:
+    """Return the rules that the page can apply and write again: one name for one name."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for rule in file.rules:
+        if len(rule.to) == 1:
+            found[rule.scope][".".join(rule.key)] = rule.to[0]
+    return dict(found)
+
+
+def _headline(sides: Sequence[_Nodes], links: Sequence[GraphLink]) -> str:
+    calls = [sum(node.path is not None for node in side.nodes) for side in sides]
+    said = [f"{len(links)} calls matched"]
+    said += [f"{count - len(links)} only on the {name}" for count, name in zip(calls, ("left", "right"), strict=True)]
+    return f"{', '.join(said)}; no values were compared"
+
+
+class _Nodes:
+    """The nodes of one side, step after step."""
+
+    def __init__(self, run: Run) -> None:
+        self.nodes: list[GraphNode] = []
+        self.backward = False
+        self._parameters: dict[str, list[str]] = defaultdict(list)
+        for path in run.about.parameters:
+            self._parameters[path.rpartition(".")[0]].append(path)
+        self._known = run.about.parameters
+
+    def add(self, trace: Trace, step: int, *, several: bool) -> dict[int, int]:
+        """Add the calls of a step; return their places by their indices."""
+        if several:
+            self.nodes.append(GraphNode(None, step=step))
+        top = len(self.nodes) - 1 if several else None
+        self.backward |= bool(trace.gradients)
+        places: dict[int, int] = {}
+        statistics = _Statistics(trace)
+        for call in trace.calls:
+            if call.module.operation:
+                continue
+            above = next((places[one.index] for one in call.ancestors() if one.index in places), top)
+            places[call.index] = len(self.nodes)
+            self.nodes.append(self._node(call, trace, step, above, statistics))
+        return places
+
+    def _node(self, call: Call, trace: Trace, step: int, above: int | None, statistics: _Statistics) -> GraphNode:
+        return GraphNode(
+            call.path,
+            call.module.class_name,
+            call.ordinal,
+            above,
+            step,
+            _location(call.module),
+            tuple(map(str, call.frames)),
+            inputs=tuple(statistics.values(call.inputs, trace.values)),
+            outputs=tuple(statistics.values(call.outputs, trace.values)),
+            input_gradients=tuple(statistics.values(call.inputs, trace.gradients)),
+            output_gradients=tuple(statistics.values(call.outputs, trace.gradients)),
+            parameters=tuple(self._values(call.path, trace, statistics)),
+            settings={name: setting.spelled for name, setting in call.settings.items()},
+        )
+
+    def _values(self, path: str, trace: Trace, statistics: _Statistics) -> Iterator[GraphValue]:
+        for name in self._parameters.get(path, ()):
+            known = self._known[name]
+            found = statistics.of(trace.weights.get(name))
+            about = "buffer" if known.buffer else "" if known.trainable else "frozen"
+            yield GraphValue(name.rpartition(".")[2], known.dtype, known.shape, found, about)
+
+
+class _Statistics:
+    """What is said of the values of one trace, each looked at once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._known: dict[int, dict[str, float]] = {}
+
+    def values(self, leaves: Sequence[Leaf], keys: Mapping[int, int]) -> Iterator[GraphValue]:
+        """Yield tensors with what is known of their values, or gradients; of gradients only those that there are."""
+        for leaf in leaves:
+            key = keys.get(leaf.token)
+            if key is not None or keys is self._trace.values:
+                yield GraphValue(leaf.path, leaf.dtype, leaf.shape, self.of(key))
+
+    def of(self, key: int | None) -> dict[str, float]:
+        """Return what is known of a value, by name."""
+        if key is None:
+            return {}
+        if key not in self._known:
+            self._known[key] = _figures(self._trace.summaries[key] if key < 0 else self._summary(key))
+        return self._known[key]
+
+    def _summary(self, key: int) -> Summary | None:
+        try:
+            return summarized(self._trace.store.get(key))
+        except InputError:  # a damaged value spares the others
+            return None
+
+
+def _figures(summary: Summary | None) -> dict[str, float]:
+    """Return what a page shows of a value."""
+    if summary is None:
+        return {}
+    figures: dict[str, Any] = {
+        "mean": summary.mean,
+        "std": summary.std,
+        "min": summary.low,
+        "max": summary.high,
+        "norm": summary.norm,
+        "NaN": summary.nans or None,
+        "infinite": summary.infinities or None,
+    }
+    return {name: float(figure) for name, figure in figures.items() if figure is not None}
+
+
+def _location(module: ModuleRecord) -> str:
+    return f"{module.definition[0]}:{module.definition[1]}" if module.definition else ""
