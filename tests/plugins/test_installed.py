@@ -168,5 +168,5 @@ def test_a_format_is_known_to_the_report_too(home: Path) -> None:
             print(error)
     """
     done = shell(home, "-c", textwrap.dedent(code))
-    said = "nothing differs\nthere is no format 'pdf'.\nHint: one of 'text', 'json', 'markdown'"
+    said = "nothing differs\nthere is no format 'pdf'.\nHint: one of 'text', 'json', 'html', 'markdown'"
     assert done.stdout.startswith(said), done.stderr
