@@ -11,7 +11,7 @@ from padiff.compat._log import say
 from padiff.compat._proxy import mapping_of, unwrapped
 from padiff.isolation import side_of
 from padiff.judging import parameter_findings
-from padiff.parameters import Correspondence, Specials, match_units, named_alike, transfer, units_of, values_of
+from padiff.parameters import Correspondence, Specials, matched_unrun, transfer, units_of, values_of
 
 __all__ = ["assign_weight"]
 
@@ -52,9 +52,7 @@ def assign_weight(
     def copied() -> Correspondence:
         ours = units_of(reference.about, specials.on(0), values_of(reference))
         theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
-        known = named_alike(ours, theirs, resolved)
-        if known is None:
-            known = Correspondence(ours, theirs, match_units(ours, theirs, resolved))
+        known = matched_unrun(ours, theirs, resolved)
         transfer(known.matches, reference, candidate)
         return known
 

@@ -5,5 +5,6 @@ from padiff.engine._graph import graph, graph_of_runs
 from padiff.engine._map import mapping_text
 from padiff.engine._open import opened
 from padiff.engine._record import record
+from padiff.engine._transfer import transfer
 
-__all__ = ["diff", "graph", "graph_of_runs", "mapping_text", "opened", "record"]
+__all__ = ["diff", "graph", "graph_of_runs", "mapping_text", "opened", "record", "transfer"]

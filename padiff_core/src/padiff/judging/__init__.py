@@ -1,5 +1,6 @@
 """Judge what a forced run showed: differences become verdicts, verdicts become findings."""
 
+from padiff.judging._compared import missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge, asking
@@ -24,6 +25,7 @@ __all__ = [
     "contributed_measures",
     "is_close",
     "measures_of",
+    "missing_path",
     "naming_notes",
     "parameter_findings",
     "place_of",

@@ -26,7 +26,7 @@ from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-__all__ = ["Order", "defined_alike", "matcher", "named_alike", "pair_parameters"]
+__all__ = ["Order", "defined_alike", "matched_unrun", "matcher", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
 Order = Literal["run", "definition"]
@@ -44,6 +44,19 @@ def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspo
 def defined_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
     """Return the correspondence in the order of definition where everything fits so: a guess, for a run to confirm."""
     return _unambiguous(reference, candidate, None if fixed else same_order(reference, candidate))
+
+
+def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence:
+    """Return the correspondence as names, kinds, shapes and the order of definition have it, where nothing runs."""
+    known = named_alike(reference, candidate, fixed)
+    if known is not None:
+        return known
+    told = list(told_packings(reference, candidate, fixed))
+    gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
+    ours, theirs = ([unit for unit in units if unit not in gone] for units in (reference, candidate))
+    packed = [match for packing, how in told for match in packing.matches(how or next(packing.arrangements()))]
+    matches = with_told_parameters(match_units(ours, theirs, fixed), ours, theirs, fixed)
+    return Correspondence(reference, candidate, matches + packed, fixed=fixed)
 
 
 def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch] | None) -> Correspondence | None:

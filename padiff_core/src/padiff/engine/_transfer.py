@@ -1,0 +1,172 @@
+"""Give a model the parameters and buffers of another, or of a recorded run, and say what became of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import LayerMap, Resolved, align, resolve
+from padiff.engine._diff import diff
+from padiff.errors import InputError
+from padiff.forcing import Side
+from padiff.isolation import side_of
+from padiff.judging import missing_path, parameter_findings
+from padiff.numerics import SAME, difference, epsilon_of
+from padiff.parameters import (
+    Correspondence,
+    HeldUnit,
+    Specials,
+    matched_unrun,
+    pair_parameters,
+    units_of,
+    values_of,
+    with_buffers,
+)
+from padiff.parameters import transfer as write_all
+from padiff.recording import Task, arguments
+from padiff.report import Transfer
+from padiff.trace import Description, Trace, flow_of_calls, open_run, temporary_store
+
+__all__ = ["transfer"]
+
+Array = NDArray[Any]
+
+
+def transfer(
+    source: Any,
+    model: Any,
+    inputs: Any = None,
+    *,
+    mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> Transfer:
+    """Copy the parameters and buffers of a model, or of a recorded run, to a model through each layer's own layout.
+
+    ``source`` is a model of any framework, or a directory that `record` wrote, whose first step then tells: two runs on
+    two clusters start equal. With ``inputs`` the matching rests on what both compute, and is verified: with a model by
+    a diff of both, forward; with a recorded run by a run of the model on the inputs of that first step. Without, names,
+    kinds, shapes and the order of definition decide, and nothing is verified. ``mapping`` is that of `diff`.
+
+    Returns what `Report.transfer` is: how much was copied, what is verified, what is not, what found no counterpart.
+    The source stays as it is. Raises `InputError` for a run that does not hold the values of its parameters.
+    """
+    if isinstance(source, str | os.PathLike):
+        return _from_run(source, model, inputs, mapping, seed)
+    if inputs is None:
+        return _by_name(side_of(source), side_of(model), mapping)
+    done = diff(source, model, inputs, phase="forward", mapping=mapping, seed=seed).transfer
+    assert done is not None
+    return done
+
+
+def _by_name(source: Side, side: Side, mapping: Any) -> Transfer:
+    resolved = resolve(mapping, source, side)
+    specials = Specials(source.about, side.about)
+
+    def copied() -> Correspondence:
+        return _copied(matched_unrun(*_units(source, side, specials), resolved), source, side)
+
+    return _told(specials.retried(copied), (source, side), resolved, frozenset())
+
+
+def _units(source: Any, side: Side, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
+    both = enumerate((source, side))
+    ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
+    return ours, theirs
+
+
+def _copied(known: Correspondence, source: Any, side: Side) -> Correspondence:
+    models, read = (source.about, side.about), (values_of(source), values_of(side))
+    known = with_buffers(known, models, read, lambda *_: False, None)
+    write_all(known.matches, source, side)
+    return known
+
+
+def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved, verified: frozenset[str]) -> Transfer:
+    """Say what became of the parameters."""
+    copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
+    found = parameter_findings(known, sides, resolved.ignored, copied=True, backward=False)
+    gone = {
+        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None)
+        for side in ("reference", "candidate")
+    }
+    return Transfer(
+        copied=len(copied),
+        verified=len(verified),
+        unverified=tuple(path for path in copied if path not in verified),
+        unmatched_reference=gone["reference"],
+        unmatched_candidate=gone["candidate"],
+        buffers=sum(parameter.buffer for parameter in copied.values()),
+    )
+
+
+@attrs.frozen(eq=False)
+class _RunHolder:
+    """The parameters of a recorded run as they were before its first step."""
+
+    about: Description
+    trace: Trace
+
+    def value(self, path: str) -> Array:
+        """Return the value of a parameter or buffer."""
+        return self.trace.array(self.trace.weights[path])
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Leave everything as it was recorded."""
+
+    def native(self, path: str) -> Any | None:
+        """Return None: there is no live module."""
+
+    def find(self, native: Any) -> str | None:
+        """Return None: there is no live module."""
+
+
+def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any, seed: int) -> Transfer:
+    run = open_run(path)
+    if not run.steps:
+        msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
+        raise InputError(msg)
+    trace = run.trace(run.steps[0])
+    lacking = next((name for name in run.about.parameters if trace.weights.get(name, -1) < 0), None)
+    if lacking is not None:
+        msg = f"{run.where} does not hold the value of {lacking!r}.\nHint: record it with values='tensors'."
+        raise InputError(msg)
+    source, side = _RunHolder(run.about, trace), side_of(model)
+    if inputs is None:
+        return _by_name(source, side, mapping)  # type: ignore[arg-type]  # as much of a side as is asked for
+    resolved, specials = resolve(mapping, source, side), Specials(source.about, side.about)
+    args, kwargs = arguments(inputs)
+    task = Task(args, kwargs, None, False, seed)
+    with temporary_store() as store:
+        before = side.record(task, store, values=False)
+
+    def copied() -> Correspondence:
+        flows = flow_of_calls(trace), flow_of_calls(before)
+        return _copied(pair_parameters(*_units(source, side, specials), flows, resolved), source, side)
+
+    known = specials.retried(copied)
+    with temporary_store() as store:
+        free = side.record(task, store)
+        verified = frozenset(_verified(known, trace, free))
+    return _told(known, (source, side), resolved, verified)
+
+
+def _verified(known: Correspondence, trace: Trace, free: Trace) -> Iterator[str]:
+    """Yield the parameters whose module, run with them, gave what was recorded."""
+    calls = align(trace, free, [match.modules for match in known.matches], known.fixed)
+    for match in known.matches:
+        pairs = calls.using(match.candidate.module.path)
+        outputs = [(p.reference.outputs[a], p.candidate.outputs[b]) for p in pairs for a, b in p.outputs]
+        if outputs and all(_is_same(trace.value(a), free.value(b), a.dtype, b.dtype) for a, b in outputs):
+            yield from (link.candidate.parameter.path for link in match.links)
+
+
+def _is_same(ours: Array | None, theirs: Array | None, *dtypes: str) -> bool:
+    if ours is None or theirs is None or ours.shape != theirs.shape or not np.isfinite(ours).all():
+        return False
+    return difference(ours, theirs).rel_l2 <= SAME(epsilon_of(*dtypes))
