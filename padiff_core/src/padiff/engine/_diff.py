@@ -188,8 +188,9 @@ class _Run:
 
     def _with_own_constants(self) -> None:
         """Give the candidate back the constants that were wrong: they are the user's to put right."""
-        self.candidate.assign(self.own)
-        self.own.clear()
+        if self.own:
+            self.candidate.assign(self.own)
+            self.own.clear()
 
     def _recorded(self, store: ValueStore) -> Trace:
         self.progress.phase("running the reference")
