@@ -403,7 +403,7 @@ def test_a_wrong_command_line_is_status_2(options: list[str], capsys: pytest.Cap
     [
         (
             ["dif", "a:b", "c:d"],
-            "there is no command 'dif'; there are diff, map, adapters, plugins",
+            "there is no command 'dif'; there are diff, record, compare, show, map",
             "did you mean diff?",
         ),
         (["diff", "a:b", "c:d", "--input", "e:f"], "there is no option --input.", "did you mean --inputs?"),

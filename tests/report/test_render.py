@@ -701,7 +701,7 @@ def test_the_documented_keys_are_the_real_ones() -> None:
     tables = dict(documented())
     assert list(tables) == [
         *("Report", "Finding", "What", "Cause", "Evidence", "Place", "Figures", "Measurement", "Note", "Transfer"),
-        *("Coverage", "FreeRuns"),
+        *("Coverage", "FreeRuns", "RecordedRuns"),
         *("Matching", "MatchedModules", "MatchedParameters", "ComparedCall"),
     ]
     assert list(tables["Report"]) == list(PARTED.to_dict())

@@ -251,3 +251,19 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(b"\x80\x04cos\nsystem\n")  # the beginning of a pickle
     with pytest.raises(InputError, match="not written by padiff"):
         open_run(tmp_path)
+
+
+def test_a_run_of_another_version_is_read(written: Path) -> None:
+    file = written / "step-00000000.json"
+    first, _, text = file.read_bytes().partition(b"\n")
+    head = json.loads(first)
+    place = head["fields"]["SettingRecord"].index("spelled")
+    head["fields"]["SettingRecord"][place] = "said"  # a field that is not known here, and one that has to be
+    file.write_bytes(json.dumps(head).encode() + b"\n" + text)
+    with pytest.raises(InputError, match="a SettingRecord came without the field spelled"):
+        open_run(written).trace(0)
+    head["fields"]["SettingRecord"][place] = "spelled"
+    place = head["fields"]["Trace"].index("returned")
+    head["fields"]["Trace"][place] = "later"
+    file.write_bytes(json.dumps(head).encode() + b"\n" + text)
+    assert open_run(written).trace(0).returned == ""

@@ -13,6 +13,7 @@ import pytest
 
 import padiff
 from padiff.errors import InputError
+from padiff.numerics import sample
 from padiff.testing.toy import rows
 from padiff.trace import open_run
 
@@ -90,9 +91,10 @@ def test_weights_are_whole_once_and_glimpsed_later(tmp_path: Path) -> None:
     one, two = run.trace(0), run.trace(1)
     assert one.array(one.weights["first.weight"]).tobytes() == first.tobytes()
     assert two.weights["first.weight"] < 0
-    before, after = (two.summaries[named["first.weight"]].sample for named in (two.weights, two.updated))
-    assert list(before) == list(one.summaries[one.updated["first.weight"]].sample)
-    assert list(before) != list(after)
+    glimpse = two.summaries[two.weights["first.weight"]].sample
+    after = [run.array(run.updated["first.weight"]) for run in (one, two)]
+    assert list(glimpse) == list(sample(after[0]))
+    assert after[0].tobytes() != after[1].tobytes() == model.first.weight.data.tobytes()
 
 
 def test_what_is_kept_is_chosen(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         get_dump_root_path,
         set_dump_root_path,
     )
-    from padiff.engine import diff, graph, record, transfer
+    from padiff.engine import compare, diff, graph, record, transfer
     from padiff.errors import (
         AdapterError,
         BackwardError,
@@ -79,7 +79,7 @@ _HOMES = {
     "plugins": "register_transfer",
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
-    "engine": "diff graph record transfer",
+    "engine": "compare diff graph record transfer",
     "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
     "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
     "isolation": "Remote remote",
@@ -134,6 +134,7 @@ __all__ = [
     "check_params",
     "check_report",
     "check_weights",
+    "compare",
     "create_model",
     "diff",
     "get_dump_root_path",

@@ -7,8 +7,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from padiff.cli import _output, _sides
-from padiff.cli._parser import UsageError, as_written, number, one_of, whole
+from padiff.cli import _output, _sides, _tolerance
+from padiff.cli._parser import UsageError, as_written, one_of, whole
 from padiff.cli._sides import Sides
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ exit status: 0 aligned, 1 not aligned, 2 trouble
 """
 
 
-_FIXED, _BOUNDS = ("atol", "rtol", "compare_mode"), ("min", "max")
-_TOLERANCE = (*_FIXED, "metric", *_BOUNDS)
 _PHASES = "both, forward or backward (default both)"
 
 
@@ -50,17 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--no-transfer", action="store_true", help="leave the candidate's parameters as they are")
     add("--operations", action="store_true", help="compare functions, operators and tensor methods one by one too")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap")
-    add("--atol", metavar="X", type=number(), help="absolute tolerance, instead of the measured one")
-    add("--rtol", metavar="X", type=number(), help="relative tolerance, instead of the measured one")
-    add(
-        "--compare-mode",
-        metavar="MODE",
-        type=one_of("strict", "mean"),
-        help="how the tolerance is applied: strict or mean",
-    )
-    add("--metric", metavar="NAME", help="a metric instead: max_abs, rel_l2, or one that a plugin contributes")
-    add("--min", metavar="X", type=number(signed=True), help="smallest value of the metric that passes")
-    add("--max", metavar="X", type=number(signed=True), help="largest value of the metric that passes")
+    _tolerance.add_arguments(parser)
     add("--seed", metavar="N", type=whole(0), default=0, help="seed of both frameworks (default 0)")
     _output.add_arguments(parser)
     add("--traceback", action="store_true", help="show Python's traceback on an error")
@@ -85,26 +73,18 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
 
 def _check(arguments: argparse.Namespace) -> None:
     """Raise `UsageError` where options do not go together."""
-    given = [name for name in _TOLERANCE if getattr(arguments, name) is not None]
-    bounds, fixed = ([_option(name) for name in given if name in names] for names in (_BOUNDS, _FIXED))
+    _tolerance.check(arguments)
     for wrong, message in (
         (not arguments.inputs, _NO_INPUTS),
-        (fixed and arguments.metric, f"{' and '.join(fixed)} beside --metric: only one rule can decide.\n{_ONE_RULE}"),
-        (bounds and not arguments.metric, f"{' and '.join(bounds)} without --metric: bounds of what?\n{_ONE_RULE}"),
         (arguments.steps > 1 and not arguments.optimizers, _SAME),
     ):
         if wrong:
             raise UsageError(message)
 
 
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 _NO_INPUTS = """\
 --inputs is missing: a dict or a tuple of arrays, or a function that returns one.
 Hint: usage: padiff diff REFERENCE CANDIDATE --inputs my_port:inputs [OPTIONS]"""
-_ONE_RULE = "Hint: --atol X --rtol X, or --metric NAME --max X, or neither: then the models' own rounding decides."
 _SAME = "--steps without --optimizers: every step would be the same.\nHint: --optimizers SPEC --steps N."
 
 
@@ -119,8 +99,6 @@ def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
         optional["optimizers"] = sides.optimizers(arguments.optimizers)
     if arguments.mapping:
         optional["mapping"] = _sides.mapping_of(arguments.mapping)
-    tolerance = {name: getattr(arguments, name) for name in _TOLERANCE}
-    tolerance = {name: value for name, value in tolerance.items() if value is not None}
     from padiff.engine import diff
 
     return diff(
@@ -130,7 +108,7 @@ def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
         phase=arguments.phase,
         transfer=not arguments.no_transfer,
         operations=arguments.operations,
-        tolerance=tolerance or None,
+        tolerance=_tolerance.given(arguments),
         seed=arguments.seed,
         **optional,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from padiff._version import __version__
-from padiff.cli import _diff, _graph, _lists, _map
+from padiff.cli import _compare, _diff, _graph, _lists, _map, _record, _show
 from padiff.cli._parser import Parser, UsageError, did_you_mean
 from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
@@ -37,6 +37,13 @@ _COMMANDS = {
         _diff.run,
         "compare two models: do they compute the same, and if not, where do they differ?",
     ),
+    "record": Command(_record.add_arguments, _record.run, "run a model once, and record what it does to a directory"),
+    "compare": Command(
+        _compare.add_arguments,
+        _compare.run,
+        "compare two recorded runs, without the models and their frameworks",
+    ),
+    "show": Command(_show.add_arguments, _show.run, "print what a recorded run holds"),
     "map": Command(
         _map.add_arguments,
         _map.run,

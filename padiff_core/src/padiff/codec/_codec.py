@@ -111,10 +111,18 @@ class Codec:
                 raise Unsendable(msg) from None
             raise
 
-    def decode(self, text: bytes, arrays: Source) -> Any:
-        """Return what a text says; raise `Malformed`."""
+    def layout(self) -> dict[str, list[str]]:
+        """Return the names of the fields of every type of records, in the order in which they are written."""
+        return {name: [field for field, _ in shape.fields] for name, shape in self.shapes.items()}
+
+    def decode(self, text: bytes, arrays: Source, layout: Mapping[str, Sequence[str]] | None = None) -> Any:
+        """Return what a text says; raise `Malformed`.
+
+        ``layout`` is that of the codec that wrote it, where that may be of another version: a field that it does not
+        name has its default, and one that is not known here is left out.
+        """
         try:
-            return _Decoder(self, arrays).decoded(json.loads(text))
+            return _Decoder(self, arrays, layout or {}).decoded(json.loads(text))
         except Malformed:
             raise
         except RecursionError:
@@ -204,8 +212,9 @@ class _Encoder:
 
 
 class _Decoder:
-    def __init__(self, codec: Codec, arrays: Source) -> None:
+    def __init__(self, codec: Codec, arrays: Source, layout: Mapping[str, Sequence[str]]) -> None:
         self._codec = codec
+        self._layout = layout
         self._arrays = arrays
         self._once: list[Any] = []
         self._depth = 0
@@ -289,7 +298,8 @@ class _Decoder:
         if shape is None:
             msg = f"a record came of the unknown type {str(name)[:80]!r}"
             raise Malformed(msg)
-        if len(values) != len(shape.fields) or shape.lasting is not (type(number) is int):
+        names = self._layout.get(name, [field for field, _ in shape.fields])
+        if len(values) != len(names) or shape.lasting is not (type(number) is int):
             msg = f"a {name} came with {len(values)} fields and the number {number!r}"
             raise Malformed(msg)
         record: Any = object.__new__(shape.cls)
@@ -297,13 +307,30 @@ class _Decoder:
             self._codec.known.add(number, record)
         else:
             self._once.append(record)
-        for (field, fits), value in zip(shape.fields, values, strict=True):
+        checkers = dict(shape.fields)
+        for field, value in zip(names, values, strict=True):
             found = self.decoded(value)
+            fits = checkers.pop(field, None)
+            if fits is None:
+                continue  # what a later version keeps there
             if not fits(found):
                 msg = f"the field {field} of a {name} came as {_brief(found)}"
                 raise Malformed(msg)
             object.__setattr__(record, field, found)
+        for field in checkers:
+            object.__setattr__(record, field, _default(shape.cls, field))
         return record
+
+
+def _default(cls: type, field: str) -> Any:
+    """Return what a field holds that was not written; raise `Malformed` where it has to be."""
+    default = getattr(attrs.fields(cls), field).default
+    if isinstance(default, attrs.Factory) and not default.takes_self:  # type: ignore[arg-type]
+        return default.factory()
+    if default is attrs.NOTHING or isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        msg = f"a {cls.__name__} came without the field {field}"
+        raise Malformed(msg)
+    return default
 
 
 _DECODERS: Mapping[str, Callable[[_Decoder, list[Any]], Any]] = {

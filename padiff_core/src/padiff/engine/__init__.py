@@ -1,10 +1,21 @@
 """Go the whole way from two models to a report."""
 
+from padiff.engine._compare import compare
 from padiff.engine._diff import diff
 from padiff.engine._graph import graph, graph_of_runs
 from padiff.engine._map import mapping_text
 from padiff.engine._open import opened
-from padiff.engine._record import record
+from padiff.engine._record import record, record_once
 from padiff.engine._transfer import transfer
 
-__all__ = ["diff", "graph", "graph_of_runs", "mapping_text", "opened", "record", "transfer"]
+__all__ = [
+    "compare",
+    "diff",
+    "graph",
+    "graph_of_runs",
+    "mapping_text",
+    "opened",
+    "record",
+    "record_once",
+    "transfer",
+]

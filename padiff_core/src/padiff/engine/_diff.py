@@ -51,7 +51,7 @@ from padiff.refinement import (
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
 
-__all__ = ["diff"]
+__all__ = ["diff", "environment_of", "named"]
 
 
 @with_known_options
@@ -281,9 +281,9 @@ class _Run:
             output=outcome.output,
             output_within=outcome.output_within,
             loss=outcome.loss,
-            reference=_named(self.reference),
-            candidate=_named(self.candidate),
-            environment=_environment(self.reference, self.candidate),
+            reference=named(self.reference),
+            candidate=named(self.candidate),
+            environment=environment_of(self.reference, self.candidate),
             seconds=seconds,
             phase=options.phase,
             tolerance=shown_rule(options.tolerance),
@@ -295,7 +295,7 @@ class _Run:
         )
 
 
-def _environment(reference: Side, candidate: Side) -> dict[str, Mapping[str, str]]:
+def environment_of(reference: Side, candidate: Side) -> dict[str, Mapping[str, str]]:
     """Return both sides' environments, by framework, and by side where two of one framework differ."""
     ours, theirs = reference.about, candidate.about
     if ours.framework == theirs.framework and ours.environment != theirs.environment:
@@ -304,5 +304,5 @@ def _environment(reference: Side, candidate: Side) -> dict[str, Mapping[str, str
     return {ours.framework: ours.environment, theirs.framework: theirs.environment}
 
 
-def _named(side: Side) -> str:
+def named(side: Side) -> str:
     return f"{side.about.framework}: {side.about.class_name}"

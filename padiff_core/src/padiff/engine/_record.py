@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
 from padiff.errors import InputError
+from padiff.forcing import LocalSide
 from padiff.isolation import Remote
 from padiff.plugins import adapter_for
-from padiff.recording import Loop, operating
+from padiff.recording import Loop, Task, Watcher, arguments, differentiator, guarded_run, narrowed, operating
 from padiff.trace import Kept
 
-__all__ = ["record"]
+__all__ = ["record", "record_once"]
 
 _VALUES = get_args(Kept)
 
@@ -37,6 +38,45 @@ def record(
     The model computes what it computed before. Raises `PadiffError`s for a model that cannot be watched; on entering
     `InputError` for a directory that holds something.
     """
+    return _loop(model, path, values, steps, modules, operations=operations)
+
+
+def record_once(
+    model: Any,
+    inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    loss: Any = None,
+    values: Kept = "tensors",
+    modules: str | Sequence[str] | None = None,
+    backward: bool = True,
+    operations: bool = False,
+    seed: int = 0,
+) -> None:
+    """Run a model once on inputs, as `diff` runs its reference, and record it; the arguments are those of these two."""
+    loop = _loop(model, path, values, None, modules, operations=operations)
+    side = LocalSide(loop.model)
+    side.prepare(loss, None, index=0)
+    (args, kwargs), _ = narrowed(arguments(inputs), side.about)
+    losses: list[float] = []
+    wrapped = loop.model
+    backward = backward and "gradients" in side.about.capabilities
+    task = Task(args, kwargs, wrapped.loss(loss, 0), backward, seed)
+    start = differentiator(wrapped.adapter, task, losses.append)
+    with loop, wrapped.adapter.seeded(seed):
+        guarded_run(wrapped, task, Watcher(wrapped.adapter), start, backward=task.backward)
+        loop.step(losses[0] if losses else None)
+
+
+def _loop(
+    model: Any,
+    path: str | os.PathLike[str],
+    values: Kept,
+    steps: int | Collection[int] | None,
+    modules: str | Sequence[str] | None,
+    *,
+    operations: bool,
+) -> Loop:
     if values not in _VALUES:
         msg = f"values is {values!r}.\nHint: one of {', '.join(map(repr, _VALUES))}."
         raise InputError(msg)

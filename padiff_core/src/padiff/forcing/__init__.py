@@ -5,6 +5,7 @@ from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._offline import Answers, KeptSide, OfflineSide, Refused
 from padiff.forcing._overwrite import Memory
+from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
 
@@ -25,6 +26,7 @@ __all__ = [
     "Observed",
     "OfflineSide",
     "Reader",
+    "RecordedSide",
     "Refused",
     "ReplayRequest",
     "Replayed",
@@ -34,4 +36,5 @@ __all__ = [
     "Values",
     "compared_gradients",
     "force",
+    "weights_of",
 ]

@@ -4,21 +4,26 @@ from padiff.judging._compared import missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge, asking
+from padiff.judging._leaps import Leaps, Told
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
+from padiff.judging._recorded_step import Recorded
 from padiff.judging._replays import Replays
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
 
 __all__ = [
     "Judge",
+    "Leaps",
     "Measures",
     "Outcome",
+    "Recorded",
     "Replays",
     "Rule",
     "Suspicion",
+    "Told",
     "asking",
     "axis_notes",
     "constant_notes",

@@ -6,7 +6,7 @@ inputs; what the own code of a call makes may be made of all that it was given a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from padiff.alignment import Alignment
 from padiff.judging._findings import place_of
@@ -16,9 +16,12 @@ from padiff.trace import Call, Leaf, Trace
 __all__ = ["coverage_of"]
 
 
-def coverage_of(trace: Trace, alignment: Alignment) -> Coverage:
-    """Return which of the reference's values that lead to its outputs were compared with the candidate's."""
-    compared = set(_compared(alignment))
+def coverage_of(trace: Trace, alignment: Alignment, kept: Collection[int] | None = None) -> Coverage:
+    """Return which of the reference's values that lead to its outputs were compared with the candidate's.
+
+    ``kept`` are the tokens whose values both sides kept; None where they kept all.
+    """
+    compared = set(_compared(alignment)) if kept is None else set(_compared(alignment)) & set(kept)
     makers: dict[int, Call] = {}
     for call in reversed(trace.calls):
         # Inner calls begin later: what a call only hands on is the inner one's.

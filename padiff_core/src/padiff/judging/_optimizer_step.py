@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
@@ -18,10 +18,18 @@ from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Description, ModuleRecord, ParameterRecord, Trace
 
-__all__ = ["step_both"]
+__all__ = ["of_one_cause", "rate_between", "step_both"]
 
 Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
+
+
+class Known(Protocol):
+    """Whoever knows what a model is: a side."""
+
+    @property
+    def about(self) -> Description:
+        """Return the model as plain data."""
 
 
 def step_both(
@@ -54,17 +62,17 @@ def step_both(
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
             finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
             if finding is not None:
-                cause = _cause(link, given, _rates(values, before[link]))
+                cause = _cause(link, given, rate_between(values, before[link]))
                 evidence = finding.evidence
                 if cause is not None and not cause.verified:
                     evidence, cause = (*evidence, not_verified(cause)), None
                 found.append((link, attrs.evolve(finding, cause=cause, evidence=evidence)))
         seen.add(held)  # what is shared between modules is judged once
     judged = {x.candidate.parameter.path for _, x in links if x.differentiated}
-    return list(_of_one_cause(found, sides, len(judged)))
+    return list(of_one_cause(found, sides, len(judged)))
 
 
-def _of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Side, Side], judged: int) -> Iterator[Finding]:
+def of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Known, Known], judged: int) -> Iterator[Finding]:
     """Yield one finding for each cause: an optimizer that does otherwise does so to a whole group of parameters.
 
     It is placed at the innermost module that holds them all.
@@ -162,7 +170,7 @@ def _place(module: ModuleRecord, path: str) -> Place:
     return Place(path.rpartition(".")[0], module.class_name)
 
 
-def _rates(values: tuple[Array, Array], before: Array) -> float | None:
+def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
     """Return how many times the reference's step the candidate's is; None where it is another in more than size."""
     ours, theirs = (value.astype(np.float64) - before.astype(np.float64) for value in values)
     length = min(float(np.linalg.norm(step)) for step in (ours, theirs))

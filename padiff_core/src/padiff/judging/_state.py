@@ -29,9 +29,9 @@ from padiff.numerics import (
 )
 from padiff.parameters import canonical
 from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Key, ParameterRecord
+from padiff.trace import Call, Key, ParameterRecord
 
-__all__ = ["of_rewritten", "of_state"]
+__all__ = ["is_bessel", "of_rewritten", "of_state"]
 
 Array = NDArray[Any]
 
@@ -216,16 +216,20 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1 or len(calls) != 1:
         return False
     assert check.candidate is not None
-    momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
-    shape = calls[0].inputs[0].shape if calls[0].inputs else ()
-    count = int(np.prod(shape)) // max(check.reference.size, 1)
+    held = check.link.reference
+    before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
+    return is_bessel(calls[0], before, check.reference, check.candidate)
+
+
+def is_bessel(call: Call, before: Array, reference: Array, candidate: Array) -> bool:
+    """Return whether two running variances after a call differ by Bessel's correction of its batch alone."""
+    momentum = call.settings["momentum"].value if "momentum" in call.settings else None
+    shape = call.inputs[0].shape if call.inputs else ()
+    count = int(np.prod(shape)) // max(reference.size, 1)
     if momentum is None or count < 2:
         return False
-    held = check.link.reference
-    before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path))).astype(
-        np.float64
-    )
-    ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (check.reference, check.candidate))
+    before = before.astype(np.float64)
+    ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (reference, candidate))
     ratio = count / (count - 1)
     eps = np.dtype(np.float32)
     return any(

@@ -11,6 +11,7 @@ from padiff.recording._live import Live
 from padiff.recording._loop import Loop
 from padiff.recording._order import Order, Turns, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record
+from padiff.recording._reread import reread
 from padiff.recording._starts import cotangent, differentiator
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
@@ -52,6 +53,7 @@ __all__ = [
     "plain",
     "read_as",
     "record",
+    "reread",
     "settings_at",
     "turned",
     "turned_input",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from padiff.adapter import Hook, Listener, Model, Module, Tensor
+from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
 from padiff.numerics import sample
 from padiff.recording._describe import describe, parameter_record
@@ -67,6 +67,13 @@ class _StepRecorder(Recorder):
         if self._kind == "summary":
             return self.trace.summarized(tensor.read(summarized))
         return self._store.put(tensor.numpy(), name)
+
+    def state(self, parameter: Parameter, name: str) -> int:
+        """Keep what a parameter or buffer holds now; return its key."""
+        view = parameter.view()
+        if self._kind == "summary":
+            return self.trace.summarized(summarized(view))
+        return self._store.put(np.array(view), name)
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""
@@ -165,10 +172,10 @@ class Loop(Listener):
         trace = Trace(store)
         recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
-            if self._written or self.values == "summary":
+            if self._written:  # what it was after the step before
                 trace.weights[path] = trace.summarized(_glimpse(parameter))
             else:
-                trace.weights[path] = store.put(np.array(parameter.view()), f"{path}.value")
+                trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
         return recorder
 
@@ -192,9 +199,9 @@ class Loop(Listener):
         parameters = self.model.parameters()
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
         for path, parameter in parameters.items() if self.values != "structure" else ():
-            if parameter.buffer and self.values == "tensors":
-                trace.buffers[path] = recorder._store.put(np.array(parameter.view()), f"{path}.after")
-            trace.updated[path] = trace.summarized(_glimpse(parameter))
+            if parameter.buffer:
+                trace.buffers[path] = recorder.state(parameter, f"{path}.after")
+            trace.updated[path] = recorder.state(parameter, f"{path}.updated")
         trace.loss = self._number(loss)
         trace.samples = {}
         self._background.finish(number, trace)
@@ -207,7 +214,7 @@ class Loop(Listener):
         return float(np.asarray(adapter.tensor(loss).view() if adapter.is_tensor(loss) else loss).reshape(()))
 
 
-def _glimpse(parameter: Any) -> Summary:
+def _glimpse(parameter: Parameter) -> Summary:
     """Return a few elements of a parameter: enough to see whether it is another than it was."""
     view = parameter.view()
     return Summary(view.dtype.name, tuple(view.shape), sample=sample(view))

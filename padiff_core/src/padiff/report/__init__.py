@@ -17,7 +17,7 @@ from padiff.report._html import Graph, GraphLink, GraphNode, GraphSide, GraphVal
 from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._text import to_text
-from padiff.report._whole import Coverage, FreeRuns
+from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 from padiff.report._words import headline, summary
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Note",
     "Phase",
     "Place",
+    "RecordedRuns",
     "Report",
     "Transfer",
     "Verdict",

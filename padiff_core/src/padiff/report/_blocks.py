@@ -148,6 +148,8 @@ def _both(finding: Finding) -> str:
 
 def _outcome(report: Report) -> Iterator[Line]:
     """Yield what a user sees who runs both models freely, and the rule that was asked for."""
+    if report.recorded is not None:
+        yield from several("recorded", words.recorded(report.recorded))
     if report.tolerance is not None:
         yield line("tolerance", words.tolerance(report.tolerance))
     if report.output is not None:
@@ -284,7 +286,9 @@ def _run(report: Report) -> Iterator[Line]:
 
 def _advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""
-    if report.sources:
+    if report.sources and report.recorded is not None:
+        said = [_FIRST]
+    elif report.sources:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
         if not report.operations and any(map(_is_region, report.sources)):
             said.append(_CLOSER)
@@ -308,6 +312,10 @@ def _is_mute(source: Finding) -> bool:
     return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
 
 
+_FIRST = (
+    "fix the sources in the candidate, the first one first, record it again, and compare again; padiff.diff(), where "
+    "both models can run, settles each call by itself"
+)
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"

@@ -253,6 +253,22 @@ _EVIDENCE: dict[str, Phrase] = {
     "other_output": lambda data: (
         f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
     ),
+    "leap": (
+        "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "
+        "was run again, it is not settled in float64"
+    ),
+    "setting_shows": (
+        "what its code took differs by {known:.1e}, what it gave by {made:.1e}, and its hyper-parameters differ"
+    ),
+    "consequence": "what its code took differs by {known:.1e} already: this may be a consequence",
+    "drawn_here": "random numbers are drawn here, by each run its own",
+    "drawn_before": "it follows from random numbers that each run drew for itself",
+    "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
+    "update_of_runs": (
+        "the reference's step is {step_rel_l2:.1e} of the weights, the candidate lands {rel_l2:.1e} away, "
+        "further than their gradients differ"
+    ),
+    "not_compared": "{why}",
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }
 

@@ -10,7 +10,7 @@ import attrs
 
 from padiff.report._compared import ComparedCall, Matching
 from padiff.report._finding import Figures, Finding, Note, Verdict
-from padiff.report._whole import Coverage, FreeRuns
+from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
 __all__ = ["Report", "Transfer"]
 
@@ -71,6 +71,8 @@ class Report:
     """How many of the values between the inputs and the outputs were compared, in the first step."""
     free_runs: FreeRuns | None = None
     """What the free runs prove; None where a source explains them already, or the user's own tolerance decides."""
+    recorded: RecordedRuns | None = None
+    """The recorded runs that were compared; None where models were run."""
 
     @property
     def aligned(self) -> bool:

@@ -6,7 +6,7 @@ import attrs
 
 from padiff.report._finding import Place
 
-__all__ = ["Coverage", "FreeRuns"]
+__all__ = ["Coverage", "FreeRuns", "RecordedRuns"]
 
 
 @attrs.frozen
@@ -40,3 +40,15 @@ class FreeRuns:
     """Up to what rounding explains the figure."""
     figure: float
     """The relative L2 that was decided upon: in float64, for example."""
+
+
+@attrs.frozen
+class RecordedRuns:
+    """The runs that were compared as they were recorded: nothing was fed, and nothing run again."""
+
+    where: tuple[str, ...]
+    """The directory of the reference, and that of the candidate."""
+    values: str
+    """What they keep of each tensor, the one that keeps less: ``tensors`` or ``summary``."""
+    steps: tuple[int, ...]
+    """The steps that were compared."""

@@ -14,7 +14,7 @@ from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
 from padiff.report._grouped import blocks_of, count_of
 from padiff.report._phrases import EXPLAINED
 from padiff.report._report import Report, Transfer
-from padiff.report._whole import Coverage, FreeRuns
+from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
 __all__ = [
     "between",
@@ -32,6 +32,7 @@ __all__ = [
     "measured",
     "plural",
     "position",
+    "recorded",
     "short",
     "summary",
     "title",
@@ -93,6 +94,8 @@ def _scope(report: Report) -> Iterable[str]:
         yield from copied(report.transfer)
     if report.output is not None:
         yield f"worst output difference {figure(report.output.rel_l2)}"
+    if report.recorded is not None:
+        yield "as far as summaries show" if report.recorded.values == "summary" else "in recorded runs"
     if report.phase != "both" and report.forward_only is None:
         yield "nothing else was compared, as asked"
 
@@ -114,6 +117,19 @@ def free_runs(found: FreeRuns) -> str:
     if found.by in ("random", "distribution"):
         return why
     return f"explained by rounding: {why}" if found.explained else f"not explained by rounding: {why}"
+
+
+def recorded(found: RecordedRuns) -> list[str]:
+    """Return what it costs that two recorded runs were compared."""
+    numbers = found.steps
+    which = f"step {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} steps, {numbers[0]} to {numbers[-1]}"
+    said = [
+        f"two runs as they were recorded ({which}): nothing was fed, so what differs behind a source may be its "
+        "consequence, or hide another one, and a fault smaller than what rounding accumulates to does not show"
+    ]
+    if found.values == "summary":
+        said.append("only summaries of the values were kept: what agrees in these may still differ")
+    return said
 
 
 def coverage(found: Coverage) -> str:

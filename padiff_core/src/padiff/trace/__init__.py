@@ -2,7 +2,7 @@
 
 from padiff.trace._archive import TRACE_RECORDS, read_records, read_trace, trace_codec, write_records, write_trace
 from padiff.trace._background import Background, QueuedStore
-from padiff.trace._directory import PlacedStore, open_run
+from padiff.trace._directory import PlacedStore, Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
@@ -53,6 +53,7 @@ __all__ = [
     "QueuedStore",
     "Run",
     "RunWriter",
+    "Samples",
     "SettingRecord",
     "SharedStore",
     "Slot",

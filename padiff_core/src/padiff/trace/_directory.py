@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from padiff.trace._run import Kept, Run
 from padiff.trace._shards import Placed, ShardReader
 from padiff.trace._values import ValueStore
 
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "open_run", "records_name", "run_codec"]
+__all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "Samples", "open_run", "records_name", "run_codec"]
 
 Array = NDArray[Any]
 
@@ -38,6 +38,7 @@ MANIFEST, _STEP = "manifest.json", re.compile(r"step-(\d{8,12})\.json")
 FORMAT, VERSION = "padiff run", 1
 _LARGEST = 1 << 30
 """Bytes of records, at most."""
+_LONGEST_HEAD = 1 << 16
 _RECORDS = (*TRACE_RECORDS, Description, ModuleDescription, Part, Placed, Unit)
 
 
@@ -58,7 +59,7 @@ class PlacedStore(ValueStore):
         return [self._reader.get(place) for place in self.places]
 
 
-class _Samples(dict[int, NDArray[np.float64]]):
+class Samples(dict[int, NDArray[np.float64]]):
     """A few elements of each recorded value, taken when they are asked for."""
 
     def __init__(self, trace: Trace) -> None:
@@ -160,7 +161,7 @@ class _Directory:
         last = len(trace.store.places) if isinstance(trace.store, PlacedStore) else 0
         if not all(key < last and (key >= 0 or key in trace.summaries) for named in keys for key in named.values()):
             raise _damaged(self.folder / name, "it names values that it does not hold")
-        trace.samples = _Samples(trace)
+        trace.samples = Samples(trace)
         return trace
 
     def _read(self, name: str) -> Any:
@@ -179,14 +180,14 @@ class _Directory:
         if head.get("bytes") != len(text) or head.get("crc") != zlib.crc32(text):
             raise _damaged(path, "its bytes are not those that were written")
         try:
-            return run_codec(self._reader).decode(text, _Inline(self._reader))
+            return run_codec(self._reader).decode(text, _Inline(self._reader), _fields(path, head))
         except Malformed as error:
             raise _damaged(path, str(error)) from error
 
 
 def _head(path: Path, line: bytes) -> dict[str, Any]:
     try:
-        head = json.loads(line[:1000])
+        head = json.loads(line[:_LONGEST_HEAD])
     except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
@@ -194,6 +195,17 @@ def _head(path: Path, line: bytes) -> dict[str, Any]:
     if head.get("version") != VERSION:
         raise _damaged(path, f"it is of version {head.get('version')!r}, and this padiff reads version {VERSION}")
     return head
+
+
+def _fields(path: Path, head: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the fields of the records of a file, which may be of an earlier or later version of padiff."""
+    found = head.get("fields")
+    named = isinstance(found, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()
+    )
+    if not isinstance(found, dict) or not named:
+        raise _damaged(path, "it does not say what its records hold")
+    return found
 
 
 def _damaged(path: Path, why: str) -> InputError:

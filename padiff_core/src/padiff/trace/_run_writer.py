@@ -115,9 +115,16 @@ class RunWriter:
     def _write(self, name: str, value: Any) -> None:
         path = self.folder / f"{name}.part"
         try:
-            text = run_codec().encode(value, _Inline(self))
+            codec = run_codec()
+            text = codec.encode(value, _Inline(self))
             self._finish_shard()
-            head = {"format": FORMAT, "version": VERSION, "bytes": len(text), "crc": zlib.crc32(text)}
+            head = {
+                "format": FORMAT,
+                "version": VERSION,
+                "bytes": len(text),
+                "crc": zlib.crc32(text),
+                "fields": codec.layout(),
+            }
             path.write_bytes(json.dumps(head).encode() + b"\n" + text)
             os.replace(path, self.folder / name)
         except (OSError, InputError) as error:

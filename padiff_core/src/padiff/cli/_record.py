@@ -1,0 +1,78 @@
+"""Run ``padiff record``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+
+from padiff.cli._parser import UsageError, as_written, one_of, whole
+from padiff.import_string import called, load, parameters
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """\
+A SPEC is module:attribute or path/file.py:attribute; the working directory is
+importable. A function or class is called without arguments. The run is the one
+that `padiff diff` makes of its reference: the same seed, and the same gradients
+of the outputs where no loss is given.
+
+exit status: 0 recorded, 2 trouble
+"""
+_NO_INPUTS = """\
+--inputs is missing: a dict or a tuple of arrays, or a function that returns one.
+Hint: usage: padiff record MODEL --inputs my_port:inputs -o DIR"""
+_NO_OUTPUT = (
+    "-o is missing: the directory to record to, new or empty.\nHint: padiff record MODEL --inputs SPEC -o run_a"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.formatter_class = as_written
+    parser.usage = "padiff record MODEL --inputs SPEC -o DIR [OPTIONS]"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="SPEC of the model")
+    add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
+    add("-o", "--output", metavar="DIR", help="directory to record to, new or empty; required")
+    add("--loss", metavar="SPEC", help="the loss, a function of the output")
+    values = "tensors, summary or structure (default tensors)"
+    add("--values", metavar="WHAT", type=one_of("tensors", "summary", "structure"), default="tensors", help=values)
+    add("--modules", metavar="PATHS", help="keep values of these modules alone: paths with commas between, * for any")
+    add("--forward", action="store_true", help="run forward only")
+    add("--operations", action="store_true", help="record functions, operators and tensor methods too")
+    add("--seed", metavar="N", type=whole(0), default=0, help="seed of the framework (default 0)")
+    add("--traceback", action="store_true", help="show Python's traceback on an error")
+
+
+def run(arguments: argparse.Namespace) -> tuple[int, str]:
+    """Return the exit status, and what belongs on stdout."""
+    for missing, message in ((arguments.inputs, _NO_INPUTS), (arguments.output, _NO_OUTPUT)):
+        if not missing:
+            raise UsageError(message)
+    with contextlib.redirect_stdout(sys.stderr):  # what the model prints
+        model = called(arguments.model)
+        inputs = called(arguments.inputs)
+        loss = None
+        if arguments.loss:
+            value = load(arguments.loss)
+            own = callable(value) and not isinstance(value, type) and parameters(value)
+            loss = value if own else called(arguments.loss)
+        from padiff.engine import record_once
+
+        record_once(
+            model,
+            inputs,
+            arguments.output,
+            loss=loss,
+            values=arguments.values,
+            modules=arguments.modules.split(",") if arguments.modules else None,
+            backward=not arguments.forward,
+            operations=arguments.operations,
+            seed=arguments.seed,
+        )
+    from padiff.cli._show import headline
+    from padiff.trace import open_run
+
+    return 0, headline(open_run(arguments.output))

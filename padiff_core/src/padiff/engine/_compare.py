@@ -1,0 +1,178 @@
+"""Compare two recorded runs: what diff() tells, as far as it shows where nothing can be run again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from padiff.alignment import LayerMap, Resolved, resolve
+from padiff.engine._checks import dtype_notes
+from padiff.engine._diff import environment_of, named
+from padiff.engine._matching import matched
+from padiff.engine._open import opened
+from padiff.errors import InputError
+from padiff.forcing import RecordedSide, weights_of
+from padiff.judging import Recorded, axis_notes, measures_of, rule_of, shown_rule
+from padiff.options import DiffOptions
+from padiff.parameters import Correspondence, Specials, named_alike, pair_parameters, units_of
+from padiff.recording import Task
+from padiff.refinement import Evidence, aligned
+from padiff.report import Note, RecordedRuns, Report
+from padiff.trace import Run, Trace, flow_of_calls
+
+__all__ = ["compare"]
+
+_NAMES = ("reference", "candidate")
+
+
+def compare(
+    reference: str | os.PathLike[str] | Run,
+    candidate: str | os.PathLike[str] | Run,
+    *,
+    mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
+    tolerance: Mapping[str, Any] | None = None,
+    step: int | None = None,
+) -> Report:
+    """Tell whether two recorded runs show the same, and if not, where they begin to differ.
+
+    Both are directories that `record` wrote. No framework is needed, and nothing is run: a difference that is there in
+    what a call was given may be the reason for the one in what it gives, and is told as such. ``mapping`` and
+    ``tolerance`` are those of `diff`. Every step that both runs hold is compared, or ``step`` alone; once something
+    differs, later differences may be consequences.
+
+    Raises `InputError` where a directory holds no run, or the two have no step in common.
+    """
+    started = time.perf_counter()
+    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
+    options = DiffOptions(1, "both", False, tolerance, 0)
+    steps = _steps(runs, step)
+    measures, rule = measures_of(tolerance), rule_of(tolerance)
+    found: Recorded | None = None
+    known: Correspondence | None = None
+    sides: tuple[RecordedSide, RecordedSide] | None = None
+    notes: list[Note] = []
+    for number, both in _sides(runs, steps):
+        sides = both
+        if found is None:
+            resolved = resolve(mapping, *sides)
+            found = Recorded(resolved.ignored, rule, measures)
+            notes += dtype_notes(*_any(sides))
+            notes += resolved.notes
+            known = _matched(sides, resolved)
+        assert known is not None
+        known = aligned(attrs.evolve(known, calls=None), _evidence(sides))
+        if known.axes:
+            if number == steps[0]:
+                notes += axis_notes(known)
+            sides = sides[0], sides[1].permuted(known.axes)
+        known = found.gather(number, sides, known)
+    assert found is not None
+    assert sides is not None
+    why = None if found.backward else _forward_only(sides)
+    notes += [Note("forward_only", {"why": why})] if why else []
+    findings = sorted(found.findings, key=lambda one: one.step)
+    return Report(
+        sources=tuple(one for one in findings if one.source),
+        findings=tuple(findings),
+        notes=tuple(dict.fromkeys([*notes, *found.notes])),
+        forward_only=why,
+        counts=found.counts,
+        output=found.output,
+        output_within=found.output_within,
+        loss=found.loss,
+        reference=named(_any(sides)[0]),
+        candidate=named(_any(sides)[1]),
+        environment=environment_of(*_any(sides)),
+        seconds=time.perf_counter() - started,
+        phase=options.phase,
+        tolerance=shown_rule(tolerance),
+        calls=tuple(found.calls),
+        mapping=found.mapping,
+        coverage=found.coverage,
+        recorded=RecordedRuns(tuple(run.where for run in runs), _weaker(runs), tuple(steps)),
+    )
+
+
+def _any(sides: tuple[RecordedSide, RecordedSide]) -> Any:
+    """Return sides for what asks of them only what is known of the models."""
+    return sides
+
+
+def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
+    """Return the steps to compare; raise `InputError` where there is none."""
+    for name, run in zip(_NAMES, runs, strict=True):
+        if run.values == "structure":
+            msg = f"the {name}'s run {run.where} holds no values (values='structure'): there is nothing to compare.\n"
+            raise InputError(msg + "Hint: record it with values='tensors' or 'summary'.")
+        if step is not None and step not in run.steps:
+            msg = f"the {name}'s run {run.where} has no step {step}; it has {_listed(run.steps)}.\n"
+            raise InputError(msg + "Hint: give a step that both runs have.")
+    if step is not None:
+        return [step]
+    common = [one for one in runs[0].steps if one in set(runs[1].steps)]
+    if not common:
+        held = " and ".join(f"{run.where} has {_listed(run.steps)}" for run in runs)
+        msg = f"the runs have no step in common: {held}.\nHint: record the same steps of both."
+        raise InputError(msg)
+    return common
+
+
+def _listed(steps: Collection[int]) -> str:
+    shown = [str(one) for one in list(steps)[:5]]
+    return ", ".join(shown + (["..."] if len(steps) > len(shown) else [])) or "none"
+
+
+def _sides(runs: Sequence[Run], steps: Sequence[int]) -> Iterator[tuple[int, tuple[RecordedSide, RecordedSide]]]:
+    """Yield the steps with what both models did there, each with the values of parameters as far as they are known."""
+    earlier: list[tuple[int, Trace] | None] = [None, None]
+    for step in steps:
+        found = []
+        for index, run in enumerate(runs):
+            trace = _of_side(_NAMES[index], run, step)
+            last = earlier[index]
+            before = last[1] if last is not None and last[0] == step - 1 else None
+            found.append(RecordedSide(run.about, trace, weights_of(trace, before)))
+            earlier[index] = step, trace
+        yield step, (found[0], found[1])
+
+
+def _of_side(name: str, run: Run, step: int) -> Trace:
+    try:
+        return run.trace(step)
+    except InputError as error:
+        msg = f"the {name}: {error}"
+        raise InputError(msg) from error
+
+
+def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Correspondence:
+    """Match the parameters: as for models whose parameters are not copied, and without values where none were kept."""
+    specials = Specials(sides[0].about, sides[1].about)
+    if all(side.whole for side in sides):
+        return specials.retried(lambda: matched(_evidence(sides), specials, fixed))
+    units = [units_of(side.about) for side in sides]
+    known = named_alike(units[0], units[1], fixed)
+    flows = flow_of_calls(sides[0].trace), flow_of_calls(sides[1].trace)
+    return pair_parameters(units[0], units[1], flows, fixed) if known is None else known
+
+
+def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
+    def run(side: Any) -> Trace:
+        trace: Trace = side.trace
+        return trace
+
+    task = Task((), {})
+    ours, theirs = _any(sides)
+    return Evidence(ours, theirs, task, task, sides[0].trace, run, measures_of(None), transfer=False)
+
+
+def _forward_only(sides: tuple[RecordedSide, RecordedSide]) -> str:
+    without = [name for name, side in zip(_NAMES, sides, strict=True) if not side.trace.gradients]
+    return f"the run of the {' and that of the '.join(without)} holds no gradients"
+
+
+def _weaker(runs: Sequence[Run]) -> str:
+    return "summary" if any(run.values == "summary" for run in runs) else "tensors"

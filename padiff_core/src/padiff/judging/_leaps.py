@@ -1,0 +1,314 @@
+"""Judge two runs of which only records are left: where does a difference arise, and what may follow from it?
+
+Nothing was fed, so a call is judged against what it was given: what it gives may differ by as much as its inputs do,
+and by rounding. Where it differs by far more, the difference arises there; where it differs because its inputs did,
+that may be a consequence. The same backward, against the gradients that came to a call, and what it computed forward.
+A difference that no such leap explains, and that is more than rounding accumulates to, is told without a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Check, Spot
+from padiff.judging._ruling import Ruling
+from padiff.judging._sizes import Size, held, nothing_like, size_of
+from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at
+from padiff.judging._tolerance import Rule
+from padiff.kinds import CATALOGUE
+from padiff.numerics import (
+    CONSTANT,
+    FLOORS,
+    NEGLIGIBLE,
+    NEGLIGIBLE_GRADIENT,
+    SAME,
+    VANISHES,
+    Threshold,
+)
+from padiff.report import Evidence, Figures, Phase, Verdict
+from padiff.trace import Call, Key, Leaf, Trace, contrasts, draws_otherwise, settings_of
+
+__all__ = ["Leaps", "Told"]
+
+
+_STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
+
+
+@attrs.frozen
+class Told:
+    """A value that differs, and whether the difference arises there."""
+
+    suspicion: Suspicion
+    source: bool
+
+
+@attrs.define(eq=False)
+class _Level:
+    """What is known of one matched call so far: how far apart what its code was given is."""
+
+    error: float = 0.0
+    differs: bool = False
+    """Whether something that it was given counts as differing."""
+    random: bool = False
+    """Whether something that it was given follows from random numbers."""
+
+    def add(self, other: _Level) -> None:
+        """Take what is known of another one too."""
+        self.error = max(self.error, other.error)
+        self.differs |= other.differs
+        self.random |= other.random
+
+
+class Leaps:
+    """Judge one step of two recorded runs."""
+
+    def __init__(
+        self,
+        reference: Trace,
+        candidate: Trace,
+        alignment: Alignment,
+        rule: Rule | None = None,
+        drift: float = 0.0,
+    ) -> None:
+        self.reference, self.candidate, self.alignment = reference, candidate, alignment
+        self._rule, self._drift = rule, drift
+        self.checks: list[Check] = []
+        """Every value that is not equal, forward and backward."""
+        self.compared: set[int] = set()
+        """Tokens of the reference whose values were compared."""
+        self.random = False
+        """Whether the runs draw random numbers."""
+        self.levels: dict[Key, _Level] = {}
+        """Of each matched call, by its key: what its code took and, from the calls inside, got."""
+        self.gradients: dict[Key, _Level] = {}
+        """The same of the gradients that came to it."""
+        self._values: dict[tuple[int, int], _Level] = {}
+        self._last: dict[Call, str] = {}
+        self._sent: set[tuple[int, int]] = set()
+        self._top = _Level()
+
+    # Forward
+
+    def forward(self) -> Iterator[Told]:
+        """Yield the values that differ, in execution order."""
+        for call in self.candidate.calls:
+            if call.parent is None:
+                yield from self._forward(call)
+
+    def _forward(self, call: Call) -> Iterator[Told]:
+        pair = self.alignment.of_candidate(call)
+        parent, owner = self._owner(call)
+        if pair is not None:
+            between = (self._last.get(parent, "start") if parent else "start", _relative(call, owner))
+            self.levels[pair.key] = level = _Level()
+            for i, j in pair.inputs:
+                spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
+                yield from self._see(spot, level)
+        for child in call.children:
+            yield from self._forward(child)
+        if pair is not None:
+            between = (self._last.pop(call, "start"), "end")
+            above = self._top if owner is None else self.levels[owner.key]
+            for i, j in pair.outputs:
+                spot = Spot("output", pair, pair, between, pair.reference.outputs[i], call.outputs[j])
+                yield from self._see(spot, above)
+            if parent is not None:
+                self._last[parent] = _relative(call, owner)
+
+    def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
+        """Return the nearest enclosing call that is matched, and its pair."""
+        for above in call.ancestors():
+            pair = self.alignment.of_candidate(above)
+            if pair is not None:
+                return above, pair
+        return None, None
+
+    def _see(self, spot: Spot, taker: _Level) -> Iterator[Told]:
+        """Judge a value where it is first seen, and let whoever takes it know of it."""
+        key = spot.reference.token, spot.candidate.token
+        if key not in self._values:
+            size = self.size(spot.reference, spot.candidate)
+            self._values[key] = _Level()
+            if size is not None:
+                self.compared.add(key[0])
+                self._values[key] = _Level(size.error, False)
+                yield from self._judged(spot, size, self._values[key])
+        taker.add(self._values[key])
+
+    def drawn(self, token: int) -> bool:
+        """Return whether a value of the reference's follows from random numbers."""
+        return any(level.random and level.error for key, level in self._values.items() if key[0] == token)
+
+    def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
+        """Return how far apart two values are; None where one of them was not kept."""
+        return size_of(
+            held(self.reference, self.reference.values.get(ours.token)),
+            held(self.candidate, self.candidate.values.get(theirs.token)),
+            self._rule,
+        )
+
+    def _judged(self, spot: Spot, size: Size, level: _Level) -> Iterator[Told]:
+        check = Check(spot, False, size.apart, close=size.close)
+        if not size.apart.equal:
+            self.checks.append(check)
+        owner = spot.owner
+        if owner is None:
+            level.differs = not size.apart.equal if size.close is None else not size.close
+            return  # given by the script: see `unlike_inputs`
+        known = self.levels[owner.key]
+        ruling, source = self._ruled(owner, size, known)
+        level.random = known.random or ruling.verdict is Verdict.STOCHASTIC
+        self.random |= level.random
+        level.differs = ruling.verdict is Verdict.DIFFERS
+        if ruling.verdict not in AGREEING:
+            yield Told(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check), source)
+
+    def _ruled(self, owner: Pair, size: Size, known: _Level) -> tuple[Ruling, bool]:
+        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        if size.close is not None:
+            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
+            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
+            follows = (_consequence(known),) if known.differs and not size.close else ()
+            return Ruling(verdict, figures, (evidence, *follows)), _arises(size, known)
+        if size.apart.equal:
+            return Ruling(Verdict.EQUAL, figures, ()), False
+        drawing = _draws(owner)
+        if drawing and not contrasts(owner.reference, owner.candidate):
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
+        shown = contrasted(owner) or draws_otherwise(owner.reference, owner.candidate)
+        floor = max(known.error, NEGLIGIBLE(size.eps))
+        if shown and size.error > FLOORS * floor and not known.random:
+            evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
+            return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+        return self._by_leap(size, known, figures, NEGLIGIBLE)
+
+    def _by_leap(self, size: Size, known: _Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
+        """Rule on a value by what its code was given."""
+        bound = max(SAME(size.eps), VANISHES * self._drift)
+        leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), self._drift)
+        if size.eps == 0:
+            bound, leaps = 0.0, known.error == 0
+        if not leaps and not size.error > bound:
+            return Ruling(Verdict.ROUNDING, figures, ()), False
+        if known.random:
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_before"),)), False
+        if leaps:
+            evidence = Evidence.of("leap", known=known.error, made=size.error)
+            return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+        return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
+
+    # Backward
+
+    def backward(self) -> Iterator[Told]:
+        """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
+        self.gradients = {pair.key: _Level() for pair in self.alignment.pairs}
+        for call in reversed(self.candidate.calls):
+            if call.parent is None:
+                yield from self._backward(call)
+
+    def _backward(self, call: Call) -> Iterator[Told]:
+        pair = self.alignment.of_candidate(call)
+        _, owner = self._owner(call)
+        above = _Level() if owner is None else self.gradients[owner.key]
+        if pair is not None:
+            level = self.gradients[pair.key]
+            level.add(self.levels[pair.key])  # a gradient is computed from values
+            for i, j in pair.outputs:
+                value = self._values.get((pair.reference.outputs[i].token, call.outputs[j].token), _Level())
+                level.add(value)
+                if owner is None:
+                    above.add(value)  # the loss is computed from it
+                spot = Spot("output", pair, owner, ("", ""), pair.reference.outputs[i], call.outputs[j])
+                yield from self._meet(spot, above, (above, level))
+        for child in reversed(call.children):
+            yield from self._backward(child)
+        if pair is not None:
+            for i, j in pair.inputs:
+                spot = Spot("input", pair, pair, ("", ""), pair.reference.inputs[i], call.inputs[j])
+                both = _Level()
+                both.add(above)
+                both.add(self.gradients[pair.key])
+                yield from self._meet(spot, both, (above, self.gradients[pair.key]))
+
+    def _meet(self, spot: Spot, known: _Level, takers: tuple[_Level, ...]) -> Iterator[Told]:
+        """Judge a gradient where the backward pass first leads to it."""
+        key = spot.reference.token, spot.candidate.token
+        ours = held(self.reference, self.reference.gradients.get(key[0]))
+        theirs = held(self.candidate, self.candidate.gradients.get(key[1]))
+        if (ours is None) is not (theirs is None) and self._is_awaited(spot):
+            ours, theirs = (nothing_like(theirs), theirs) if ours is None else (ours, nothing_like(ours))
+        size = size_of(ours, theirs, self._rule)
+        if size is None:
+            return
+        level = _Level(size.error)
+        if key not in self._sent:
+            self._sent.add(key)
+            ruling, source = self._graded(size, known)
+            level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
+            check = Check(spot, True, size.apart, close=size.close)
+            if not size.apart.equal:
+                self.checks.append(check)
+            if ruling.verdict not in AGREEING:
+                pair = spot.owner or spot.pair
+                told = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+                yield Told(told, source)
+        for taker in takers:
+            taker.add(level)
+
+    def _is_awaited(self, spot: Spot) -> bool:
+        """Return whether both runs would have kept a gradient if it had come."""
+        kept = spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
+        ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
+        return kept and ran and not (spot.owner is not None and spot.owner.candidate.parent is None)
+
+    def _graded(self, size: Size, known: _Level) -> tuple[Ruling, bool]:
+        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        if size.close is not None:
+            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
+            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
+            return Ruling(verdict, figures, (evidence,)), _arises(size, known)
+        if size.apart.equal:
+            return Ruling(Verdict.EQUAL, figures, ()), False
+        return self._by_leap(size, known, figures, NEGLIGIBLE_GRADIENT)
+
+    def graded(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
+        """Rule on the gradient of a parameter, by the gradients that came to the calls that use it."""
+        known = _Level()
+        for pair in users:
+            known.add(self.gradients.get(pair.key, _Level()))
+        return self._graded(size, known)
+
+    def left_behind(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
+        """Rule on a buffer after the run, by what the calls that use it were given."""
+        known = _Level()
+        for pair in users:
+            known.add(self.levels.get(pair.key, _Level()))
+        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        if size.close is not None or size.apart.equal:
+            return self._graded(size, known)
+        return self._by_leap(size, known, figures, NEGLIGIBLE)
+
+
+def _arises(size: Size, known: _Level) -> bool:
+    """Return whether a value that a user's own rule refuses is further apart than what its code was given."""
+    return not known.differs and size.error > FLOORS * known.error
+
+
+def _consequence(known: _Level) -> Evidence:
+    return Evidence.of("consequence", known=known.error)
+
+
+def _draws(pair: Pair) -> bool:
+    """Return whether both calls are of a kind that samples random numbers, and do so."""
+    calls = (pair.reference, pair.candidate)
+    if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
+        return False
+    return all(call.training and any(settings_of(call).values()) for call in calls)
+
+
+def _relative(call: Call, owner: Pair | None) -> str:
+    above = "" if owner is None else owner.candidate.path
+    return call.path[len(above) + 1 :] if above and call.path.startswith(f"{above}.") else call.path

@@ -1,0 +1,236 @@
+"""Gather what one step of two recorded runs shows: findings, the compared tree, notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import BY_PLACE, Alignment, Pair
+from padiff.forcing import Check, Forced, RecordedSide
+from padiff.judging._compared import compared_calls, matching_of
+from padiff.judging._coverage import coverage_of
+from padiff.judging._ends import unlike_inputs, unmatched_outputs
+from padiff.judging._findings import at_home, finding_of, merged, place_of
+from padiff.judging._leaps import Leaps, Told
+from padiff.judging._metrics import Measures
+from padiff.judging._notes import notes_of
+from padiff.judging._parameters import Ignored, half_tied, parameter_findings
+from padiff.judging._recorded import drift_of, loss_told, of_recorded_state, of_recorded_update
+from padiff.judging._tolerance import Rule
+from padiff.numerics import SAME
+from padiff.parameters import Correspondence
+from padiff.report import (
+    ComparedCall,
+    Coverage,
+    Evidence,
+    Figures,
+    Finding,
+    Matching,
+    Note,
+    Phase,
+    Verdict,
+    What,
+)
+
+__all__ = ["Recorded"]
+
+_NOTHING: dict[Any, Any] = {}
+
+
+@attrs.define(eq=False)
+class Recorded:
+    """What is known so far of two recorded runs."""
+
+    ignored: Ignored
+    rule: Rule | None
+    measures: Measures
+    findings: list[Finding] = attrs.field(factory=list)
+    notes: list[Note] = attrs.field(factory=list)
+    calls: list[ComparedCall] = attrs.field(factory=list)
+    mapping: Matching = attrs.field(factory=Matching)
+    coverage: Coverage | None = None
+    output: Figures | None = None
+    output_within: bool | None = None
+    loss: tuple[float, float] | None = None
+    backward: bool = False
+    """Whether gradients were compared."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many calls got which verdict, in the verdicts' own order."""
+        found = Counter(call.verdict for call in self.calls)
+        return {verdict.value: found[verdict] for verdict in Verdict if found[verdict]}
+
+    @property
+    def differs(self) -> bool:
+        """Return whether anything that counts was found."""
+        return any(one.source or one.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED) for one in self.findings)
+
+    def gather(self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> Correspondence:
+        """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
+        before, first = self.differs, not self.calls
+        traces = sides[0].trace, sides[1].trace
+        drift = 0.0 if first else drift_of(sides, known)
+        leaps, told = self._leaps(sides, known, drift)
+        wrong = _misplaced(leaps, told)
+        if wrong:
+            known = attrs.evolve(known, calls=known.alignment.without(wrong))
+            leaps, told = self._leaps(sides, known, drift)
+        alignment = known.alignment
+        backward = bool(traces[0].gradients) and bool(traces[1].gradients)
+        self.backward |= backward
+        told += list(leaps.backward()) if backward else []
+        params = self._parameters(sides, known) if first and all(side.whole for side in sides) else []
+        params += self._missing(sides, known) if first and not all(side.whole for side in sides) else []
+        for one in of_recorded_state(leaps, sides, known, self.rule, backward=backward):
+            if isinstance(one, Note):
+                self.notes.append(one)
+            else:
+                told.append(one)
+        changed = {f.candidate.path for f in params if f.phase is Phase.PARAMETER} | half_tied(known)
+        forced = _forced(leaps.checks)
+        found = [*unlike_inputs(forced, step)]
+        found += [self._finding(one, changed, step) for one in _by_order(told)]
+        found += unmatched_outputs(alignment, step)
+        size = self._outputs(leaps, alignment, first=first)
+        found += loss_told(sides, alignment, self.rule, size, step)
+        found = merged(found)
+        updates = [] if any(map(_counts, found)) else of_recorded_update(sides, known, self.ignored, self.rule, step)
+        found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
+        if before or (params and any(f.source for f in params)):
+            kept = len(params)
+            found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]
+        self.findings += [at_home(one, alignment) for one in found]
+        suspicions = [one.suspicion for one in told]
+        calls = compared_calls(
+            alignment,
+            forced,
+            suspicions,
+            traces,
+            ignored=self._is_ignored,
+            tolerated=self.rule is not None,
+            step=step,
+        )
+        self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
+        if first:
+            self.notes += notes_of(alignment, found)
+            self.mapping = matching_of(alignment, known, self.findings)
+            self.coverage = coverage_of(traces[0], alignment, leaps.compared)
+            if traces[0].loss is not None and traces[1].loss is not None:
+                self.loss = traces[0].loss, traces[1].loss
+        return known
+
+    def _leaps(
+        self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, drift: float
+    ) -> tuple[Leaps, list[Told]]:
+        leaps = Leaps(sides[0].trace, sides[1].trace, known.alignment, self.rule, drift)
+        return leaps, list(leaps.forward())
+
+    def _parameters(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:
+        both: Any = sides
+        return parameter_findings(
+            known, both, self.ignored, copied=False, backward=True, rule=self.rule, measures=self.measures
+        )
+
+    def _missing(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:
+        """Return the parameters without counterpart, of runs that do not hold their values."""
+        both: Any = tuple(_Blank(side) for side in sides)
+        found = parameter_findings(known, both, self.ignored, copied=False, backward=True)
+        return [one for one in found if one.verdict is Verdict.UNMATCHED or one.figures is None]
+
+    def _finding(self, told: Told, changed: set[str | None], step: int) -> Finding:
+        one = told.suspicion
+        ignored = self._is_ignored(one.pair)
+        explained = one.pair.candidate.path in changed and one.pair.candidate.leaf
+        source = told.source and not ignored and not explained and one.verdict is Verdict.DIFFERS
+        return finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
+
+    def _is_ignored(self, pair: Pair) -> bool:
+        return pair.reference.path in self.ignored[0] or pair.candidate.path in self.ignored[1]
+
+    def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float:
+        """Return how far apart the outputs are, and keep that of the first step."""
+        root = alignment.pairs[0]
+        sizes = [leaps.size(root.reference.outputs[i], root.candidate.outputs[j]) for i, j in root.outputs]
+        found = [one for one in sizes if one is not None]
+        if not found:
+            return 0.0
+        worst = max(one.error for one in found)
+        if first:
+            self.output = Figures(worst, max(one.apart.max_abs for one in found))
+            within = [one.close for one in found if one.close is not None]
+            self.output_within = all(within) if within else None
+        return worst
+
+
+class _Blank:
+    """A side that shows the same value for every parameter: where none were kept, they are not compared."""
+
+    def __init__(self, side: RecordedSide) -> None:
+        self.about = side.about
+
+    def value(self, path: str) -> Any:
+        """Return zeros."""
+        return np.zeros(self.about.parameters[path].shape, np.int8)
+
+
+def _misplaced(leaps: Leaps, told: Sequence[Told]) -> list[Pair]:
+    """Return the pairs that were matched by their place, and differ, where the code around them agrees."""
+    differing = {one.suspicion.spot.pair.key for one in told if one.suspicion.spot is not None and _apart(one)}
+    found = []
+    for pair in leaps.alignment.pairs:
+        if pair.why == BY_PLACE and pair.key in differing:
+            around = next((p for c in pair.candidate.ancestors() if (p := leaps.alignment.of_candidate(c))), None)
+            if around is not None and around.outputs and _agrees(leaps, around):
+                found.append(pair)
+    return found
+
+
+def _apart(told: Told) -> bool:
+    return told.suspicion.verdict is Verdict.DIFFERS
+
+
+def _agrees(leaps: Leaps, pair: Pair) -> bool:
+    sizes = [leaps.size(pair.reference.outputs[i], pair.candidate.outputs[j]) for i, j in pair.outputs]
+    return all(one is not None and one.error <= SAME(one.eps) for one in sizes)
+
+
+def _forced(checks: list[Check]) -> Forced:
+    """Return the checks of two free runs as those of a forced one, of which nothing else is known."""
+    none: frozenset[Any] = frozenset()
+    return Forced(checks, _NOTHING, _NOTHING, [], [], none, none, None, [], none, ())
+
+
+def _by_order(told: Sequence[Told]) -> list[Told]:
+    """Return values in execution order, those in front at which a difference arises: of one place the first is kept."""
+    return sorted(told, key=lambda one: (not one.source, one.suspicion.phase is not Phase.FORWARD, one.suspicion.order))
+
+
+def _counts(finding: Finding) -> bool:
+    return finding.source or finding.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)
+
+
+def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
+    """Yield the outputs of the model where their values say nothing: not kept, or random. That is never a pass."""
+    root = alignment.pairs[0]
+    for i, _ in root.outputs:
+        leaf = root.reference.outputs[i]
+        kept = leaf.token in leaps.compared
+        why = "its values were not kept in both runs"
+        if kept and leaps.drawn(leaf.token):
+            why = "each run drew random numbers of its own before; record in evaluation mode, or without dropout"
+        elif kept:
+            continue
+        yield Finding(
+            verdict=Verdict.UNMATCHED,
+            phase=Phase.FORWARD,
+            reference=place_of(root.reference),
+            candidate=place_of(root.candidate),
+            what=What("output", leaf.path if len(root.outputs) > 1 else "", i),
+            evidence=(Evidence.of("not_compared", why=why),),
+            step=step,
+        )

@@ -1,0 +1,116 @@
+"""Measure how far apart two recorded values are, whole or summarised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.judging._tolerance import Rule
+from padiff.numerics import Difference, difference, epsilon_of, numpy_dtype, relative
+from padiff.trace import Summary, Trace, summarized
+
+__all__ = ["Size", "held", "magnitude", "nothing_like", "size_of"]
+
+Array = NDArray[Any]
+Held = NDArray[Any] | Summary | None
+
+
+@attrs.frozen
+class Size:
+    """How far apart one value of two runs is."""
+
+    apart: Difference
+    eps: float
+    """Machine epsilon of the coarser type; 0 for whole numbers."""
+    close: bool | None = None
+    """What the user's own rule says, where one was given."""
+
+    scale: float = 0.0
+    """The root mean square of what it was computed from, where that counts: see `padiff.numerics.relative`."""
+
+    @property
+    def error(self) -> float:
+        """Return the relative L2 error."""
+        return relative(self.apart, self.scale)
+
+
+def held(trace: Trace, key: int | None) -> Held:
+    """Return what a trace holds under a key: a value, a summary of one, or nothing."""
+    if key is None:
+        return None
+    return trace.summaries.get(key) if key < 0 else trace.array(key)
+
+
+def nothing_like(other: Held) -> Held:
+    """Return what a gradient is that does not come: zeros."""
+    if isinstance(other, Summary):
+        sample = None if other.sample is None else np.zeros_like(other.sample)
+        return Summary(other.dtype, other.shape, 0.0, 0.0, 0.0, 0.0, 0, 0, sample)
+    return None if other is None else np.zeros_like(other)
+
+
+def size_of(ours: Held, theirs: Held, rule: Rule | None = None) -> Size | None:
+    """Return how far apart two values are; None where one of them was not kept."""
+    if ours is None or theirs is None:
+        return None
+    if not isinstance(ours, Summary) and not isinstance(theirs, Summary):
+        eps = epsilon_of(ours.dtype.name, theirs.dtype.name) if _floats(ours.dtype, theirs.dtype) else 0.0
+        return Size(difference(ours, theirs), eps, None if rule is None else rule(ours, theirs))
+    first, second = (one if isinstance(one, Summary) else summarized(one) for one in (ours, theirs))
+    dtypes = numpy_dtype(first.dtype), numpy_dtype(second.dtype)
+    eps = epsilon_of(first.dtype, second.dtype) if _floats(*dtypes) else 0.0
+    close = None
+    if rule is not None and first.sample is not None and second.sample is not None:
+        close = rule(first.sample, second.sample)
+    return Size(_by_figures(first, second), eps, close)
+
+
+def _floats(*dtypes: np.dtype[Any]) -> bool:
+    return all(dtype.kind not in "biu" for dtype in dtypes)
+
+
+def _by_figures(ours: Summary, theirs: Summary) -> Difference:
+    """Return what two summaries say of the difference: at least so far apart are the values, relative and absolute."""
+    counts = (ours.nans, theirs.nans), (ours.infinities, theirs.infinities)
+    wrong = any(a is not None and b is not None and a != b for a, b in counts)
+    figures: dict[str, Any] = {"dtype_equal": ours.dtype == theirs.dtype, "count": ours.size}
+    if ours.shape != theirs.shape or wrong:
+        inf, same = float("inf"), ours.shape == theirs.shape
+        return Difference(
+            equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=same, nan_mismatch=wrong, **figures
+        )
+    scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
+    size = max(scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
+    errors = [0.0]
+    most = 0.0
+    for a, b, unit in (
+        (ours.norm, theirs.norm, ours.norm),
+        (ours.mean, theirs.mean, size),
+        (ours.low, theirs.low, max(size, abs(ours.low or 0.0))),
+        (ours.high, theirs.high, max(size, abs(ours.high or 0.0))),
+    ):
+        if a is not None and b is not None and a != b:
+            errors.append(abs(a - b) / unit if unit else float("inf"))
+    for a, b in ((ours.low, theirs.low), (ours.high, theirs.high)):
+        most = max(most, abs(a - b)) if a is not None and b is not None else most
+    if ours.sample is not None and theirs.sample is not None and ours.sample.shape == theirs.sample.shape:
+        found = difference(ours.sample, theirs.sample)
+        errors.append(found.rel_l2 if not found.equal else 0.0)
+        most = max(most, found.max_abs)
+    worst = max(errors)
+    return Difference(
+        equal=False, rel_l2=worst, max_abs=most, scale=scale, shape_equal=True, nan_mismatch=False, **figures
+    )
+
+
+def magnitude(value: Held) -> float:
+    """Return the root mean square of a value; 0 where it is not known."""
+    if isinstance(value, Summary):
+        return 0.0 if value.norm is None or not value.size else value.norm / value.size**0.5
+    if value is None or not value.size or value.dtype.kind in "biuc":
+        return 0.0
+    flat = np.asarray(value, np.float32).ravel(order="K")
+    return float(np.sqrt(np.dot(flat, flat) / flat.size))

@@ -1,0 +1,104 @@
+"""Read a recorded trace with the axes of some tensors in the order that they have in the other model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.kinds import ORDERS
+from padiff.recording._order import Order, Turns
+from padiff.trace import Call, Leaf, Samples, Trace, ValueStore
+
+__all__ = ["reread"]
+
+_FIRST = 1 << 40
+"""The first key of a value that is read in another order."""
+
+
+class _RereadStore(ValueStore):
+    """A store that shows some values of another in other orders."""
+
+    def __init__(self, inner: ValueStore) -> None:
+        super().__init__(0)
+        self._inner = inner
+        self._reread: list[tuple[int, Order]] = []
+
+    def add(self, key: int, order: Order) -> int:
+        """Show a value in an order; return its key."""
+        self._reread.append((key, order))
+        return _FIRST + len(self._reread) - 1
+
+    def get(self, key: int) -> NDArray[Any]:
+        """Return the array of a key; never write to it."""
+        if key < _FIRST:
+            return self._inner.get(key)
+        own, order = self._reread[key - _FIRST]
+        return order.read(self._inner.get(own))
+
+
+def reread(trace: Trace, turns: Turns) -> Trace:
+    """Return a trace as it would have been recorded with some tensors read in other orders: see `turned`."""
+    return _Reader(trace, turns).read()
+
+
+class _Reader:
+    """What reads one trace anew."""
+
+    def __init__(self, trace: Trace, turns: Turns) -> None:
+        self._trace, self._turns = trace, turns
+        self._store = _RereadStore(trace.store)
+        self._tokens: dict[tuple[int, Order], int] = {}
+        self._next = max((leaf.token for call in trace.calls for leaf in (*call.inputs, *call.outputs)), default=0)
+        self._new = attrs.evolve(
+            trace,
+            store=self._store,
+            calls=[],
+            values=dict(trace.values),
+            gradients=dict(trace.gradients),
+            summaries=dict(trace.summaries),
+        )
+
+    def read(self) -> Trace:
+        found: dict[Call, Call] = {}
+        turned = {path for path, *_ in self._turns}
+        for call in self._trace.calls:
+            settings = call.settings
+            if call.path in turned:
+                settings = {name: one for name, one in settings.items() if name not in ORDERS}
+            parent = None if call.parent is None else found[call.parent]
+            inputs = [self._leaf(call, "input", index, leaf) for index, leaf in enumerate(call.inputs)]
+            outputs = [self._leaf(call, "output", index, leaf) for index, leaf in enumerate(call.outputs)]
+            new = attrs.evolve(call, parent=parent, inputs=inputs, outputs=outputs, children=[], settings=settings)
+            found[call] = new
+            self._new.calls.append(new)
+            if parent is not None:
+                parent.children.append(new)
+        key = self._trace.root.key
+        orders = [self._turns.get((*key, "output", index)) for index in range(len(self._trace.outputs))]
+        self._new.outputs = [
+            array if order is None else order.read(array)
+            for array, order in zip(self._trace.outputs, orders, strict=True)
+        ]
+        self._new.samples = Samples(self._new)
+        return self._new
+
+    def _leaf(self, call: Call, what: str, index: int, leaf: Leaf) -> Leaf:
+        order = self._turns.get((*call.key, what, index))
+        if order is None:
+            return leaf
+        token = self._tokens.get((leaf.token, order))
+        if token is None:
+            self._next += 1
+            token = self._tokens[leaf.token, order] = self._next
+            for named in (self._new.values, self._new.gradients):
+                if leaf.token in named:
+                    named[token] = self._key(named[leaf.token], order)
+        return Leaf(leaf.path, leaf.dtype, order.shape(leaf.shape), token, leaf.differentiable)
+
+    def _key(self, key: int, order: Order) -> int:
+        if key >= 0:
+            return self._store.add(key, order)
+        summary = self._new.summaries[key]
+        return self._new.summarized(attrs.evolve(summary, shape=order.shape(summary.shape), sample=None))

@@ -1,0 +1,286 @@
+"""Compare recorded runs on the toy framework: the same places as diff() names, and no alarm at right ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.cli import main
+from padiff.errors import InputError
+from padiff.report import Phase, Verdict
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.up, self.down = rows.LayerNorm(8), rows.Linear(8, 16), rows.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.relu(self.up(self.norm(x))))
+
+
+class Net(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.blocks = rows.Linear(6, 8), rows.ModuleList(Block(), Block())
+        self.act, self.head = rows.GELU(), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.act(x))
+
+
+class Port(columns.Layer):
+    """A port of `Net`, with a fault where asked for."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+        self.embed = columns.Dense(6, 8)
+        self.layers = columns.Layers(PortBlock(""), PortBlock(fault))
+        self.act, self.head = columns.Gelu(), columns.Dense(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.act(x))
+
+
+class PortBlock(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        epsilon = 1e-4 if fault == "epsilon" else 1e-5
+        self.norm, self.up = columns.LayerNormalization(8, epsilon), columns.Dense(8, 16)
+        self.down = columns.Dense(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        if self.fault == "glue":
+            y = y * 1.01
+        y = self.down(F.relu(self.up(y)))
+        if self.fault == "detach":
+            y = type(y)(y.data)
+        return x + y if self.fault != "residual" else y
+
+
+def loop(model: Any, folder: Path, optimizer: Any = None, steps: int = 1, **options: Any) -> None:
+    """Record a script's loop, as its user would write it."""
+    rng = np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder, **options) as recorder:
+        for _ in range(steps):
+            y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+            loss = (y * y).mean()
+            loss.backward()
+            if optimizer is not None:
+                optimizer.step()
+                optimizer.clear()
+            recorder.step(loss.data)
+
+
+def pair(fault: str = "") -> tuple[Any, Any]:
+    """Return a model and a port with equal weights."""
+    np.random.seed(0)
+    net, port = Net(), Port(fault)
+    padiff.diff(net, port, (np.zeros((2, 3, 6), np.float32),))
+    return net, port
+
+
+def compared(tmp_path: Path, fault: str = "", options: Any = (), **asked: Any) -> padiff.Report:
+    net, port = pair(fault)
+    loop(net, tmp_path / "a", **dict(options))
+    loop(port, tmp_path / "b", **dict(options))
+    return padiff.compare(tmp_path / "a", tmp_path / "b", **asked)
+
+
+def places(report: padiff.Report) -> list[tuple[str | None, str]]:
+    return [(one.candidate.path, one.phase.value) for one in report.sources]
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+def test_a_right_port_raises_no_alarm(tmp_path: Path, values: str) -> None:
+    report = compared(tmp_path, options={"values": values})
+    assert report.aligned, str(report)
+    assert report.coverage is not None
+    assert not report.coverage.missing
+    assert "nothing was fed" in str(report).split("verdicts")[0]
+    assert report.recorded is not None
+    assert ("as far as summaries show" in str(report)) is (values == "summary")
+    assert len(report.mapping.parameters) == 16
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ("epsilon", ("layers.1.norm", "forward")),
+        ("glue", ("layers.1", "forward")),
+        ("residual", ("layers.1", "forward")),
+        ("detach", ("layers.1", "backward")),
+    ],
+)
+def test_a_fault_is_named_where_diff_names_it(tmp_path: Path, fault: str, place: tuple[str, str]) -> None:
+    report = compared(tmp_path, fault)
+    assert places(report) == [place], str(report)
+    net, port = pair(fault)
+    diffed = padiff.diff(net, port, (np.random.default_rng(1).standard_normal((5, 3, 6), dtype=np.float32),))
+    assert places(diffed) == [place], str(diffed)
+
+
+def trained(tmp_path: Path, rates: tuple[float, float], steps: int = 3, fault: str = "") -> padiff.Report:
+    models = pair(fault)
+    for model, name, rate in zip(models, "ab", rates, strict=True):
+        loop(model, tmp_path / name, rows.SGD(model.parameters(), rate, 0.9), steps)
+    return padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_three_steps_of_a_right_port_are_aligned(tmp_path: Path) -> None:
+    report = trained(tmp_path, (0.1, 0.1))
+    assert report.aligned, str(report)
+    assert report.recorded is not None
+    assert report.recorded.steps == (0, 1, 2)
+    assert "3 steps, 0 to 2" in str(report)
+
+
+def test_the_first_step_that_differs_leads(tmp_path: Path) -> None:
+    report = trained(tmp_path, (0.1, 0.12))
+    assert {(one.phase, one.step) for one in report.sources} == {(Phase.UPDATE, 0)}, str(report)
+    assert any(one.step == 2 for one in report.victims)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b", step=0)
+    assert {(one.phase, one.step) for one in report.sources} == {(Phase.UPDATE, 0)}
+
+
+def test_a_fault_in_several_steps_is_told_once(tmp_path: Path) -> None:
+    report = trained(tmp_path, (0.1, 0.1), fault="glue")
+    assert places(report) == [("layers.1", "forward")]
+    assert {one.step for one in report.sources} == {0}
+
+
+def test_weights_that_differ_lead(tmp_path: Path) -> None:
+    net, port = pair()
+    port.head.offset.data[0] += 0.5
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(report) == [("head", "parameter")], str(report)
+    assert report.victims
+
+
+def test_another_tolerance_needs_no_other_run(tmp_path: Path) -> None:
+    assert not compared(tmp_path, "glue").aligned
+    wide = padiff.compare(tmp_path / "a", tmp_path / "b", tolerance={"atol": 1.0, "rtol": 0.1})
+    assert wide.aligned
+    assert wide.output_within
+    narrow = padiff.compare(tmp_path / "a", tmp_path / "b", tolerance={"atol": 1e-6, "rtol": 1e-4})
+    assert places(narrow)[0] == ("layers.1", "forward")
+
+
+def test_other_inputs_are_no_fault_of_the_port(tmp_path: Path) -> None:
+    net, port = pair()
+    loop(net, tmp_path / "a")
+    with padiff.record(port, tmp_path / "b"):
+        port(columns.Tensor(np.ones((5, 3, 6), np.float32)))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.cause.name for one in report.sources if one.cause] == ["inputs"], str(report)
+
+
+class Drawing(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.drop, self.head = rows.Linear(6, 8), rows.Dropout(0.5), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.drop(self.first(x)))
+
+
+def test_random_numbers_are_never_a_pass_and_no_fault(tmp_path: Path) -> None:
+    model = Drawing()
+    for name, seed in (("a", 1), ("b", 2)):
+        np.random.seed(seed)
+        loop(model, tmp_path / name)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert not report.aligned
+    assert not report.sources
+    assert [one.verdict for one in report.unmatched] == [Verdict.UNMATCHED]
+    assert "drew random numbers" in str(report.unmatched[0].evidence[0])
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    net, port = pair()
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b", values="structure")
+    loop(port, tmp_path / "c", steps=3)
+    with pytest.raises(InputError, match="holds no values"):
+        padiff.compare(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match=r"the reference's run .* has no step 2"):
+        padiff.compare(tmp_path / "a", tmp_path / "c", step=2)
+    with pytest.raises(InputError, match="is no directory"):
+        padiff.compare(tmp_path / "a", tmp_path / "d")
+
+
+def test_what_was_not_kept_is_no_pass(tmp_path: Path) -> None:
+    net, port = pair()
+    loop(net, tmp_path / "a", modules=["head"])
+    loop(port, tmp_path / "b", modules=["head"])
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.coverage is not None
+    assert report.coverage.missing
+    assert report.aligned, str(report)
+
+
+def test_no_framework_is_needed(tmp_path: Path) -> None:
+    compared(tmp_path, "glue")
+    script = (
+        "import padiff, sys\n"
+        f"report = padiff.compare({str(tmp_path / 'a')!r}, {str(tmp_path / 'b')!r})\n"
+        "known = {name.split('.')[0] for name in sys.modules}\n"
+        "assert not known & {'torch', 'paddle', 'mindspore', 'jax', 'padiff_toy_arrays'}, known\n"
+        "assert 'padiff.testing' not in sys.modules\n"
+        "print([one.candidate.path for one in report.sources])"
+    )
+    paths = [path for path in sys.path if path and "tests/toy/site" not in path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
+    assert done.stdout == "['layers.1']\n", done.stderr
+
+
+def inputs() -> Any:
+    return (np.random.default_rng(1).standard_normal((5, 3, 6), dtype=np.float32),)
+
+
+def test_the_command_line_records_compares_and_shows(tmp_path: Path, capsys: Any) -> None:
+    this, (a, b) = "tests.toy.test_compare", (str(tmp_path / "a"), str(tmp_path / "b"))
+    for folder in (a, b):
+        np.random.seed(0)
+        assert main(["record", f"{this}:Net", "--inputs", f"{this}:inputs", "-o", folder]) == 0
+    assert "toy Net, 16 parameters, 1 step (0), values: tensors" in capsys.readouterr().out
+    assert main(["compare", a, b, "--json", str(tmp_path / "report.json")]) == 0
+    assert capsys.readouterr().out.startswith("aligned (12 calls compared")
+    assert json.loads((tmp_path / "report.json").read_text())["recorded"]["steps"] == [0]
+    assert main(["compare", a, b, "--step", "7"]) == 2
+    assert "has no step 7" in capsys.readouterr().err
+    assert main(["show", a]) == 0
+    out = capsys.readouterr().out
+    assert "step 0: 12 calls" in out
+    assert "no NaN or Inf" in out
+    assert "\n    norm  LayerNorm" in out
+    assert main(["show", a, "--module", "nirgends"]) == 2
+    assert main(["record", f"{this}:Net", "--inputs", f"{this}:inputs", "-o", a]) == 2
+    assert "holds something already" in capsys.readouterr().err
+    assert main(["record", f"{this}:Net", "--inputs", f"{this}:inputs"]) == 2
+
+
+def test_the_first_nan_is_shown(tmp_path: Path, capsys: Any) -> None:
+    net, _ = pair()
+    net.blocks[0].up.bias.data[0] = np.nan
+    loop(net, tmp_path / "a")
+    assert main(["show", str(tmp_path / "a")]) == 0
+    assert "first NaN or Inf: blocks.0.up, which gives" in capsys.readouterr().out
