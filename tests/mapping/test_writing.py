@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 import padiff
 from padiff.alignment import MappingFile, followed, matches_of_file, read_mapping, written_mapping
+from padiff.cli import main
+from padiff.engine import mapping_of_runs
 from padiff.plugins import adapter_for
 from padiff.recording import describe
 from padiff.report import MatchedModules, Matching
@@ -46,6 +49,20 @@ def test_what_is_written_of_the_documents_models_says_what_the_document_says(wri
     assert told(again) == told(report)
     assert dict(told(again)[0]) == PAIRS
     assert written_mapping(again.mapping, *map(about, models)) == text
+
+
+def test_of_recorded_runs_the_same_is_written(tmp_path: Path) -> None:
+    models = left(LEFT), right(RIGHT)
+    for name, values, model in zip("ab", ("tensors", "structure"), models, strict=True):
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
+            model(**tokens())
+            recorder.step()
+    text = mapping_of_runs(tmp_path / "a", tmp_path / "b")
+    assert main(["map", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(tmp_path / "mapping.yaml")]) == 0
+    assert (tmp_path / "mapping.yaml").read_text() == text
+    assert main(["map", str(tmp_path / "a"), "port:right"]) == 2
+    assert text.endswith(written_mapping(padiff.diff(*models, tokens()).mapping, *map(about, models)) + "\n")
+    assert "# only on the left: module.module.language_model\n" in text
 
 
 def test_models_of_equal_names_need_no_line() -> None:

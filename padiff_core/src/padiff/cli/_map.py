@@ -24,18 +24,21 @@ exit status: 0 written, 2 trouble
 _NO_INPUTS = """\
 --inputs is missing: a dict or a tuple of arrays, or a function that returns one.
 Hint: usage: padiff map LEFT RIGHT --inputs my_port:inputs -o mapping.yaml"""
+_ONE_RUN = """\
+one of the two is a recorded run, and the other is not there as one.
+Hint: padiff map takes two recorded runs, or two SPECs of models."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.formatter_class = as_written
-    parser.usage = "padiff map LEFT RIGHT --inputs SPEC [-o FILE] [OPTIONS]"
+    parser.usage = "padiff map LEFT RIGHT [--inputs SPEC] [-o FILE] [OPTIONS]"
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("reference", metavar="LEFT", help="SPEC of the model whose names stand left")
-    add("candidate", metavar="RIGHT", help="SPEC of the model whose names stand right")
+    add("reference", metavar="LEFT", help="SPEC of a model, or a recorded run; its names stand left")
+    add("candidate", metavar="RIGHT", help="the same; its names stand right")
     _sides.add_arguments(parser)
-    add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
+    add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); models need them")
     add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
     add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
@@ -46,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
-    if not arguments.inputs:
+    runs = [Path(name).exists() for name in (arguments.reference, arguments.candidate)]
+    if any(runs) and not all(runs):
+        raise UsageError(_ONE_RUN)
+    if not all(runs) and not arguments.inputs:
         raise UsageError(_NO_INPUTS)
     path = _path(arguments)
     with contextlib.ExitStack() as stack:
@@ -55,7 +61,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
             from padiff.progress import silenced
 
             stack.enter_context(silenced())
-        text = _text(arguments, Sides(arguments, stack))
+        text = _of_runs(arguments) if all(runs) else _text(arguments, Sides(arguments, stack))
     if path is None:
         return 0, text.removesuffix("\n")
     try:
@@ -79,6 +85,12 @@ def _path(arguments: argparse.Namespace) -> Path | None:
         msg = f"{path} is there already.\nHint: --overwrite replaces it; or choose another name."
         raise SpecError(msg)
     return path
+
+
+def _of_runs(arguments: argparse.Namespace) -> str:
+    from padiff.engine import mapping_of_runs
+
+    return mapping_of_runs(arguments.reference, arguments.candidate, mapping=arguments.mapping)
 
 
 def _text(arguments: argparse.Namespace, sides: Sides) -> str:

@@ -3,7 +3,7 @@
 from padiff.engine._compare import compare
 from padiff.engine._diff import diff
 from padiff.engine._graph import graph, graph_of_runs
-from padiff.engine._map import mapping_text
+from padiff.engine._map import mapping_of_runs, mapping_text
 from padiff.engine._open import opened
 from padiff.engine._record import record, record_once
 from padiff.engine._transfer import transfer
@@ -13,6 +13,7 @@ __all__ = [
     "diff",
     "graph",
     "graph_of_runs",
+    "mapping_of_runs",
     "mapping_text",
     "opened",
     "record",

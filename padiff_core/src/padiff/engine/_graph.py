@@ -7,21 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from padiff.alignment import (
-    NAMED,
-    Alignment,
-    MappingFile,
-    Resolved,
-    align,
-    matches_of_file,
-    read_mapping,
-    resolved_file,
-)
+from padiff.alignment import NAMED, MappingFile, read_mapping
 from padiff.engine._open import opened
+from padiff.engine._runs import matched_runs, steps_of
 from padiff.errors import InputError
-from padiff.parameters import named_alike, pair_parameters, units_of
 from padiff.report import Graph, GraphLink, GraphNode, GraphSide, GraphValue, page
-from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, flow_of_calls, summarized
+from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, summarized
 
 __all__ = ["graph", "graph_of_runs"]
 
@@ -51,11 +42,11 @@ def graph_of_runs(
     file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
     sides = _Nodes(reference), _Nodes(candidate)
     links: list[GraphLink] = []
-    steps = _steps(reference, candidate, step)
+    steps = steps_of(reference, candidate, step)
     for number, (ours, theirs) in enumerate(steps):
         traces = reference.trace(ours), candidate.trace(theirs)
         places = [side.add(trace, number, several=len(steps) > 1) for side, trace in zip(sides, traces, strict=True)]
-        for pair in _matched(reference, candidate, traces, file).pairs:
+        for pair in matched_runs(reference, candidate, traces, file).alignment.pairs:
             a, b = places[0].get(pair.reference.index), places[1].get(pair.candidate.index)
             if a is not None and b is not None:
                 why = _SAME_NAME if pair.why == NAMED and not file.rules else pair.why
@@ -72,34 +63,6 @@ def graph_of_runs(
         rules=_rules(file),
         backward=all(side.backward for side in sides),
     )
-
-
-def _steps(reference: Run, candidate: Run, step: int | None) -> list[tuple[int, int]]:
-    """Return which steps of both runs are shown."""
-    if step is not None:
-        return [(step, step)]
-    shared = [(one, one) for one in reference.steps if one in candidate.steps]
-    found = shared or list(zip(reference.steps[:1], candidate.steps[:1], strict=False))
-    if not found:
-        empty = (reference if not reference.steps else candidate).where
-        msg = f"{empty} holds no finished step.\nHint: record at least one step to its end."
-        raise InputError(msg)
-    return found
-
-
-def _matched(reference: Run, candidate: Run, traces: tuple[Trace, Trace], file: MappingFile) -> Alignment:
-    """Match the calls of two traces: by parameters and dataflow where both are known, else by names.
-
-    The names are those that a mapping file makes of the reference's.
-    """
-    ours, theirs = units_of(reference.about), units_of(candidate.about)
-    told = resolved_file(file, reference.about, candidate.about)
-    if ours and theirs:
-        flows = flow_of_calls(traces[0]), flow_of_calls(traces[1])
-        known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
-        return align(*traces, [match.modules for match in known.matches], told)
-    names = matches_of_file(file, reference.about, candidate.about).modules
-    return align(*traces, [], Resolved(named={**names, **told.named}))
 
 
 def _rules(file: MappingFile) -> dict[str, dict[str, str]]:

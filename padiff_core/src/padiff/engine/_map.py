@@ -1,17 +1,25 @@
-"""Write the mapping file of two models: what padiff found by itself to belong together."""
+"""Write the mapping file of two models, or recorded runs: what padiff found by itself to belong together."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
-from padiff.alignment import written_mapping
+from padiff.alignment import MappingFile, read_mapping, written_mapping
 from padiff.engine._diff import diff
+from padiff.engine._open import opened
+from padiff.engine._runs import matched_runs, steps_of
 from padiff.isolation import side_of
-from padiff.report import Report
+from padiff.judging import matching_of
+from padiff.report import Matching
 from padiff.trace import Description
 
-__all__ = ["mapping_text"]
+__all__ = ["mapping_of_runs", "mapping_text"]
+
+PathLike = str | os.PathLike[str]
+_APART = "The two do not compute the same (`padiff diff` says where): what differs may be matched wrongly."
+_UNRUN = "Of recorded runs the structure was matched; whether both compute the same was not asked."
 
 
 def mapping_text(left: Any, right: Any, inputs: Any, *, candidate_inputs: Any = None, mapping: Any = None) -> str:
@@ -20,22 +28,34 @@ def mapping_text(left: Any, right: Any, inputs: Any, *, candidate_inputs: Any = 
     The right is given the left's parameters. With a ``mapping`` what that says stands. Raises what `diff` raises.
     """
     report = diff(left, right, inputs, candidate_inputs=candidate_inputs, mapping=mapping, phase="forward")
-    return _text(report, side_of(left).about, side_of(right).about)
+    return _text(report.mapping, side_of(left).about, side_of(right).about, "" if report.aligned else _APART)
 
 
-def _text(report: Report, left: Description, right: Description) -> str:
-    rules = written_mapping(report.mapping, left, right)
-    return "\n".join([*_remarks(report), "", rules or "# Equal names say it all.", ""])
+def mapping_of_runs(left: PathLike, right: PathLike, *, mapping: PathLike | None = None) -> str:
+    """Return the mapping file that says which module of a recorded run is which of another's.
+
+    With a ``mapping`` file what that says stands. Raises `InputError` for what holds no run.
+    """
+    file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
+    ours, theirs = opened(left), opened(right)
+    step = steps_of(ours, theirs)[0]
+    known = matched_runs(ours, theirs, (ours.trace(step[0]), theirs.trace(step[1])), file)
+    return _text(matching_of(known.alignment, known, ()), ours.about, theirs.about, _UNRUN)
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def _text(matching: Matching, left: Description, right: Description, remark: str) -> str:
+    rules = written_mapping(matching, left, right)
+    return "\n".join([*_remarks(matching, left, right, remark), "", rules or "# Equal names say it all.", ""])
+
+
+def _remarks(matching: Matching, left: Description, right: Description, remark: str) -> Iterator[str]:
     yield "# Written by `padiff map`: left and right names of what belongs together; equal names need no line."
-    yield f"# left   {_printed(report.reference)}"
-    yield f"# right  {_printed(report.candidate)}"
-    if not report.aligned:
-        yield "# The two do not compute the same (`padiff diff` says where): what differs may be matched wrongly."
+    yield f"# left   {_printed(f'{left.framework}: {left.class_name}')}"
+    yield f"# right  {_printed(f'{right.framework}: {right.class_name}')}"
+    if remark:
+        yield f"# {remark}"
     for side, word in (("reference", "left"), ("candidate", "right")):
-        for path in report.mapping.unmatched_modules.get(side, ()):
+        for path in matching.unmatched_modules.get(side, ()):
             yield f"# only on the {word}: {_printed(path)}"
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import LayerMap, Resolved, align, resolve
 from padiff.engine._diff import diff
+from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import Side
 from padiff.isolation import side_of
@@ -30,7 +31,7 @@ from padiff.parameters import (
 from padiff.parameters import transfer as write_all
 from padiff.recording import Task, arguments
 from padiff.report import Transfer
-from padiff.trace import Description, Trace, flow_of_calls, open_run, temporary_store
+from padiff.trace import Description, Trace, flow_of_calls, temporary_store
 
 __all__ = ["transfer"]
 
@@ -127,7 +128,7 @@ class _RunHolder:
 
 
 def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any, seed: int) -> Transfer:
-    run = open_run(path)
+    run = opened(path)
     if not run.steps:
         msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
         raise InputError(msg)

@@ -1,6 +1,6 @@
 """Judge what a forced run showed: differences become verdicts, verdicts become findings."""
 
-from padiff.judging._compared import missing_path
+from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge, asking
@@ -29,6 +29,7 @@ __all__ = [
     "constant_notes",
     "contributed_measures",
     "is_close",
+    "matching_of",
     "measures_of",
     "missing_path",
     "naming_notes",

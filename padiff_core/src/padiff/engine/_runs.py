@@ -1,0 +1,40 @@
+"""Match two recorded runs by their structure: which steps, which parameters, which calls."""
+
+from __future__ import annotations
+
+import attrs
+
+from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
+from padiff.errors import InputError
+from padiff.parameters import Correspondence, named_alike, pair_parameters, units_of
+from padiff.trace import Run, Trace, flow_of_calls
+
+__all__ = ["matched_runs", "steps_of"]
+
+
+def steps_of(reference: Run, candidate: Run, step: int | None = None) -> list[tuple[int, int]]:
+    """Return which steps of both runs belong together."""
+    if step is not None:
+        return [(step, step)]
+    shared = [(one, one) for one in reference.steps if one in candidate.steps]
+    found = shared or list(zip(reference.steps[:1], candidate.steps[:1], strict=False))
+    if not found:
+        empty = (reference if not reference.steps else candidate).where
+        msg = f"{empty} holds no finished step.\nHint: record at least one step to its end."
+        raise InputError(msg)
+    return found
+
+
+def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], file: MappingFile) -> Correspondence:
+    """Match the calls of two traces: by parameters and dataflow where both are known, else by names.
+
+    The names are those that a mapping file makes of the reference's.
+    """
+    ours, theirs = units_of(reference.about), units_of(candidate.about)
+    told = resolved_file(file, reference.about, candidate.about)
+    if ours and theirs:
+        flows = flow_of_calls(traces[0]), flow_of_calls(traces[1])
+        known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
+        return attrs.evolve(known, calls=align(*traces, [match.modules for match in known.matches], told))
+    names = matches_of_file(file, reference.about, candidate.about).modules
+    return Correspondence(ours, theirs, [], calls=align(*traces, [], Resolved(named={**names, **told.named})))
