@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +13,7 @@ from padiff.alignment import LayerMap, Resolved, align, resolve
 from padiff.engine._diff import diff
 from padiff.engine._open import opened
 from padiff.errors import InputError
-from padiff.forcing import Side
+from padiff.forcing import RecordedSide, Side, weights_of
 from padiff.isolation import side_of
 from padiff.judging import missing_path, parameter_findings
 from padiff.numerics import SAME, difference, epsilon_of
@@ -31,7 +30,7 @@ from padiff.parameters import (
 from padiff.parameters import transfer as write_all
 from padiff.recording import Task, arguments
 from padiff.report import Transfer
-from padiff.trace import Description, Trace, flow_of_calls, temporary_store
+from padiff.trace import Trace, flow_of_calls, temporary_store
 
 __all__ = ["transfer"]
 
@@ -106,27 +105,6 @@ def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved, ver
     )
 
 
-@attrs.frozen(eq=False)
-class _RunHolder:
-    """The parameters of a recorded run as they were before its first step."""
-
-    about: Description
-    trace: Trace
-
-    def value(self, path: str) -> Array:
-        """Return the value of a parameter or buffer."""
-        return self.trace.array(self.trace.weights[path])
-
-    def assign(self, arrays: Mapping[str, Array]) -> None:
-        """Leave everything as it was recorded."""
-
-    def native(self, path: str) -> Any | None:
-        """Return None: there is no live module."""
-
-    def find(self, native: Any) -> str | None:
-        """Return None: there is no live module."""
-
-
 def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any, seed: int) -> Transfer:
     run = opened(path)
     if not run.steps:
@@ -137,9 +115,10 @@ def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: An
     if lacking is not None:
         msg = f"{run.where} does not hold the value of {lacking!r}.\nHint: record it with values='tensors'."
         raise InputError(msg)
-    source, side = _RunHolder(run.about, trace), side_of(model)
+    source: Any = RecordedSide(run.about, trace, weights_of(trace, None))
+    side = side_of(model)
     if inputs is None:
-        return _by_name(source, side, mapping)  # type: ignore[arg-type]  # as much of a side as is asked for
+        return _by_name(source, side, mapping)
     resolved, specials = resolve(mapping, source, side), Specials(source.about, side.about)
     args, kwargs = arguments(inputs)
     task = Task(args, kwargs, None, False, seed)
