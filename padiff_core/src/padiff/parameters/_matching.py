@@ -270,10 +270,19 @@ def _matched_within(
     fit[list(told), :] = 0
     fit[:, list(told.values())] = 0
     scores = np.where(fit > 0, fit + _NAME_WEIGHT * names + _SURE_WEIGHT * sure, 0).astype(np.float32)
-    pairs = align_sequences(scores)
+    pairs = _aligned_between(told, scores)
     pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
+
+
+def _aligned_between(known: Mapping[int, int], scores: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Return the best pairs in order, each between the same known pairs on both sides."""
+    found = []
+    for rows, columns in _gaps(forward_run(sorted(known.items())), *scores.shape):
+        pairs = align_sequences(scores[rows.start : rows.stop, columns.start : columns.stop])
+        found += [(rows.start + i, columns.start + j) for i, j in pairs]
+    return found
 
 
 def _named(units: Sequence[HeldUnit]) -> list[str]:
