@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle.base import core
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, host_random_state
 from padiff_paddle import operations, optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
@@ -95,6 +95,15 @@ class PaddleAdapter(FrameworkAdapter):
             cpu.set_state(kept)
             if tracker is not None:
                 tracker.set_states_tracker(states)
+
+    def random_state(self) -> Hashable:
+        """Return the state of Paddle's generators, and of Python's and numpy's."""
+        tracker = sys.modules[_TRACKER].get_rng_state_tracker() if _TRACKER in sys.modules else None
+        tracked = tracker.get_states_tracker().values() if tracker is not None else ()
+        states = (core.default_cpu_generator().get_state(), *paddle.get_rng_state(), *tracked)
+        # The address of the engine, which is another one in each copy, says nothing.
+        said = ((word for word in str(state).split() if not word.startswith("0x")) for state in states)
+        return host_random_state(), *map(" ".join, said)
 
     def environment(self) -> Mapping[str, str]:
         """Return Paddle's version, device, CUDA version and threads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, host_random_state
 from padiff_torch import operations, optim
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
@@ -91,6 +91,11 @@ class TorchAdapter(FrameworkAdapter):
             else:
                 torch.cuda.set_rng_state_all(cuda)
             torch.set_rng_state(cpu)
+
+    def random_state(self) -> Hashable:
+        """Return the state of torch's generators, and of Python's and numpy's."""
+        states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        return host_random_state(), *(state.numpy().tobytes() for state in (torch.get_rng_state(), *states))
 
     def ambient(self) -> Callable[[], AbstractContextManager[None]]:
         """Return what enters the automatic casts that are on now again."""

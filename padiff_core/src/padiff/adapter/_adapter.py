@@ -6,7 +6,7 @@ import os
 import random
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
@@ -19,10 +19,16 @@ from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
 from padiff.kinds import Habit, Rule
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "host_random_state"]
 
 
 Array = NDArray[Any]
+
+
+def host_random_state() -> Hashable:
+    """Return the state of the generators of Python and numpy, to be compared: part of `Adapter.random_state`."""
+    _, key, *rest = np.random.get_state()
+    return random.getstate(), np.asarray(key).tobytes(), *map(str, rest)
 
 
 class Adapter(ABC):
@@ -93,6 +99,13 @@ class Adapter(ABC):
         finally:
             np.random.set_state(numpy)
             random.setstate(python)
+
+    def random_state(self) -> Hashable | None:
+        """Return what changes whenever a model takes a random number, to be compared; None where that is not seen.
+
+        `host_random_state` is the part of Python and numpy.
+        """
+        return None
 
     def is_optimizer(self, value: Any) -> bool:
         """Return whether the value is one of this framework's optimizers."""

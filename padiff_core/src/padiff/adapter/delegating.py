@@ -57,7 +57,7 @@ class DelegatingAdapter(Adapter):
     wrap, rule, as_module = _asked("wrap"), _asked("rule"), _asked("as_module")
     is_tensor, tensor = _asked("is_tensor"), _asked("tensor")
     from_numpy, convert = _asked("from_numpy"), _asked("convert")
-    environment, seeded = _asked("environment"), _asked("seeded")
+    environment, seeded, random_state = _asked("environment"), _asked("seeded"), _asked("random_state")
     ambient, quiet = _asked("ambient"), _asked("quiet")
     is_optimizer, step, optimizer_settings = _asked("is_optimizer"), _asked("step"), _asked("optimizer_settings")
     optimizer_parameters = _asked("optimizer_parameters")

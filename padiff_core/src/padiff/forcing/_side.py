@@ -30,6 +30,7 @@ from padiff.recording import (
     differentiator,
     flow_of,
     guarded_run,
+    mark_sampling,
     record,
     turned,
     turned_input,
@@ -166,6 +167,8 @@ class LocalSide:
         task = attrs.evolve(task, loss=self._loss)
         with self._weights.kept() as rewritten:
             trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
+            if task.plain:
+                mark_sampling(self.model, task, trace, self._live)
         trace.rebuilt = list(self._rebuilt)
         return trace
 

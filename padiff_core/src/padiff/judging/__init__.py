@@ -9,6 +9,7 @@ from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
 from padiff.judging._optimizer_step import step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
+from padiff.judging._randomness import sampling
 from padiff.judging._recorded_step import Recorded
 from padiff.judging._replays import Replays
 from padiff.judging._suspicion import Suspicion
@@ -37,6 +38,7 @@ __all__ = [
     "place_of",
     "rule_of",
     "rule_of_numbers",
+    "sampling",
     "shown_rule",
     "special_notes",
     "step_both",

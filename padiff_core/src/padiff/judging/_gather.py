@@ -131,10 +131,11 @@ class Outcome:
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or any(map(_counts, self.findings)) or Verdict.IGNORED in verdicts:
             return
-        chance = Verdict.STOCHASTIC in verdicts
+        by_code = [pair for pair in judge.alignment.pairs if judge.settler.chance.takes(pair) and not _by_kind(pair)]
+        chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
         ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, complete=self._is_complete(judge))
-        drawn = proof.by is Whole.RANDOM or (chance and self._is_drawn_by_code(judge))
+        drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
         if proof.gap is None and drawn and not known.undecided:
             proof = of_one_distribution(sides, tasks, proof, ends)
@@ -154,11 +155,7 @@ class Outcome:
         drawn = {
             (c.candidate.path, c.candidate.call) for c in self.calls if c.verdict is Verdict.STOCHASTIC and c.candidate
         }
-        known = {
-            pair.candidate.key
-            for pair in judge.alignment.pairs
-            if _samples(pair.candidate) and _samples(pair.reference)
-        }
+        known = {pair.candidate.key for pair in judge.alignment.pairs if _by_kind(pair)}
         return not drawn <= known
 
     def _is_unproven(self, judge: Judge) -> bool:
@@ -319,8 +316,10 @@ def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool
     return call.path in changed and call.leaf
 
 
-def _samples(call: Call) -> bool:
-    return call.module.kind is not None and CATALOGUE[call.module.kind].stochastic
+def _by_kind(pair: Pair) -> bool:
+    """Return whether both sides are modules that sample, whose settings tell how."""
+    kinds = (call.module.kind for call in (pair.reference, pair.candidate))
+    return all(kind is not None and CATALOGUE[kind].stochastic for kind in kinds)
 
 
 def _counts(finding: Finding) -> bool:

@@ -22,6 +22,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
 from padiff.judging._replays import Replays
 from padiff.judging._ruling import Ruling
+from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._tolerance import Rule
@@ -112,7 +113,11 @@ class Judge:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
                 found.append(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check))
-        return found if rough else [self._traced_to_masks(suspicion) for suspicion in found]
+        if rough:
+            return found
+        if all(check.close is None for check in self.forced.checks):
+            found += sampled_values(self.settler, self.around, self._read, found)
+        return sorted(map(self._traced_to_masks, found), key=lambda suspicion: suspicion.order)
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
         """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
@@ -193,6 +198,8 @@ class Judge:
                     suspicion = cuts.suspicion(check, cut, excused)
                 if suspicion is not None:
                     found.append(suspicion)
+        if all(check.close is None for check in self.forced.checks):
+            found += sampled_gradients(self.settler, self.around, forward)
         found = [*self._at_inputs(excused | narrow | set(cuts.told)), *found]
         return [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
 
@@ -287,6 +294,8 @@ class Judge:
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
             what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
+        if any(map(self.settler.chance.takes, suspects)):
+            return None  # other numbers were drawn there: what is sent is judged by its distribution
         if apart.rel_l2 <= KINK(eps) and check.close is None:
             self.unproven = True
             return None

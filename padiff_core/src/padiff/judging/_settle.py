@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
+from padiff.judging._distributions import SEEDS
 from padiff.judging._narrow import Narrow
-from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone
+from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
 from padiff.judging._replays import PairReplays, Replays
 from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
 from padiff.numerics import (
@@ -39,7 +40,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.report import Evidence, Figures, Verdict
-from padiff.trace import Key, contrasts, settings_of
+from padiff.trace import Key, contrasts
 
 __all__ = ["Reader", "Settler"]
 
@@ -97,16 +98,18 @@ class Settler:
         far as its noise floor goes.
         """
         eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
-        like = _like(pair, what, backward) if what is not None and eps > 0 and not is_coarse(eps) else None
+        like = like_calls(pair, what, backward) if what is not None and eps > 0 and not is_coarse(eps) else None
         if like in self._floors and not native.nan_mismatch:
             floor, where = self._floors[like]
             if relative(native, scale) <= FLOORS * floor:
                 like_it = Evidence.of("like", factor=FLOORS, call=where, floor=floor)
                 return Ruling(Verdict.ROUNDING, Figures(relative(native, scale), native.max_abs, floor), (like_it,))
         ruling = self._alone(pair, read, native, truth, scale, eps, backward)
-        if ruling.verdict is not Verdict.ROUNDING:
-            ruling = self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward)
-            chance = ruling.verdict is Verdict.STOCHASTIC
+        # Against another draw in float64 the reference's own error is no floor.
+        if ruling.verdict is not Verdict.ROUNDING or self.chance.takes(pair):
+            ruling = self.drawn(ruling, pair, read, native, eps, scale=scale, backward=backward, what=what)
+            # What evaluation mode tells it tells by values.
+            chance = ruling.verdict is Verdict.STOCHASTIC or any(one.kind == "distribution" for one in ruling.evidence)
             return (chance and self._evaluated(pair, read, scale, eps, backward)) or ruling
         floor_here = ruling.figures.floor
         if like is not None and floor_here is not None and floor_here < ACCUMULATED(eps):
@@ -264,6 +267,7 @@ class Settler:
         *,
         scale: float = 0.0,
         backward: bool = True,
+        what: Hashable = None,
     ) -> Ruling:
         """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
         figures = Figures(relative(native, scale), native.max_abs)
@@ -278,13 +282,21 @@ class Settler:
             without = idle._alone(pair, read, _TOGETHER_AT_SIGHT, None, scale, eps, backward)
             if without.settled and without.verdict is not Verdict.DIFFERS:
                 return fault(lone)
-        if not self.chance.draws(pair, read, ours=True, backward=backward):
-            alike = not contrasts(pair.reference, pair.candidate)
-            found = alike and self.chance.only(pair, read, ours=False, backward=backward)
-            return fault(ONLY_CANDIDATE) if found else ruling
-        if self.chance.only(pair, read, ours=True, backward=backward):
-            return fault(ONLY_REFERENCE)
-        return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
+        draws = [self.chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)]
+        if not any(draws):
+            if not self.chance.takes(pair) or relative(native, scale) <= SAME(eps):
+                return ruling
+            # What no seed changes may still be drawn, and seldom: then both sides nearly always give the same.
+            steady = self.chance.steady(pair, read, backward=backward)
+            if steady is None or is_suspect(difference(*steady), steady[0].dtype, scale):
+                return ruling
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
+        alike = not contrasts(pair.reference, pair.candidate)
+        if alike and self.chance.differ(pair, read, what, backward=backward):
+            if not all(draws):
+                return fault(ONLY_REFERENCE if draws[0] else ONLY_CANDIDATE)
+            return Ruling(Verdict.DIFFERS, figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
+        return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),)) if draws[0] else ruling
 
     def _evaluated(self, pair: Pair, read: Reader, scale: float, eps: float, backward: bool) -> Ruling | None:
         """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
@@ -313,17 +325,6 @@ def _widths(eps: float) -> tuple[str | None, ...]:
     if eps == 0:
         return (None,)
     return ("float64", "float32") if eps > epsilon_of("float32") else ("float64",)
-
-
-def _like(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | None:
-    """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
-    if contrasts(pair.reference, pair.candidate):
-        return None
-    sides = (
-        (call.module.class_name, repr(settings_of(call)), call.training, *(leaf.shape for leaf in call.inputs))
-        for call in (pair.reference, pair.candidate)
-    )
-    return (what, backward, *sides)
 
 
 def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:

@@ -20,7 +20,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.forcing import Side
-from padiff.judging._distributions import SEEDS, differ
+from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._findings import place_of
 from padiff.judging._response import response_by_gradients
 from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
@@ -103,17 +103,25 @@ def prove(
 
 
 def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:
-    """Return a proof that stands also against the outputs of both models under `SEEDS` seeds, each model its own."""
-    forward = [attrs.evolve(task, backward=False, ends=True) for task in tasks]
-    samples: list[list[Trace]] = []
-    for index, (side, task) in enumerate(zip(sides, forward, strict=True)):
-        seeds = range(task.seed + 1 + index * SEEDS, task.seed + 1 + (index + 1) * SEEDS)
-        with temporary_store() as store:
-            samples.append([side.record(attrs.evolve(task, seed=seed), store, values=False) for seed in seeds])
+    """Return a proof that stands also against the outputs of both models under many seeds, each model its own."""
+    known: dict[tuple[bool, int], Trace] = {}
+
+    def run(ours: bool, seed: int) -> Trace:
+        if (ours, seed) not in known:
+            further = seed + (not ours) * 4 * SEEDS[-1]
+            task = attrs.evolve(tasks[not ours], backward=False, ends=True, seed=tasks[not ours].seed + further)
+            with temporary_store() as store:
+                known[ours, seed] = sides[not ours].record(task, store, values=False)
+        return known[ours, seed]
+
     for a, b in ends.root.outputs:
-        ours, theirs = ([trace.outputs[i] for trace in traces] for i, traces in zip((a, b), samples, strict=True))
-        if differ(ours, theirs, SAME(max(epsilon(ours[0].dtype), epsilon(theirs[0].dtype)))):
-            gap = next((gap for gap in ends.gaps(Runs(samples[0][0], samples[1][0])) if gap.what.index == a), None)
+
+        def sample(ours: bool, seeds: range, index: tuple[int, int] = (a, b)) -> list[Any]:
+            return [flat(run(ours, seed).outputs[index[not ours]]) for seed in seeds]
+
+        first, second = run(True, 1), run(False, 1)
+        if differ(sample, SAME(max(epsilon(first.outputs[a].dtype), epsilon(second.outputs[b].dtype)))):
+            gap = next((gap for gap in ends.gaps(Runs(first, second)) if gap.what.index == a), None)
             if gap is not None:
                 return attrs.evolve(proof, by=Whole.DISTRIBUTION, gap=gap, pair=ends.root)
     return proof
@@ -200,8 +208,13 @@ def _tried(run: Callable[[], Trace]) -> Trace | None:
 
 
 def _is_random(side: Side, task: Task, trace: Trace) -> bool:
-    """Return whether a model's outputs are others under another seed."""
-    with temporary_store() as store:
-        other = _tried(partial(side.record, attrs.evolve(task, seed=task.seed + 1, ends=True), store, values=False))
+    """Return whether a model's outputs are others under another seed; under more seeds where it took random numbers."""
+
+    def differs(seed: int) -> bool:
+        other = _tried(partial(side.record, attrs.evolve(task, seed=seed, ends=True), store, values=False))
         pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
         return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
+
+    seeds = range(task.seed + 1, task.seed + (SEEDS[0] if trace.sampled else 2))
+    with temporary_store() as store:
+        return any(map(differs, seeds))

@@ -115,6 +115,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         ruling is None
         or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
         or any(pair.key in excused for pair in around)
+        or any(map(judge.settler.chance.takes, pairs))
         or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
     ):
         return None

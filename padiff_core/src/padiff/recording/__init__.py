@@ -12,6 +12,7 @@ from padiff.recording._loop import Loop
 from padiff.recording._order import Order, Turns, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread
+from padiff.recording._sampling import mark_sampling
 from padiff.recording._starts import cotangent, differentiator
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
@@ -43,6 +44,7 @@ __all__ = [
     "guarded_run",
     "is_finite",
     "line_of",
+    "mark_sampling",
     "module_record",
     "narrowed",
     "natively",

@@ -57,6 +57,11 @@ class Task:
     ends: bool = False
     """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
 
+    @property
+    def plain(self) -> bool:
+        """Return whether the model runs as it is."""
+        return self.dtype is None and not (self.evaluating or self.disturbed or self.ends)
+
 
 class Recorder(Watcher):
     """Fill a trace: with whole values, or with samples of them only."""
@@ -164,7 +169,9 @@ def record(
             model.evaluate()
         if task.dtype is not None:
             stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
+        before = model.adapter.random_state()
         output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        trace.sampled = None if before is None else before != model.adapter.random_state()
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
         trace.returned = "" if trace.outputs else _in_words(output)

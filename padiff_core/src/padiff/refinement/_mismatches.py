@@ -147,7 +147,8 @@ def _may_be_mismatched(
         # A composite may begin earlier than the one that holds the same parameters: with an activation, say.
         composite = bool(pair.reference.children and pair.candidate.children)
         return pair if composite or (pair.why == BY_PLACE and not pair.candidate.children) else None
-    if same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic:
+    stochastic = same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic
+    if stochastic or judge.settler.chance.takes(pair):
         return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
         return pair

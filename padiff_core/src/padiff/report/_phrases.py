@@ -202,6 +202,8 @@ _EVIDENCE: dict[str, Phrase] = {
     "drowned": "the same elements are masked, by {reference:.3g} in the reference and {candidate:.3g} in the candidate",
     "evaluation_mode": "judged in evaluation mode, where neither side samples random numbers",
     "stochastic": "the reference disagrees with itself under another seed; what follows was fed its recorded value",
+    "distribution": "both sides sample random numbers there, of other distributions: a permutation test over {seeds} "
+    "seeds or more of each side, made twice, errs less than once in 80,000 times",
     "randomness": "the {side} gives something else under every seed, the {other} always the same",
     "without_dropout": "without it the {side} is what the {other} is",
     "right_when_given": "{call} is right when it is given the reference's {name!r}",

@@ -140,6 +140,19 @@ class KindTests(Harness):
         assert rule.kind == "dropout"
         assert rule.settings["p"].value(native) == 0.25
 
+    @needs("randomness")
+    def test_the_generators_tell_who_takes_random_numbers(self) -> None:
+        """Their state stays as it is where nothing is taken, and is another one behind a dropout; or is not seen."""
+        x = np.ones((4, 3), np.float32)
+        with self.adapter.seeded(0):
+            before = self.adapter.random_state()
+            for native, taken in ((self.linear(3, 3), False), (self.dropout(0.5), True)):
+                model = self.wrap(native)
+                state = self.adapter.random_state()
+                assert state == self.adapter.random_state()
+                model.run((self.native(x),), {})
+                assert before is None or (state != self.adapter.random_state()) is taken
+
 
 def _found(entry: str) -> type:
     """Return the class of that qualified name; fail where the framework has none."""

@@ -113,6 +113,8 @@ class Call:
     """The arguments, each tensor replaced by a `Slot`, each object that is not plain data by a `Text`."""
     settings: Mapping[str, SettingRecord] = attrs.field(factory=dict)
     """The hyper-parameters as they were at this call."""
+    sampled: bool | None = None
+    """Whether its own code took random numbers, not that of a call inside; None where that is not seen."""
     key: Key = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -174,6 +176,8 @@ class Trace:
     """What modules keep of their weights in evaluation mode, and made anew when they were given others."""
     parameters: dict[str, ParameterRecord] = attrs.field(factory=dict)
     """Path -> what hangs there."""
+    sampled: bool | None = None
+    """Whether the run took random numbers; None where that is not seen."""
     weights: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
     updated: dict[str, int] = attrs.field(factory=dict)

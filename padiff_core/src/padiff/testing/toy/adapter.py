@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Hook, Intercept, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Adapter, Hook, Intercept, Listener, Model, Module, Parameter, Tensor, host_random_state
 from padiff.adapter.interception import Detour
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.kinds import Rule
@@ -165,6 +165,10 @@ class ToyAdapter(Adapter):
             msg += "\nHint: pass the module itself"
             raise UnwatchableModel(msg)
         return ToyModel(model, self)
+
+    def random_state(self) -> Hashable:
+        """Return the state of the generators of Python and numpy: there are no others."""
+        return host_random_state()
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is a tensor of the dialect."""

@@ -1,0 +1,105 @@
+"""Judge what chance makes equal: one seed may drop nothing, or the same, of what differs under another one.
+
+Of each pair whose own code takes random numbers all values that it makes are compared by their distributions, and the
+gradients that it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Reader, Spot
+from padiff.judging._ruling import Ruling
+from padiff.judging._settle import Settler
+from padiff.judging._suspicion import Suspicion, value_at, within
+from padiff.numerics import epsilon_of
+from padiff.report import Figures, Phase, Verdict
+from padiff.trace import contrasts
+
+__all__ = ["sampled_gradients", "sampled_values"]
+
+Around = Callable[[Pair], Pair | None]
+
+
+def sampled_values(
+    settler: Settler, around: Around, reading: Callable[[Spot, Pair], Reader], known: Sequence[Suspicion]
+) -> Iterator[Suspicion]:
+    """Yield the values of another distribution that are not suspected yet."""
+    told = {(one.pair.key, one.spot.key) for one in known if one.spot is not None}
+    for pair in _takers(settler):
+        for spot in _made(settler.bench.alignment, around, pair):
+            if (pair.key, spot.key) not in told:
+                ruling = _ruled(settler, pair, spot, reading(spot, pair), backward=False)
+                if ruling is not None:
+                    yield _suspicion(pair, spot, ruling, Phase.FORWARD)
+
+
+def sampled_gradients(settler: Settler, around: Around, known: Sequence[Suspicion]) -> Iterator[Suspicion]:
+    """Yield the gradients of another distribution that a call sends whose values, and those inside, are right."""
+    wrong = {one.pair.key for one in known if one.verdict is Verdict.DIFFERS}
+    for pair in _takers(settler):
+        children = [child for child in settler.bench.alignment.pairs if around(child) is pair]
+        if wrong.isdisjoint(one.key for one in (pair, *children)):
+            for spot in _taken(pair, children):
+                ruling = _ruled(settler, pair, spot, _gradient(spot.reference.token), backward=True)
+                if ruling is not None:
+                    yield _suspicion(pair, spot, ruling, Phase.BACKWARD)
+                    break
+
+
+def _gradient(token: int) -> Reader:
+    return lambda run, _: run.observed.gradients.get(token)
+
+
+def _takers(settler: Settler) -> list[Pair]:
+    return [pair for pair in settler.bench.alignment.pairs if settler.chance.takes(pair)]
+
+
+def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: bool) -> Ruling | None:
+    chance = settler.chance
+    apart = chance.apart(pair, read, backward=backward)
+    if apart is None or not any(chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)):
+        return None
+    ruling = Ruling(Verdict.EQUAL, Figures(apart.rel_l2, apart.max_abs), ())
+    eps = epsilon_of(spot.reference.dtype)
+    ruling = settler.drawn(ruling, pair, read, apart, eps, backward=backward, what=within(pair, spot))
+    # Settings that differ tell, whatever the numbers.
+    hidden = ruling.verdict is Verdict.STOCHASTIC and contrasts(pair.reference, pair.candidate)
+    return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None
+
+
+def _made(alignment: Alignment, around: Around, pair: Pair) -> Iterator[Spot]:
+    """Yield the tensors that a pair's own code makes: it calls others with them, or returns them."""
+    children = [child for child in alignment.pairs if around(child) is pair]
+    handed = {leaf.token for leaf in pair.reference.inputs}
+    handed |= {leaf.token for child in children for leaf in child.reference.outputs}
+    last = "start"
+    for child in children:
+        name = child.candidate.path.removeprefix(f"{pair.candidate.path}." if pair.candidate.path else "")
+        for ours, theirs in child.inputs:
+            if child.reference.inputs[ours].token not in handed:
+                leaves = child.reference.inputs[ours], child.candidate.inputs[theirs]
+                yield Spot("input", child, pair, (last, name), *leaves)
+        last = name
+    for ours, theirs in pair.outputs:
+        if pair.reference.outputs[ours].token not in handed:
+            yield Spot(
+                "output", pair, pair, (last, "end"), pair.reference.outputs[ours], pair.candidate.outputs[theirs]
+            )
+
+
+def _taken(pair: Pair, children: Sequence[Pair]) -> Iterator[Spot]:
+    """Yield the tensors that a pair's own code takes: it was given them, or called others that gave them."""
+    for ours, theirs in pair.inputs:
+        yield Spot("input", pair, pair, ("start", "start"), pair.reference.inputs[ours], pair.candidate.inputs[theirs])
+    for child in children:
+        for ours, theirs in child.outputs:
+            leaves = child.reference.outputs[ours], child.candidate.outputs[theirs]
+            yield Spot("output", child, pair, ("start", "end"), *leaves)
+
+
+def _suspicion(pair: Pair, spot: Spot, ruling: Ruling, phase: Phase) -> Suspicion:
+    what = value_at(spot, gradient=phase is Phase.BACKWARD)
+    between = spot.between if phase is Phase.FORWARD and pair.candidate.children else None
+    return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)

@@ -1,0 +1,114 @@
+"""Judge code that takes random numbers by their distribution: at a batch of two, one seed tells little."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.judging._distributions import differ
+from padiff.testing.toy import columns, rows
+
+X = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
+Code = Callable[[Any], Any]
+
+
+def drop_path(p: float, *, scale: float | None = None, axes: int = 1) -> Code:
+    """Return what drops samples, tokens (two ``axes``) or elements (three), and scales up what is left."""
+
+    def dropped(x: Any) -> Any:
+        kept = np.random.random_sample(x.shape[:axes] + (1,) * (3 - axes)) >= p
+        return x * type(x)(kept.astype(np.float32) / np.float32(scale or 1 - p))
+
+    return dropped
+
+
+def noise(size: float) -> Code:
+    return lambda x: x + type(x)((np.random.standard_normal(x.shape) * size).astype(np.float32))
+
+
+def nothing(x: Any) -> Any:
+    return x
+
+
+class Rows(rows.Module):
+    """Add a branch to what comes in, with code behind its layer and before it."""
+
+    def __init__(self, behind: Code, before: Code = nothing) -> None:
+        self.first, self.branch, self.last = rows.Linear(4, 8), rows.Linear(8, 8), rows.Linear(8, 3)
+        self.behind, self.before = behind, before
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        return self.last(x + self.behind(self.branch(self.before(x))))
+
+
+class Columns(columns.Layer):
+    """Do the same in the other dialect."""
+
+    def __init__(self, behind: Code, before: Code = nothing) -> None:
+        self.first, self.branch, self.last = columns.Dense(4, 8), columns.Dense(8, 8), columns.Dense(8, 3)
+        self.behind, self.before = behind, before
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        return self.last(x + self.behind(self.branch(self.before(x))))
+
+
+def compared(ours: tuple[Code, ...], theirs: tuple[Code, ...], seed: int) -> padiff.Report:
+    np.random.seed(seed)
+    return padiff.diff(Rows(*ours), Columns(*theirs), (X,), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("code", [drop_path(0.5), drop_path(0.1), noise(0.1)], ids=["half", "tenth", "noise"])
+def test_what_both_sides_draw_alike_is_no_fault(code: Code, seed: int) -> None:
+    report = compared((code,), (code,), seed)
+    assert report.aligned, report
+
+
+WRONG = {
+    "not scaled up": (drop_path(0.5), drop_path(0.5, scale=1.0)),
+    "scaled by 5 % more": (drop_path(0.3), drop_path(0.3, scale=0.7 / 1.05)),
+    "at another rate": (drop_path(0.1), drop_path(0.3)),
+    "elements for samples": (drop_path(0.3), drop_path(0.3, axes=3)),
+    "tokens for samples": (drop_path(0.3), drop_path(0.3, axes=2)),
+    "on the candidate only": (nothing, drop_path(0.1)),
+    "on the reference only": (drop_path(0.1), nothing),
+    "louder": (noise(0.1), noise(0.12)),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_drawn_otherwise_is_named_where_it_is(name: str, seed: int) -> None:
+    ours, theirs = WRONG[name]
+    report = compared((ours,), (theirs,), seed)
+    assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("branch", "last"))], report
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("factor", [1.01, 1.0001])
+def test_a_fault_beside_what_is_drawn_is_named_at_its_own_place(factor: float, seed: int) -> None:
+    drop = drop_path(0.3)
+    report = compared((drop,), (drop, lambda x: x * factor), seed)
+    assert ("first", "branch") in [found.between for found in report.sources], report
+
+
+def test_a_dropout_on_another_tensor_is_a_fault() -> None:
+    drop = drop_path(0.3)
+    assert not compared((drop,), (nothing, drop), 0).aligned
+
+
+def test_two_samples_of_one_distribution_are_not_called_different() -> None:
+    """Masks of two samples, of which few differ: what is hardest to tell."""
+    rng = np.random.default_rng(0)
+
+    def masks(p: float) -> Callable[[bool, range], list[Any]]:
+        return lambda ours, seeds: [(rng.random(2) >= (0.2 if ours else p)).astype(float) for _ in seeds]
+
+    assert not any(differ(masks(0.2), 1e-3) for _ in range(100))
+    assert sum(differ(masks(0.5), 1e-3) for _ in range(10)) >= 9
