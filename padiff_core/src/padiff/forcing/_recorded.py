@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.errors import InputError
 from padiff.recording import Turns, reread
-from padiff.trace import Description, Flow, Trace
+from padiff.trace import Description, Flow, Trace, flow_of_calls
 
 __all__ = ["RecordedSide", "weights_of"]
 
@@ -39,8 +39,9 @@ class RecordedSide:
             raise InputError(msg)
         return trace.array(key)
 
-    def flow(self, task: Any) -> Flow | None:
-        """Return None: what the calls took and gave is all that is known of the dataflow."""
+    def flow(self, task: Any) -> Flow:
+        """Return the dataflow, as far as the recorded calls show it."""
+        return flow_of_calls(self.trace)
 
     def permuted(self, axes: Turns) -> RecordedSide:
         """Return the side, with some tensors read in another order of axes."""
