@@ -19,7 +19,7 @@ RNGS = nnx.Rngs(0)
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_fast() -> Iterator[None]:
     """Spare XLA's optimizations: compiling each layer takes half of the time."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.values["jax_disable_most_optimizations"]
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
