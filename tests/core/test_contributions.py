@@ -75,7 +75,7 @@ def test_padiffs_own_come_through_the_same_hooks_and_last(site: Site) -> None:
     site.plugin("acme", GOOD)
     rows = plugins.contributed()
     own = [(row.sort, row.name) for row in rows if row.distribution == "padiff-core"]
-    renderers = [("renderer", "text"), ("renderer", "json"), ("renderer", "html")]
+    renderers = [("renderer", "text"), ("renderer", "json"), ("renderer", "html"), ("reader", "msprobe")]
     assert own == [("metric", "rel_l2"), ("metric", "max_abs"), *renderers]
     assert [row.distribution for row in rows[-4:]] == ["padiff-core"] * 4
 
@@ -120,8 +120,8 @@ def test_a_thing_itself_instead_of_a_list_is_told_so(site: Site) -> None:
 
 
 def test_a_hook_that_this_padiff_does_not_have_costs_the_others_nothing(site: Site) -> None:
-    site.plugin("acme", GOOD + "\n@padiff.hookimpl\ndef padiff_readers(): return []\n")
-    with pytest.warns(PluginWarning, match=r"implements padiff_readers\(\), and this padiff has padiff_adapters, "):
+    site.plugin("acme", GOOD + "\n@padiff.hookimpl\ndef padiff_painters(): return []\n")
+    with pytest.warns(PluginWarning, match=r"implements padiff_painters\(\), and this padiff has padiff_adapters, "):
         found = rows("acme")
     assert found["plugin", "acme"].state is State.BROKEN
     assert found["metric", "mean"].state is State.AVAILABLE

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from padiff.alignment import NAMED, MappingFile, read_mapping
+from padiff.alignment import NAMED, MappingFile, read_mapping, resolved_file
 from padiff.engine._open import opened
 from padiff.engine._runs import matched_runs, steps_of
 from padiff.errors import InputError
@@ -40,6 +40,7 @@ def graph_of_runs(
 ) -> Graph:
     """Return the data of the page of two runs; ``labels`` say what each side is."""
     file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
+    told = resolved_file(file, reference.about, candidate.about)
     sides = _Nodes(reference), _Nodes(candidate)
     links: list[GraphLink] = []
     steps = steps_of(reference, candidate, step)
@@ -59,7 +60,7 @@ def graph_of_runs(
         left,
         right,
         tuple(links),
-        headline=_headline(sides, links),
+        headline="\n".join([_headline(sides, links), *(f"note: {note.text}" for note in told.notes)]),
         rules=_rules(file),
         backward=all(side.backward for side in sides),
     )

@@ -1,0 +1,319 @@
+"""Read what msprobe dumped: dump.json, construct.json and stack.json, with the tensors beside them or statistics alone.
+
+A dump is a folder with these files, or one that holds ``step0``, ``step1``, and in each ``rank0`` or ``proc123``. Of
+several ranks one is named behind the folder: ``dump/rank1``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.errors import InputError
+from padiff.trace._model import Description, ModuleDescription
+from padiff.trace._parameters import ParameterRecord
+from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, Trace
+from padiff.trace._run import Kept
+from padiff.trace._summary import Summary
+from padiff.trace._values import ValueStore
+from padiff.trace.readers._tensor_files import read_tensor
+
+__all__ = ["is_msprobe", "open_msprobe"]
+
+_DUMP, _TENSORS = "dump.json", "dump_tensor_data"
+_STEP, _RANK = re.compile(r"step(\d+)"), re.compile(r"(rank\d*|proc\d+)")
+_MODULE = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.(forward|backward)\.(\d+)")
+_GRADIENT = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.parameters_grad(?:\.\d+)?")
+_FUNCTION = re.compile(r"(.+)\.(\d+)\.forward")
+_FRAME = re.compile(r"File (.*?), line (\d+), in ([^,\n]*)")
+_KEPT: Mapping[str, Kept] = {"tensor": "tensors", "statistics": "summary", "structure": "structure"}
+_FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
+_ROOT = "DefaultModel"
+_LARGEST = 1 << 30
+"""Bytes of a file of records, at most."""
+
+
+def is_msprobe(path: Path) -> bool:
+    """Return whether a path is, or holds, a dump of msprobe."""
+    return next(_dumps(path), None) is not None
+
+
+def open_msprobe(path: Path) -> _Run:
+    """Return the run that msprobe dumped at a path: a folder with dump.json, or with steps and ranks."""
+    found: dict[int, dict[str, Path]] = {}
+    for step, rank, folder in _dumps(path):
+        found.setdefault(step, {})[rank] = folder
+    ranks = sorted({rank for one in found.values() for rank in one})
+    if len(ranks) > 1 and any(len(one) > 1 for one in found.values()):
+        msg = f"{path} holds {len(ranks)} ranks: {', '.join(ranks)}.\nHint: name one: {path}/{ranks[0]}."
+        raise InputError(msg)
+    return _Run(path, {step: next(iter(one.values())) for step, one in found.items()})
+
+
+def _dumps(path: Path) -> Iterator[tuple[int, str, Path]]:
+    """Yield step, rank and folder of every dump at a path."""
+    if path.name == _DUMP and path.is_file():
+        path = path.parent
+    if (path / _DUMP).is_file():
+        yield _step(path.parent if _RANK.fullmatch(path.name) else path), "", path
+        return
+    wanted = None
+    if not path.exists() and _RANK.fullmatch(path.name):
+        wanted, path = path.name, path.parent
+    for file in sorted(path.glob(f"*/*/{_DUMP}")) if path.is_dir() else ():
+        rank, step = file.parent.name, file.parent.parent.name
+        if _STEP.fullmatch(step) and _RANK.fullmatch(rank) and wanted in (None, rank):
+            yield _step(file.parent.parent), rank, file.parent
+    for file in sorted(path.glob(f"*/{_DUMP}")) if path.is_dir() and wanted is None else ():
+        if _STEP.fullmatch(file.parent.name):
+            yield _step(file.parent), "", file.parent
+        elif _RANK.fullmatch(file.parent.name):
+            yield _step(path), file.parent.name, file.parent
+
+
+def _step(folder: Path) -> int:
+    found = _STEP.fullmatch(folder.name)
+    return int(found[1]) if found else 0
+
+
+class _Files(ValueStore):
+    """A store whose values are files, each read when it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.files: list[Path] = []
+
+    def get(self, key: int) -> NDArray[Any]:
+        """Return the array of a file; raise `InputError` where it cannot be read."""
+        return read_tensor(self.files[key])
+
+    def arrays(self) -> Sequence[NDArray[Any]]:
+        """Return all arrays."""
+        return [read_tensor(file) for file in self.files]
+
+
+class _Run:
+    """A run that msprobe dumped."""
+
+    def __init__(self, path: Path, folders: Mapping[int, Path]) -> None:
+        self.where = str(path)
+        self._folders = folders
+        head = _json(folders[self.steps[0]] / _DUMP)
+        self.values: Kept = _KEPT.get(str(head.get("task")), "summary")
+        self._framework = _FRAMEWORKS.get(str(head.get("framework")), str(head.get("framework") or "unknown"))
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Return the numbers of the steps."""
+        return sorted(self._folders)
+
+    @cached_property
+    def about(self) -> Description:
+        """Return what the first step tells of the model."""
+        dump = _Dump(self._folders[self.steps[0]])
+        modules = {call.path: call.module for call in dump.trace.calls if not call.module.operation}
+        return Description(
+            self._framework,
+            dump.trace.root.module.class_name,
+            frozenset(),
+            "",
+            True,
+            {},
+            {path: ModuleDescription(module, {}) for path, module in modules.items()},
+            dump.trace.parameters,
+        )
+
+    def trace(self, step: int) -> Trace:
+        """Return what one step did; raises `InputError` where it is not there, or damaged."""
+        if step not in self._folders:
+            known = ", ".join(map(str, self.steps[:5]))
+            msg = f"{self.where} has no step {step}; it has {known}.\nHint: give one of these."
+            raise InputError(msg)
+        return _Dump(self._folders[step]).trace
+
+
+class _Dump:
+    """One step of one rank."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._store = _Files()
+        self._tokens = 0
+        data = _json(folder / _DUMP).get("data")
+        if not isinstance(data, dict):
+            raise _damaged(folder / _DUMP, "it has no data")
+        self._data: dict[str, Any] = data
+        self.trace = Trace(self._store)
+        try:
+            self._fill()
+        except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+            raise _damaged(folder / _DUMP, f"it is not as msprobe writes it ({type(error).__name__})") from error
+
+    def _fill(self) -> None:
+        stacks, children = self._stacks(), self._children()
+        tops = [name for name in children.get(None, ()) if _MODULE.fullmatch(name)]
+        root = Call(0, ModuleRecord("", _ROOT), 0, None, True)
+        self.trace.calls.append(root)
+        todo = [(name, root) for name in reversed(children.get(None, ()))]
+        while todo:
+            name, parent = todo.pop()
+            call = self._call(name, parent, stacks.get(name, ()))
+            todo += [(inner, call) for inner in reversed(children.get(name, ()))]
+        for top, call in zip(tops, [one for one in root.children if not one.module.operation], strict=True):
+            if len(tops) == 1 and top:
+                root.inputs, root.outputs = call.inputs, call.outputs
+        for name, entry in self._data.items():
+            self._gradients(name, entry)
+
+    def _children(self) -> dict[str | None, list[str]]:
+        """Return the forward calls inside of each, in execution order; None's are the outermost."""
+        around = _json(self._folder / "construct.json") if (self._folder / "construct.json").is_file() else {}
+        names = dict.fromkeys([*around, *self._data])
+        forward = [name for name in names if _pass(name) == "forward"]
+        known, found = set(forward), dict[str | None, list[str]]()
+        for name in forward:
+            above = around.get(name)
+            above = above[0] if isinstance(above, list) and above else above
+            found.setdefault(above if isinstance(above, str) and above in known else None, []).append(name)
+        return found
+
+    def _call(self, name: str, parent: Call, frames: tuple[Frame, ...]) -> Call:
+        module = _MODULE.fullmatch(name)
+        if module is not None:
+            record, ordinal = ModuleRecord(module[1], module[2]), int(module[4])
+        else:
+            function = _FUNCTION.fullmatch(name)
+            assert function is not None
+            record = ModuleRecord(function[1], function[1].rpartition(".")[2], operation=True)
+            ordinal = int(function[2])
+        call = Call(len(self.trace.calls), record, ordinal, parent, True, frames)
+        self.trace.calls.append(call)
+        parent.children.append(call)
+        entry = self._data.get(name) or {}
+        given = entry.get("input_args", entry.get("input"))
+        call.inputs = [*self._leaves(given, ""), *self._leaves(entry.get("input_kwargs"), "")]
+        call.outputs = list(self._leaves(entry.get("output"), ""))
+        for parameter, about in (entry.get("parameters") or {}).items():
+            self._parameter(f"{call.path}.{parameter}", about)
+        return call
+
+    def _leaves(self, value: Any, path: str) -> Iterator[Leaf]:
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self._leaves(item, f"{path}[{index}]")
+        elif isinstance(value, dict) and _is_tensor(value):
+            leaf = Leaf(path, *_type(value), self._tokens, bool(value.get("requires_grad")))
+            self._tokens += 1
+            self.trace.values[leaf.token] = self._kept(value)
+            yield leaf
+        elif isinstance(value, dict) and "type" not in value:
+            for key, item in value.items():
+                yield from self._leaves(item, f"{path}[{key!r}]")
+
+    def _parameter(self, path: str, about: Any) -> None:
+        about = about[0] if isinstance(about, list) and about else about
+        if isinstance(about, dict) and _is_tensor(about) and path not in self.trace.parameters:
+            trainable = bool(about.get("requires_grad", True))
+            self.trace.parameters[path] = ParameterRecord(path, (path,), *_type(about), trainable=trainable)
+            self.trace.weights[path] = self._kept(about)
+
+    def _gradients(self, name: str, entry: Any) -> None:
+        """Keep the gradients that an entry tells of: msprobe's inputs of a backward are those of the call's outputs."""
+        parameters, module = _GRADIENT.fullmatch(name), _MODULE.fullmatch(name)
+        if parameters is not None:
+            for parameter, about in entry.items():
+                about = about[0] if isinstance(about, list) and about else about
+                if isinstance(about, dict) and _is_tensor(about):
+                    self.trace.parameter_gradients[f"{parameters[1]}.{parameter}"] = self._kept(about)
+        elif module is not None and module[3] == "backward":
+            key = (module[1], int(module[4]))
+            call = next((one for one in self._by_key.get(key, ())), None)
+            for leaves, given in () if call is None else ((call.outputs, "input"), (call.inputs, "output")):
+                listed = entry.get(given) or []
+                for leaf, about in zip(leaves, listed if isinstance(listed, list) else [listed], strict=False):
+                    if isinstance(about, dict) and _is_tensor(about) and _type(about)[1] == leaf.shape:
+                        self.trace.gradients[leaf.token] = self._kept(about)
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[str, int], list[Call]]:
+        found: dict[tuple[str, int], list[Call]] = {}
+        for call in self.trace.calls:
+            if not call.module.operation:
+                found.setdefault(call.key, []).append(call)
+        return found
+
+    def _kept(self, about: Mapping[str, Any]) -> int:
+        """Keep a value: a file where there is one, else what the records say of it."""
+        name = about.get("data_name")
+        file = self._folder / _TENSORS / name if isinstance(name, str) and Path(name).name == name else None
+        if file is not None and file.is_file():
+            self._store.files.append(file)
+            return len(self._store.files) - 1
+        mean, norm, low, high = (_number(about.get(key)) for key in ("Mean", "Norm", "Min", "Max"))
+        return self.trace.summarized(Summary(*_type(about), mean, norm, low, high))
+
+    def _stacks(self) -> dict[str, tuple[Frame, ...]]:
+        file = self._folder / "stack.json"
+        found: dict[str, tuple[Frame, ...]] = {}
+        for name, told in (_json(file) if file.is_file() else {}).items():
+            names, lines = told if isinstance(told, list) and len(told) == 2 and told[0] != [] else ([name], told)
+            if not isinstance(names, list) or not isinstance(lines, list):
+                names, lines = [name], told
+            frames = tuple(frame for line in lines if (frame := _frame(line)) is not None)
+            found.update((one, frames) for one in names if isinstance(one, str))
+        return found
+
+
+def _pass(name: str) -> str | None:
+    module = _MODULE.fullmatch(name)
+    if module is not None:
+        return module[3]
+    return "forward" if _FUNCTION.fullmatch(name) else None
+
+
+def _frame(line: Any) -> Frame | None:
+    found = _FRAME.match(line) if isinstance(line, str) else None
+    if found is None:
+        return None
+    library = "site-packages" in found[1] or "dist-packages" in found[1]
+    return Frame(found[1], int(found[2]), found[3].strip(), int(found[2]), library)
+
+
+def _is_tensor(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("shape"), list) and isinstance(value.get("dtype"), str)
+
+
+def _type(value: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    return value["dtype"].rpartition(".")[2].lower(), tuple(int(extent) for extent in value["shape"])
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        if file.is_symlink() or file.stat().st_size > _LARGEST:
+            raise _damaged(file, "it is a link, or too large")
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _damaged(file, error.strerror or "it is not there") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(file, "it is no JSON") from error
+    if not isinstance(found, dict):
+        raise _damaged(file, "it holds no names")
+    return found
+
+
+def _damaged(file: Path, why: str) -> InputError:
+    return InputError(f"{file} cannot be read: {why}.\nHint: dump it again, or copy it again.")

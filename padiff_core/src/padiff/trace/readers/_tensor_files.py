@@ -1,0 +1,138 @@
+"""Read the tensors that other tools saved: torch's .pt files and numpy's .npy files, without executing anything."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.codec import DTYPES, Malformed
+from padiff.errors import InputError
+from padiff.trace.readers._pickles import Made, Named, Stored, unpickled
+
+__all__ = ["read_tensor"]
+
+Array = NDArray[Any]
+
+_STORAGES: dict[str, np.dtype[Any]] = {
+    "DoubleStorage": np.dtype(np.float64),
+    "FloatStorage": np.dtype(np.float32),
+    "HalfStorage": np.dtype(np.float16),
+    "BFloat16Storage": np.dtype(ml_dtypes.bfloat16),
+    "LongStorage": np.dtype(np.int64),
+    "IntStorage": np.dtype(np.int32),
+    "ShortStorage": np.dtype(np.int16),
+    "CharStorage": np.dtype(np.int8),
+    "ByteStorage": np.dtype(np.uint8),
+    "BoolStorage": np.dtype(np.bool_),
+    "ComplexFloatStorage": np.dtype(np.complex64),
+    "ComplexDoubleStorage": np.dtype(np.complex128),
+}
+_LARGEST_RECORDS = 1 << 20
+"""Bytes of the pickle in a .pt file, at most: it holds a shape, and no values."""
+
+_REPEATED = 1 << 16
+"""How often an expanded tensor may show an element of its storage, at most."""
+
+
+def read_tensor(path: Path) -> Array:
+    """Return the tensor that a file holds; raise `InputError` where it cannot be read, or holds anything else."""
+    try:
+        if path.is_symlink():
+            msg = "it is a link"
+            raise Malformed(msg)
+        return _npy(path) if path.suffix == ".npy" else _pt(path)
+    except (Malformed, OSError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, EOFError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        msg = f"{path} cannot be read: {said}.\nHint: dump it again; do not trust this one."
+        raise InputError(msg) from error
+
+
+def _npy(path: Path) -> Array:
+    found: Array = np.load(path, allow_pickle=False, mmap_mode="r")
+    return np.asarray(found)
+
+
+def _pt(path: Path) -> Array:
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+        if len(names) != 1 or archive.getinfo(names[0]).file_size > _LARGEST_RECORDS:
+            msg = "it is no file of torch.save"
+            raise Malformed(msg)
+        folder = names[0].removesuffix("data.pkl")
+        order = f"{folder}byteorder"
+        if order in archive.namelist() and archive.read(order) != b"little":
+            msg = "its bytes are in another order"
+            raise Malformed(msg)
+        made = _parameter(unpickled(archive.read(names[0])))
+        tensor = _described(made)
+        member = f"{folder}data/{tensor.storage}"
+        if member not in archive.namelist():
+            msg = f"it lacks the values {tensor.storage!r}"
+            raise Malformed(msg)
+        if archive.getinfo(member).file_size > path.stat().st_size:
+            msg = "its values are said to be larger than the file"
+            raise Malformed(msg)
+        raw = np.frombuffer(archive.read(member), np.uint8)
+    return _strided(raw, tensor)
+
+
+def _parameter(found: Any) -> Any:
+    """Return the tensor of a parameter."""
+    wrapped = isinstance(found, Made) and found.function == Named("torch._utils", "_rebuild_parameter")
+    return found.args[0] if wrapped and isinstance(found.args, tuple) and found.args else found
+
+
+class _Described(NamedTuple):
+    """A tensor within its storage."""
+
+    storage: str
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    """In elements."""
+    dtype: np.dtype[Any]
+
+
+def _described(made: Any) -> _Described:
+    """Return what a pickled tensor tells of itself."""
+    versions = {Named("torch._utils", f"_rebuild_tensor_v{n}") for n in (2, 3)}
+    if not isinstance(made, Made) or made.function not in versions or not isinstance(made.args, tuple):
+        msg = "it holds no tensor"
+        raise Malformed(msg)
+    stored, offset, shape, stride = made.args[:4] if len(made.args) >= 4 else (None,) * 4
+    name = stored.name if isinstance(stored, Stored) else None
+    if not isinstance(name, tuple) or len(name) != 5 or name[0] != "storage" or not isinstance(name[1], Named):
+        msg = "its tensor has no storage"
+        raise Malformed(msg)
+    known: dict[str, np.dtype[Any]] = {**_STORAGES, **DTYPES}
+    dtype = known.get(name[1].name)
+    if made.function.name.endswith("v3") and len(made.args) >= 7 and isinstance(made.args[6], Named):
+        dtype = known.get(made.args[6].name)
+    plain = isinstance(shape, tuple) and isinstance(stride, tuple) and len(shape) == len(stride)
+    numbers = [name[4], offset, *shape, *stride] if plain else [None]
+    if dtype is None or not all(type(one) is int and one >= 0 for one in numbers):
+        msg = "its tensor is none that padiff knows"
+        raise Malformed(msg)
+    return _Described(str(name[2]), offset, shape, stride, dtype)
+
+
+def _strided(raw: Array, tensor: _Described) -> Array:
+    """Return a tensor of its storage, which must hold all of it."""
+    dtype, shape = tensor.dtype, tensor.shape
+    held = len(raw) // dtype.itemsize
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    last = tensor.offset + sum((extent - 1) * step for extent, step in zip(shape, tensor.stride, strict=True))
+    if last >= held or math.prod(shape) > _REPEATED * held:
+        msg = f"its storage of {held} elements does not hold a tensor of {list(shape)}"
+        raise Malformed(msg)
+    flat = raw[: held * dtype.itemsize].view(dtype)
+    steps = tuple(step * dtype.itemsize for step in tensor.stride)
+    return np.lib.stride_tricks.as_strided(flat[tensor.offset :], shape, steps, writeable=False)
