@@ -12,10 +12,13 @@ from padiff.judging._parameters import constant_notes, is_close, parameter_findi
 from padiff.judging._randomness import sampling
 from padiff.judging._recorded_step import Recorded
 from padiff.judging._replays import Replays
+from padiff.judging._soundness import is_rounding
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
+from padiff.judging._wholes import Ends, Runs
 
 __all__ = [
+    "Ends",
     "Judge",
     "Leaps",
     "Measures",
@@ -23,6 +26,7 @@ __all__ = [
     "Recorded",
     "Replays",
     "Rule",
+    "Runs",
     "Suspicion",
     "Told",
     "asking",
@@ -30,6 +34,7 @@ __all__ = [
     "constant_notes",
     "contributed_measures",
     "is_close",
+    "is_rounding",
     "matching_of",
     "measures_of",
     "missing_path",

@@ -10,7 +10,6 @@ import attrs
 from padiff.alignment import Alignment, Pair, Resolved
 from padiff.forcing import Forced, Given, Side
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
-from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._judge import Judge
@@ -126,7 +125,7 @@ class Outcome:
         What a source explains, a user's own tolerance allows or an ignored module hides is no matter of proof.
         """
         if step == 0:
-            self.coverage = coverage_of(traces[0], judge.alignment)
+            self.coverage = judge.coverage
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or any(map(_counts, self.findings)) or Verdict.IGNORED in verdicts:
@@ -134,7 +133,8 @@ class Outcome:
         by_code = [pair for pair in judge.alignment.pairs if judge.settler.chance.takes(pair) and not _by_kind(pair)]
         chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
         ends = Ends(judge.alignment)
-        proof = prove(sides, tasks, Runs(*traces), ends, random=chance, complete=self._is_complete(judge))
+        known_random = Verdict.STOCHASTIC in verdicts
+        proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
         if proof.gap is None and drawn and not known.undecided:
@@ -161,17 +161,6 @@ class Outcome:
     def _is_unproven(self, judge: Judge) -> bool:
         """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
         return bool(judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing))
-
-    def _is_complete(self, judge: Judge) -> bool:
-        """Return whether all that leads to the outputs was compared, by values that could be fed."""
-        if (
-            self.coverage is None
-            or self.coverage.missing
-            or Verdict.STOCHASTIC in {call.verdict for call in self.calls}
-        ):
-            return False
-        fed = not any(pair.misfed or pair.misfits for pair in judge.alignment.pairs)
-        return fed and not judge.masks and not any(check.kept or check.tainted for check in judge.forced.checks)
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""

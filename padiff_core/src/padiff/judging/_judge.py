@@ -8,6 +8,7 @@ differs forward differs backward too; that is not a second source.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
+from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
 from padiff.judging._replays import Replays
+from padiff.judging._response import response_by_gradients
 from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
@@ -43,7 +46,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.progress import advance, phase
-from padiff.report import Evidence, Figures, Note, Phase, Verdict, What
+from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, Leaf, Trace
 
 __all__ = ["Judge", "asking"]
@@ -79,6 +82,23 @@ class Judge:
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Return which of the reference's values that lead to its outputs were compared."""
+        return coverage_of(self.trace, self.alignment)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all that leads to the outputs was compared, by values that could be fed."""
+        unfed = any(pair.misfed or pair.misfits for pair in self.alignment.pairs)
+        kept = self.masks or any(check.kept or check.tainted for check in self.forced.checks)
+        return not (unfed or kept or self.coverage.missing)
+
+    @cached_property
+    def response(self) -> float | None:
+        """Return what `response_by_gradients` does."""
+        return response_by_gradients(self.trace, self.settler.bench.seed)
 
     def forward(self, *, rough: bool = False) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order.

@@ -22,14 +22,14 @@ from padiff.alignment import Pair
 from padiff.forcing import Side
 from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._findings import place_of
-from padiff.judging._response import response_by_gradients
+from padiff.judging._judge import Judge
 from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
 from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
 from padiff.report import Evidence, Figures, Finding, Verdict
 from padiff.trace import Trace, ValueStore, temporary_store
 
-__all__ = ["Proof", "Whole", "of_one_distribution", "prove", "unexplained_finding"]
+__all__ = ["Proof", "Whole", "is_rounding", "of_one_distribution", "prove", "unexplained_finding"]
 
 Sides = tuple[Side, Side]
 Tasks = tuple[Task, Task]
@@ -69,27 +69,26 @@ class Proof:
 
 
 def prove(
-    sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False, complete: bool = False
+    sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False, judge: Judge | None = None
 ) -> Proof:
     """Return what the free runs prove of some wholes; ``native`` are the runs in the models' own types.
 
-    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may; ``complete`` that
-    the forced run compared all that leads to the outputs.
+    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may; ``judge`` knows
+    whether the forced run compared all that leads to the outputs.
     """
     gaps = wholes.gaps(native)
     if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
         return Proof(
             Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
         )
-    seed = tasks[0].seed
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
     bound = None
-    if complete and not wholes.backward and not any(is_coarse(gap.eps) for gap in gaps):
-        bound, apart = response_by_gradients(native.reference, seed), worst(gaps)
-        bound = _disturbed(sides[0], first, native, wholes) if bound is None else ACCUMULATION * bound
-        if apart <= min(bound, *(SAME(gap.eps) for gap in gaps)):
-            return Proof(Whole.DISTURBED, apart, bound, apart)
+    if judge is not None and judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps):
+        response = judge.response
+        bound = _disturbed(sides[0], first, native, wholes) if response is None else ACCUMULATION * response
+        if _is_within(gaps, bound):
+            return Proof(Whole.DISTURBED, worst(gaps), bound, worst(gaps))
     proof = _explained(sides, tasks, native, wholes, bound)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
@@ -100,6 +99,17 @@ def prove(
         if evaluated is None or any(map(_is_random, sides, still, runs)):
             return Proof(Whole.RANDOM, proof.native, proof.native, proof.native)
         return attrs.evolve(_explained(sides, still, evaluated, wholes), by=Whole.EVALUATION)
+
+
+def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
+    """Return whether the gradients of the recording, without another run, explain what is left between two models."""
+    if any(is_coarse(gap.eps) for gap in gaps) or not judge.is_complete:
+        return False
+    return judge.response is not None and _is_within(gaps, ACCUMULATION * judge.response)
+
+
+def _is_within(gaps: Sequence[Gap], bound: float) -> bool:
+    return worst(gaps) <= min(bound, *(SAME(gap.eps) for gap in gaps))
 
 
 def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:

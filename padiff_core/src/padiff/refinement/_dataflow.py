@@ -69,7 +69,8 @@ def _given(correspondence: Correspondence, evidence: Evidence) -> None:
 
 
 def _in_doubt(correspondence: Correspondence, evidence: Evidence) -> bool:
-    return apart(correspondence, evidence) > (False, 0)
+    differs, wrong = apart(correspondence, evidence)
+    return wrong > 0 or (differs and not evidence.is_rounding(correspondence))
 
 
 def apart(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:

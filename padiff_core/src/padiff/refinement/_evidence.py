@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
-from padiff.judging import Judge, Measures, Replays, Rule, asking
+from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
 from padiff.numerics import ROUNDING, difference, epsilon
 from padiff.parameters import Correspondence, UnitMatch, transfer
 from padiff.recording import Task, Turns
@@ -87,6 +87,11 @@ class Evidence:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""
         ours, theirs = self.trace.outputs, self.free(axes).outputs
         return len(ours) == len(theirs) and bool(ours) and all(map(_agree, ours, theirs))
+
+    def is_rounding(self, correspondence: Correspondence) -> bool:
+        """Return whether rounding explains, without another run, what is left between the two free runs."""
+        gaps = Ends(correspondence.alignment).gaps(Runs(self.trace, self.free(correspondence.axes)))
+        return bool(gaps) and is_rounding(gaps, self.judged(correspondence))
 
     @property
     def knows_flows(self) -> bool:
