@@ -167,11 +167,11 @@ class MindSporeModel(HookedModel):
         hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
         return [native for native in hidden if autograd.differentiable(native)]
 
-    def changing(self) -> Iterator[TensorParameter]:
+    def changing(self, parameters: Iterable[TensorParameter]) -> Iterator[TensorParameter]:
         """Return the buffers; a forward of the user's own may keep state in a parameter of any name too."""
         cells = (cell for cell in self._cells() if self.adapter.rule(cell) is None)
         own = {id(native) for cell in cells for native in cell._params.values()}
-        for parameter in self.parameters().values():
+        for parameter in parameters:
             if parameter.buffer or (id(parameter.native) in own and not parameter.trainable):
                 yield parameter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -134,13 +134,12 @@ class HookedModel(TreeModel):
 
     # Back as it was -----------------------------------------------------------------------------------------
 
-    def _attributes(self, keeper: Keeper | None = None) -> dict[str, Attributes]:
+    def _attributes(self, natives: Iterable[tuple[str, Any]], keeper: Keeper | None = None) -> dict[str, Attributes]:
         names = machinery_of(self.base)
-        return {path: Attributes(native, names, self.tables, self.modes, keeper) for path, native in self.natives()}
+        return {path: Attributes(native, names, self.tables, self.modes, keeper) for path, native in natives}
 
-    def _keeper(self) -> Keeper:
+    def _keeper(self, parameters: Sequence[TensorParameter]) -> Keeper:
         """Return what keeps tensors that are no parameters or buffers, nor lie in their memory."""
-        parameters = list(self.parameters().values())
         known = {id(parameter.native) for parameter in parameters}
         spans = sorted(_extents(parameters))
 
@@ -164,9 +163,9 @@ class HookedModel(TreeModel):
 
         return Keeper(self.adapter.is_tensor, keep)
 
-    def changing(self) -> Iterable[TensorParameter]:
-        """Return the parameters whose values a run may change: buffers."""
-        return (parameter for parameter in self.parameters().values() if parameter.buffer)
+    def changing(self, parameters: Iterable[TensorParameter]) -> Iterable[TensorParameter]:
+        """Return, of all parameters, those whose values a run may change: buffers."""
+        return (parameter for parameter in parameters if parameter.buffer)
 
     @contextmanager
     def preserved(self) -> Iterator[Callable[[], list[str]]]:
@@ -174,20 +173,20 @@ class HookedModel(TreeModel):
 
         Gives what tells the attributes of users' own modules that hold something else than they did.
         """
-        attributes = self._attributes(self._keeper())
-        own = {path for path, module in self.modules().items() if module.rule is None}
+        parameters, natives = list(self.parameters().values()), list(self.natives())
+        attributes = self._attributes(natives, self._keeper(parameters))
         with ExitStack() as stack:
             for one in attributes.values():
                 stack.callback(one.restore)
-            for parameter in self.parameters().values():
+            for parameter in parameters:
                 stack.callback(self.state.remembered(parameter.native))
-            for parameter in self.changing():
+            for parameter in self.changing(parameters):
                 stack.callback(self.state.kept(parameter.native))
             yield lambda: [
                 f"{path}.{name}" if path else name
-                for path, one in attributes.items()
-                if path in own
-                for name in one.changed()
+                for path, native in natives
+                if self.adapter.rule(native) is None
+                for name in attributes[path].changed()
             ]
 
     def rebuild(self) -> list[str]:
@@ -242,10 +241,10 @@ class HookedModel(TreeModel):
     @contextmanager
     def _lifted(self, dtype: str) -> Iterator[None]:
         with ExitStack() as stack:
-            for one in self._attributes().values():
+            for one in self._attributes(self.natives()).values():
                 stack.callback(one.restore)
             done = {id(parameter.native) for parameter in self.liftable()}
-            for parameter in self.changing():
+            for parameter in self.changing(self.parameters().values()):
                 if wider(parameter.dtype, dtype) is None:
                     stack.callback(self.state.kept(parameter.native))
             for parameter in self.liftable():

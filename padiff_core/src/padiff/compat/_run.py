@@ -115,9 +115,10 @@ class RunReport:
 class Keeper(Recorder):
     """Accumulate, over a model's runs, the outputs of the listed calls and the gradients of their inputs."""
 
+    live: Live
+
     def __init__(self, model: Model, recorded: Collection[str]) -> None:
-        self.live = Live(model)
-        super().__init__(model.adapter, Trace(ValueStore()), values=True, gradients=True, live=self.live)
+        super().__init__(model.adapter, Trace(ValueStore()), values=True, gradients=True, live=Live(model))
         self.recorded = frozenset(recorded)
         self._awaited: set[int] = set()
 

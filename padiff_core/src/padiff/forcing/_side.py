@@ -114,16 +114,16 @@ class LocalSide:
         self.model = model
         self._loss: Any = None
         self._optimizer: Any = None
-        self._parameters = model.parameters()
         self._live = Live(model)
-        self._weights = Weights(model)
+        self._parameters = self._live.parameters
+        self._weights = Weights(self._parameters.values())
         self._rebuilt: dict[str, None] = {}
         """What modules keep of their weights, and made anew."""
 
     @cached_property
     def about(self) -> Description:
         """Return what is known of the model before it runs."""
-        return describe(self.model)
+        return describe(self.model, self._live)
 
     def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
         """Take the loss and the optimizer that a user gave."""
@@ -194,6 +194,7 @@ class LocalSide:
             protected=[parameter.extent() for parameter in self._parameters.values()],
             gradients=task.backward,
             ask=ask,
+            live=self._live,
         )
         losses: list[float] = []
         with self._weights.kept() as rewritten, adapter.seeded(task.seed), model.preserved():
@@ -254,7 +255,7 @@ class LocalSide:
 
     def native(self, path: str) -> Any | None:
         """Return the live module of a path."""
-        return self.model.modules()[path].native
+        return self._live.modules[path].native
 
 
 def _defined(function: Any) -> str | None:

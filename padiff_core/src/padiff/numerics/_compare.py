@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Literal
 
 import attrs
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference, Metrics
-from padiff.numerics._light import light
+from padiff.numerics._light import light, small
 from padiff.numerics._rounding import EXACT, epsilon
 from padiff.numerics._tally import tallied
 
@@ -35,6 +36,9 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     ``rel_l2``, ``max_abs`` and ``scale``.
     """
     ref, cand = np.asarray(reference), np.asarray(candidate)
+    few = small(ref, cand)
+    if few is not None:
+        return _unmasked(ref, cand, few)
     work = work_dtype(ref, cand)
     figures: dict[str, Any] = {
         "shape_equal": ref.shape == cand.shape,
@@ -169,12 +173,17 @@ def sample(array: ArrayLike, count: int = 64) -> NDArray[np.float64]:
     """
     values = np.asarray(array)
     work_dtype(values, values)
-    if values.size <= count:
-        places = np.arange(values.size)
-    else:
-        steps = np.arange(count)
-        places = ((steps + (steps * _GOLDEN) % 1.0) * (values.size / count)).astype(np.intp)
-    picked = values[np.unravel_index(places, values.shape)] if values.ndim else values.reshape(1)[places]
+    places = _places(values.size, count)
+    picked = values.reshape(-1)[places] if values.flags.c_contiguous else values[np.unravel_index(places, values.shape)]
     if picked.dtype.kind == "c":
         return picked.astype(np.complex128).view(np.float64)
     return picked.astype(np.float64)
+
+
+@lru_cache(maxsize=256)
+def _places(size: int, count: int) -> NDArray[np.intp]:
+    """Return the places of a sample in a flat array."""
+    if size <= count:
+        return np.arange(size)
+    steps = np.arange(count)
+    return ((steps + (steps * _GOLDEN) % 1.0) * (size / count)).astype(np.intp)

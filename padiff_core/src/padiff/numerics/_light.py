@@ -9,9 +9,10 @@ import numpy as np
 
 from padiff.numerics._chunks import chunks
 from padiff.numerics._dtypes import Array
+from padiff.numerics._figures import Difference
 from padiff.numerics._squares import Squares
 
-__all__ = ["light"]
+__all__ = ["light", "small"]
 
 _SMALL = 1 << 12
 """Elements up to which arrays are taken whole, in float64: of many small tensors the calls are the cost."""
@@ -24,7 +25,7 @@ _LIGHT = 1 << 19  # bytes of one operand: large enough to hide the calls' overhe
 def light(ref: Array, cand: Array, work: np.dtype[Any]) -> tuple[float, float, float] | None:
     """Return (max |e|, ||e||, ||reference||) in one fast pass; None where these sums cannot be trusted."""
     if ref.size <= _SMALL and work.kind == "f":
-        return _small(ref, cand)
+        return _sums(ref, cand)
     real = np.dtype(work.char.lower())
     errors, sizes = Squares(real), Squares(real)
     with np.errstate(all="ignore"):
@@ -36,7 +37,19 @@ def light(ref: Array, cand: Array, work: np.dtype[Any]) -> tuple[float, float, f
     return peak, math.sqrt(error), math.sqrt(size)
 
 
-def _small(ref: Array, cand: Array) -> tuple[float, float, float] | None:
+def small(ref: Array, cand: Array) -> Difference | None:
+    """Return the figures of two small arrays of one floating type; None where the plain sums cannot be trusted."""
+    if not 0 < ref.size <= _SMALL or ref.dtype is not cand.dtype or ref.shape != cand.shape:
+        return None
+    sums = _sums(ref, cand) if ref.dtype.char in "fd" else None
+    if sums is None:
+        return None
+    peak, error, size = sums
+    scale = size / math.sqrt(ref.size) if peak else math.nan
+    return Difference(peak == 0.0, error / size, peak, scale, True, True, False, ref.size)
+
+
+def _sums(ref: Array, cand: Array) -> tuple[float, float, float] | None:
     """Return the same sums of two small arrays of real numbers."""
     p, q = np.asarray(ref, np.float64).ravel(), np.asarray(cand, np.float64).ravel()
     size = float(p.dot(p))

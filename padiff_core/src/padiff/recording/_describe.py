@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from padiff.adapter import Model, Module, Parameter
 from padiff.kinds import Setting
 from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
+
+if TYPE_CHECKING:
+    from padiff.recording._live import Live
 
 __all__ = ["SettingsReader", "describe", "described", "module_record", "parameter_record", "plain", "settings_at"]
 
@@ -26,18 +29,20 @@ def described(module: Module) -> ModuleDescription:
     return ModuleDescription(module_record(module), settings_at(module), dict(units))
 
 
-def describe(model: Model) -> Description:
-    """Return a model as plain data, without its values."""
-    adapter, modules = model.adapter, model.modules()
+def describe(model: Model, live: Live | None = None) -> Description:
+    """Return a model as plain data, without its values; ``live`` knows what hangs in it, where it does."""
+    adapter, known = model.adapter, live or model
+    modules = model.modules() if live is None else live.modules
+    parameters = model.parameters() if live is None else live.parameters
     return Description(
         framework=adapter.name,
         class_name=type(model.native).__qualname__,
         capabilities=adapter.capabilities,
-        device=model.device,
+        device=known.device,
         training=modules[""].training,
         environment=adapter.environment(),
         modules={path: described(module) for path, module in modules.items()},
-        parameters={path: parameter_record(parameter) for path, parameter in model.parameters().items()},
+        parameters={path: parameter_record(parameter) for path, parameter in parameters.items()},
     )
 
 

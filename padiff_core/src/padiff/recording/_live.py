@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Module
+from padiff.adapter import Adapter, Model, Module, Parameter
 from padiff.numerics import epsilon, epsilon_of
 from padiff.recording._describe import settings_at
 from padiff.trace import Call, Key
@@ -35,12 +36,23 @@ class Live:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._modules = dict(model.modules())
-        self._paths = {id(module.native): path for path, module in self._modules.items()}
+        self.modules = dict(model.modules())
+        """The modules that there are before it runs."""
+        self._paths = {id(module.native): path for path, module in self.modules.items()}
         """Of live objects, which this keeps alive."""
         self._called: dict[Key, _Called] = {}
         self._exact: dict[int, Array] = {}
         """Live parameters, by id, whose dtype is too narrow for what was assigned -> that."""
+
+    @cached_property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return the parameters and buffers that there are before it runs."""
+        return self.model.parameters()
+
+    @cached_property
+    def device(self) -> str:
+        """Return where they lie."""
+        return self.model.device
 
     @property
     def adapter(self) -> Adapter:
@@ -74,11 +86,11 @@ class Live:
         known = self._called.get(call.key)
         if known is not None and known.function is not None:
             return known.function
-        return self._modules[call.path].native
+        return self.modules[call.path].native
 
     def changed(self, call: Call) -> list[str]:
         """Return the hyper-parameters of a call's module that are not what they were at the call."""
-        module = None if call.module.operation else self._modules.get(call.path)
+        module = None if call.module.operation else self.modules.get(call.path)
         if module is None or module.rule is None or not call.settings:
             return []
         now, told = settings_at(module), module.rule.settings
@@ -96,9 +108,8 @@ class Live:
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Overwrite parameters or buffers, and keep what their dtype is too narrow for."""
-        parameters = self.model.parameters()
         for path, array in arrays.items():
-            parameter = parameters[path]
+            parameter = self.parameters[path]
             parameter.assign(array)
             self._exact.pop(id(parameter.native), None)
             narrow = epsilon_of(parameter.dtype)

@@ -80,8 +80,8 @@ class Recorder(Watcher):
         """Keep the arguments: as plain data in the trace, as they are with what is live."""
         call.args = tuple(map(plain, args))
         call.kwargs = {name: plain(value) for name, value in kwargs.items()}
-        if self._live is not None:
-            self._live.keep(call, module, args, kwargs)
+        if self.live is not None:
+            self.live.keep(call, module, args, kwargs)
 
     def closed(self, call: Call, module: Module) -> None:
         """Keep the hyper-parameters: after the call, since what some of them mean shows in it."""
@@ -175,11 +175,10 @@ def record(
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
         trace.returned = "" if trace.outputs else _in_words(output)
-        parameters = model.parameters()
-        trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
         trace.rewritten = rewritten()
         trace.state = changed() if changed and task.dtype is None else []
-        for path, parameter in parameters.items() if values else ():
+        for path, parameter in model.parameters().items() if values else ():
+            trace.parameters[path] = parameter_record(parameter)
             if parameter.buffer or path in trace.rewritten:
                 trace.buffers[path] = store.put(np.array(parameter.view()))
             if not parameter.buffer and backward and (gradient := parameter.gradient()) is not None:
@@ -207,7 +206,7 @@ def guarded_run(
     """Run a model under a watcher; turn what goes wrong in it into padiff's errors that say where."""
     adapter = model.adapter
     args, kwargs = native_arguments(model, task, watcher)
-    check_signature(model, args, kwargs)
+    check_signature(model, args, kwargs, watcher.live)
     done: list[Any] = []
 
     def after_forward(output: Any) -> list[tuple[Any, Any | None]]:
@@ -237,7 +236,7 @@ def guarded_run(
 
 def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a task's arguments as the model's own tensors: fresh ones; floating ones carry gradients."""
-    adapter, device = model.adapter, model.device
+    adapter, device = model.adapter, model.device if watcher.live is None else watcher.live.device
     count = itertools.count()
 
     def convert(value: Any) -> Any:
@@ -271,9 +270,9 @@ def _is_floating(value: Any) -> bool:
     return np.asarray(value).dtype.kind in "fV" or "float" in np.asarray(value).dtype.name
 
 
-def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: Live | None = None) -> None:
     """Raise `InputError` where the arguments do not fit the model's forward signature."""
-    forward = model.modules()[""].forward
+    forward = (model.modules() if live is None else live.modules)[""].forward
     try:
         signature = inspect.signature(forward)
     except (TypeError, ValueError):

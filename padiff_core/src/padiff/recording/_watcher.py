@@ -70,7 +70,8 @@ class Watcher(Listener):
         """Index of a tensor in the arguments -> the gradient that reached it, behind every hook of the model."""
         self.results: list[Any] = []
         """What the outermost call gave, as its caller got it: native tensors, by output index."""
-        self._live = live
+        self.live = live
+        """What is live of the whole model, where that is known."""
         self._top = top
         self._stack: list[Call] = []
         self._modules: list[Module] = []
@@ -194,7 +195,7 @@ class Watcher(Listener):
                 name = module.path.rpartition(".")[2]
                 path = f"{above}.{name}" if above else name
             else:
-                path = module.path if self._live is None else self._live.path_of(module)
+                path = module.path if self.live is None else self.live.path_of(module)
             self._records[key] = module_record(module, path)
         return self._records[key]
 

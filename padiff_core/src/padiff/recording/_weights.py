@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from padiff.adapter import Model
+from padiff.adapter import Parameter
 from padiff.numerics import difference
 
 __all__ = ["Weights"]
@@ -19,23 +19,22 @@ class Weights:
     Which these are the first run shows, for which all are copied.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._changing: list[str] | None = None
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._watched = {parameter.path: parameter for parameter in parameters if not parameter.buffer}
+        """All at first; later those that a run changes."""
+        self._known = False
 
     @contextmanager
     def kept(self) -> Iterator[Callable[[], list[str]]]:
-        """Put them back on leaving; give what tells, within, the paths of those that are others now."""
-        known = self._changing
-        weights = {
-            path: parameter
-            for path, parameter in self._model.parameters().items()
-            if not parameter.buffer and (known is None or path in known)
-        }
+        """Put them back on leaving; give what tells, behind the run, the paths of those that are others now."""
+        weights = self._watched
         before = {path: np.array(parameter.view()) for path, parameter in weights.items()}
+        told: list[list[str]] = []
 
         def changed() -> list[str]:
-            return [path for path, weight in weights.items() if not difference(before[path], weight.view()).equal]
+            if not told:
+                told.append([p for p, weight in weights.items() if not difference(before[p], weight.view()).equal])
+            return told[0]
 
         try:
             yield changed
@@ -43,5 +42,5 @@ class Weights:
             found = changed()
             for path in found:
                 weights[path].assign(before[path])
-            if known is None:
-                self._changing = found
+            if not self._known:
+                self._known, self._watched = True, {path: weights[path] for path in found}
