@@ -44,8 +44,8 @@ def evidence_of(
     store = ValueStore()
     tasks = [Task((array,), {}) for array in inputs]
 
-    def run(side: Side) -> Trace:
-        return side.record(tasks[1], store, values=False)
+    def run(side: Side, task: Task) -> Trace:
+        return side.record(task, store, values=False)
 
     trace = sides[0].record(tasks[0], store)
     return Evidence(sides[0], sides[1], *tasks, trace, run, Measures(), transfer=transferred)

@@ -6,7 +6,7 @@ another one takes the order of what the same call, or one beside it, took before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,13 @@ _FLAT = 2
 """Axes of a value of which the second is no axis of rows: (tokens, features)."""
 
 
-def may_be_permuted(alignment: Alignment, reference: Trace, candidate: Trace) -> bool:
+def may_be_permuted(
+    alignment: Alignment, reference: Trace, candidate: Trace, weighs_alike: Callable[[], bool] = lambda: True
+) -> bool:
     """Return whether a value of the free runs may be the reference's, permuted.
 
-    It is so far from it that it is another one, or else the numbers that are known of it are among the reference's.
+    The numbers that are known of it are among the reference's; or it is so far from it that it is another one, where
+    both models hold the same weights: with others all that comes of them is another one.
     """
     looked = 0
     for _, _, ours, theirs in _values(alignment):
@@ -42,7 +45,7 @@ def may_be_permuted(alignment: Alignment, reference: Trace, candidate: Trace) ->
         if mine is None or yours is None or ours.shape != theirs.shape or max(ours.shape, default=0) < _FLAT:
             continue
         apart = _error(mine, yours)
-        if apart > ORDER(0.0):
+        if apart > ORDER(0.0) and weighs_alike():
             return True
         if apart > SAME(epsilon_of(ours.dtype, theirs.dtype)) and looked < _LOOKED_AT:
             looked += 1

@@ -12,7 +12,7 @@ import attrs
 from padiff.alignment import LayerMap, Resolved, resolve
 from padiff.engine._checks import dtype_notes
 from padiff.engine._diff import environment_of, named
-from padiff.engine._matching import matched
+from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
@@ -152,7 +152,7 @@ def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Corre
     """Match the parameters: as for models whose parameters are not copied, and without values where none were kept."""
     specials = Specials(sides[0].about, sides[1].about)
     if all(side.whole for side in sides):
-        return specials.retried(lambda: matched(_evidence(sides), specials, fixed))
+        return Matching(*_any(sides), specials, fixed).matched(_evidence(sides))
     units = [units_of(side.about) for side in sides]
     known = named_alike(units[0], units[1], fixed)
     flows = flow_of_calls(sides[0].trace), flow_of_calls(sides[1].trace)
@@ -160,7 +160,7 @@ def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Corre
 
 
 def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
-    def run(side: Any) -> Trace:
+    def run(side: Any, _: Task) -> Trace:
         trace: Trace = side.trace
         return trace
 

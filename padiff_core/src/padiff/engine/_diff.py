@@ -17,7 +17,7 @@ from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
 from padiff.engine._ends import backward_starts
 from padiff.engine._garbage import collecting_seldom
-from padiff.engine._matching import matched
+from padiff.engine._matching import Matching
 from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import Side
 from padiff.isolation import served
@@ -37,7 +37,7 @@ from padiff.judging import (
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, transfer
 from padiff.progress import Progress, shown
-from padiff.recording import exact
+from padiff.recording import Task, exact
 from padiff.refinement import (
     Evidence,
     aligned,
@@ -151,10 +151,12 @@ class _Run:
         """
         if step == 0:
             self._with_own_constants()
-        trace = self._recorded(store)
-        evidence = self._evidence(trace, store)
+        matching = Matching(self.reference, self.candidate, self.specials, self.resolved)
+        followed = self.correspondence is None and not matching.is_named
+        trace = self._recorded(store, followed=followed)
+        evidence = self._evidence(trace, store, followed=followed)
         if self.correspondence is None:
-            self.correspondence = self._matched(evidence)
+            self.correspondence = matching.matched(evidence)
         known = aligned(self.correspondence, evidence)
         starts = backward_starts(known.alignment.pairs[0], self.tasks, loss=self.given[0].loss)
         again = starts[0] != self.tasks[0].starts
@@ -192,18 +194,18 @@ class _Run:
             self.candidate.assign(self.own)
             self.own.clear()
 
-    def _recorded(self, store: ValueStore) -> Trace:
+    def _recorded(self, store: ValueStore, *, followed: bool) -> Trace:
         self.progress.phase("running the reference")
         with of_side("reference", self.reference, self.tasks[0]):
-            trace = self.reference.record(self.tasks[0], store)
+            trace = self.reference.record(attrs.evolve(self.tasks[0], flow=followed), store)
         check_reference(self.reference, trace)
         return trace
 
-    def _evidence(self, trace: Trace, store: ValueStore) -> Evidence:
-        def run(side: Side) -> Trace:
+    def _evidence(self, trace: Trace, store: ValueStore, *, followed: bool) -> Evidence:
+        def run(side: Side, task: Task) -> Trace:
             self.progress.phase("running the candidate")
-            with of_side("candidate", self.candidate, self.tasks[1]):
-                free = side.record(self.tasks[1], store, values=False)
+            with of_side("candidate", self.candidate, task):
+                free = side.record(task, store, values=False)
             check_candidate(self.candidate, free)
             self.progress.phase("forcing and judging")
             return free
@@ -219,11 +221,8 @@ class _Run:
             loss=self.given[0].loss,
             transfer=self.options.transfer,
             own=self.own,
+            followed=followed,
         )
-
-    def _matched(self, evidence: Evidence) -> Correspondence:
-        """Match the parameters, and give the candidate the reference's."""
-        return self.specials.retried(lambda: matched(evidence, self.specials, self.resolved))
 
     def _tell_parameters(self, known: Correspondence) -> None:
         """Report what has no counterpart."""

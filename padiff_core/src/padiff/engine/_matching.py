@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from padiff.alignment import Resolved
-from padiff.parameters import Correspondence, Specials, defined_alike, named_alike, pair_parameters, units_of, values_of
+from padiff.forcing import Side
+from padiff.parameters import (
+    Correspondence,
+    HeldUnit,
+    Specials,
+    defined_alike,
+    named_alike,
+    pair_parameters,
+    units_of,
+    values_of,
+)
 from padiff.refinement import (
     Evidence,
     with_buffers_matched,
@@ -14,24 +25,54 @@ from padiff.refinement import (
     with_layouts_by_value,
 )
 
-__all__ = ["matched"]
+__all__ = ["Matching"]
+
+Units = list[HeldUnit]
 
 
-def matched(evidence: Evidence, specials: Specials, fixed: Resolved) -> Correspondence:
-    """Match the parameters; the candidate holds the reference's then, where that was asked for.
+@attrs.define(eq=False)
+class Matching:
+    """The first match of both sides' parameters: what names tell before anything runs, and runs where they do not."""
 
-    Names that agree are a guess, which whatever differs later puts in doubt. The order of definition is one that
-    stands where the candidate then gives what the reference gives. Else the dataflow of both tells, and where the
-    order was wrong the candidate has its own values back before.
-    """
-    reference, candidate = evidence.reference, evidence.candidate
-    ours = units_of(reference.about, specials.on(0), values_of(reference))
-    theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
-    known = named_alike(ours, theirs, fixed)
-    if known is not None:
-        known = with_buffers_matched(known, evidence)
-        evidence.assign(known.matches)
-        return known
+    reference: Side
+    candidate: Side
+    specials: Specials
+    fixed: Resolved
+    _named: tuple[Units, Units, Correspondence | None] | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether names alone give it."""
+        if self._named is None:
+            self._named = self.specials.retried(self._by_names)
+        return self._named[2] is not None
+
+    def matched(self, evidence: Evidence) -> Correspondence:
+        """Match the parameters; the candidate holds the reference's then, where that was asked for."""
+        return self.specials.retried(lambda: self._attempt(evidence))
+
+    def _by_names(self) -> tuple[Units, Units, Correspondence | None]:
+        ours = units_of(self.reference.about, self.specials.on(0), values_of(self.reference))
+        theirs = units_of(self.candidate.about, self.specials.on(1), values_of(self.candidate))
+        return ours, theirs, named_alike(ours, theirs, self.fixed)
+
+    def _attempt(self, evidence: Evidence) -> Correspondence:
+        """Match them, with the special transfers that are left.
+
+        Names that agree are a guess, which whatever differs later puts in doubt. The order of definition is one that
+        stands where the candidate then gives what the reference gives. Else the dataflow of both tells, and where the
+        order was wrong the candidate has its own values back before.
+        """
+        (ours, theirs, known), self._named = self._named or self._by_names(), None
+        if known is not None:
+            known = with_buffers_matched(known, evidence)
+            evidence.assign(known.matches)
+            return known
+        return _matched(ours, theirs, evidence, self.fixed)
+
+
+def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:
+    candidate = evidence.candidate
     guess = defined_alike(ours, theirs, fixed) if evidence.transfer else None
     names = None if guess is None else guess.names()
     guess = guess and with_buffers_matched(guess, evidence)

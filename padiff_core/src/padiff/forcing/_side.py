@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Model
+from padiff.errors import BackwardError, ForwardError
 from padiff.forcing._checks import Ask
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
@@ -28,14 +29,15 @@ from padiff.recording import (
     Weights,
     describe,
     differentiator,
-    flow_of,
     guarded_run,
     mark_sampling,
+    plain_model,
     record,
+    refused,
     turned,
     turned_input,
 )
-from padiff.trace import Description, Flow, Trace, ValueStore
+from padiff.trace import Description, Flow, Trace, ValueStore, temporary_store
 
 __all__ = ["LocalSide", "Side"]
 
@@ -166,7 +168,13 @@ class LocalSide:
         """Run the model freely on a task and return its trace."""
         task = attrs.evolve(task, loss=self._loss)
         with self._weights.kept() as rewritten:
-            trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
+            try:
+                trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
+            except (ForwardError, BackwardError):
+                if not task.flow:
+                    raise
+                task = attrs.evolve(task, flow=False)  # what does not run while it is followed is matched without
+                trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
             if task.plain:
                 mark_sampling(self.model, task, trace, self._live)
         trace.rebuilt = list(self._rebuilt)
@@ -174,11 +182,14 @@ class LocalSide:
 
     def flow(self, task: Task) -> Flow:
         """Run the model forward and return its dataflow, or why it does not run so."""
+        task = attrs.evolve(task, backward=False, loss=None, ends=True, flow=True)
         try:
-            with self._weights.kept():
-                return flow_of(self.model, task)
-        except Exception as error:  # what does not run under other hooks is matched without, and told
-            return Flow({}, refused=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+            with self._weights.kept(), temporary_store() as store:
+                found = record(plain_model(self.model), task, store, values=False).flow
+            assert found is not None
+            return found
+        except Exception as error:  # what does not run while it is followed is matched without, and told
+            return refused(error)
 
     @contextmanager
     def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:

@@ -15,7 +15,7 @@ __all__ = ["codec"]
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, Told, Unit),
-    *(*trace.TRACE_RECORDS, trace.Description, trace.Flow, trace.ModuleDescription),
+    *(*trace.TRACE_RECORDS, trace.Description, trace.ModuleDescription),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]
 """Every type of which one side may send the other a record."""

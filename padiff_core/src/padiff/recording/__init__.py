@@ -3,9 +3,9 @@
 from padiff.recording._axes import at_input, natively, read_as, turned, turned_input, wrapped
 from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
-from padiff.recording._flow import flow_of
+from padiff.recording._flow import refused
 from padiff.recording._frames import Stack, line_of, package_of
-from padiff.recording._functions import OperatingAdapter, operating
+from padiff.recording._functions import OperatingAdapter, operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
@@ -40,7 +40,6 @@ __all__ = [
     "exact",
     "fill",
     "first_nonfinite",
-    "flow_of",
     "guarded_run",
     "is_finite",
     "line_of",
@@ -53,8 +52,10 @@ __all__ = [
     "package_of",
     "parameter_record",
     "plain",
+    "plain_model",
     "read_as",
     "record",
+    "refused",
     "reread",
     "settings_at",
     "turned",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +13,10 @@ import attrs
 from padiff.adapter import Listener, Model, Module, Tensor
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.pytree import leaves
-from padiff.recording._functions import plain_model
-from padiff.recording._record import Task, native_arguments
-from padiff.recording._watcher import Watcher, weak
+from padiff.recording._watcher import weak
 from padiff.trace import INPUT, Flow, Source, called, joint
 
-__all__ = ["flow_of"]
+__all__ = ["Follower", "refused"]
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
 """Operations of which the order of the operands tells nothing."""
@@ -42,34 +40,30 @@ class _Made:
 _CONSTANT = _Made()
 
 
-def flow_of(model: Model, task: Task) -> Flow:
-    """Run a model forward and return its dataflow. The model comes back as it was; raises what the model raises."""
-    model, adapter = plain_model(model), model.adapter
-    watcher = _FlowWatcher(model)
-    task = attrs.evolve(task, backward=False, loss=None)
-    with adapter.seeded(task.seed), model.preserved(), ExitStack() as stack:
-        args, kwargs = native_arguments(model, task, Watcher(adapter))
-        stack.enter_context(adapter.quiet())
-        stack.enter_context(model.attach(watcher))
-        if "operations" in adapter.capabilities:
-            stack.enter_context(model.intercept_operations(watcher.intercept))
-        model.run(args, kwargs)
-    return Flow({key: frozenset(found) for key, found in watcher.takes.items()}, watcher.gives)
+def refused(error: Exception) -> Flow:
+    """Return no dataflow, and why."""
+    return Flow({}, refused=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
 
 
-class _FlowWatcher(Listener):
-    """A listener that knows of each tensor what it was made of."""
+class Follower(Listener):
+    """A listener that knows of each tensor what it was made of, beside another one, of which what it runs is no part.
 
-    def __init__(self, model: Model) -> None:
+    Where it cannot go on following, the run goes on, and its `flow` says why.
+    """
+
+    def __init__(self, model: Model, listener: Listener) -> None:
         self.takes: dict[str, set[Source]] = {}
         self.gives: frozenset[Source] = frozenset()
+        self._listener = listener
+        self._refused: Flow | None = None
         self._adapter = model.adapter
         self._made: dict[int, tuple[Callable[[], Any], _Made]] = {}
         """Of tensors, by the identity of objects that are looked at before they are believed."""
         self._last: frozenset[Source] = frozenset()
-        self._held = {id(one.native): path for path, one in model.parameters().items()}
         self._kept = model
-        self._owners = {path.rpartition(".")[0] for one in model.parameters().values() for path in one.paths}
+        parameters = model.parameters()
+        self._held = {id(one.native): path for path, one in parameters.items()}
+        self._owners = {path.rpartition(".")[0] for one in parameters.values() for path in one.paths}
         self._parents = {path.rpartition(".")[0] for path in model.modules() if path}
         self._closed: dict[Module, bool] = {}
         self._open: list[Module] = []
@@ -77,17 +71,58 @@ class _FlowWatcher(Listener):
         """How many calls are open that are not looked into."""
         self._thread = threading.get_ident()
 
-    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Begin a call: what the model is given is named, what a closed module does is its own."""
+    @property
+    def flow(self) -> Flow:
+        """Return the dataflow of the run that ended, or why it could not be followed."""
+        return self._refused or Flow({key: frozenset(x) for key, x in self.takes.items()}, self.gives)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Listen to the model within, and have its functions intercepted where its adapter can."""
+        model = self._kept
+        with model.attach(self):
+            if "operations" not in self._adapter.capabilities:
+                yield
+                return
+            with model.intercept_operations(self.intercept):
+                yield
+
+    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+        """Begin a call."""
         self._deep += 1
+        try:
+            changed = self._listener.enter(module, args, kwargs)
+        finally:
+            self._deep -= 1
+        self._told(self._begun, module, changed or (args, kwargs))
+        return changed
+
+    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
+        """End a call."""
+        self._told(self._left, module, (args, kwargs), output)
+        self._deep += 1
+        try:
+            return self._listener.leave(module, args, kwargs, output)
+        finally:
+            self._deep -= 1
+
+    def _told(self, note: Callable[..., None], *told: Any) -> None:
+        if self._refused:
+            return
+        try:
+            note(*told)
+        except Exception as error:  # what cannot be followed is matched without, and told
+            self._refused = refused(error)
+
+    def _begun(self, module: Module, given: Any) -> None:
+        """Name what the model is given; what a closed module does is its own."""
         if not self._open:
-            for tensor in self._tensors((args, kwargs)):
+            for tensor in self._tensors(given):
                 self._put(tensor, _Made(frozenset({(INPUT, frozenset())})))
         self._open.append(module)
-        self._deep += self._is_closed(module) - 1
+        self._deep += self._is_closed(module)
 
-    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """End a call."""
+    def _left(self, module: Module, given: Any, output: Any) -> None:
         while True:
             last = self._open.pop()
             self._deep -= self._is_closed(last)
@@ -95,7 +130,7 @@ class _FlowWatcher(Listener):
                 break
         if not self._deep:
             self._deep += 1
-            self._ended(module, (args, kwargs), output)
+            self._ended(module, given, output)
             self._deep -= 1
 
     def _ended(self, module: Module, given: Any, output: Any) -> None:
@@ -123,7 +158,7 @@ class _FlowWatcher(Listener):
 
     def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and note what it makes of what."""
-        if self._deep or not self._open or threading.get_ident() != self._thread:
+        if self._refused or self._deep or not self._open or threading.get_ident() != self._thread:
             return function(*args, **kwargs)
         sets = name.endswith("__setitem__")
         name = name.removesuffix(".__get__")  # x.T
@@ -131,17 +166,21 @@ class _FlowWatcher(Listener):
             return function(*args, **kwargs)
         self._deep += 1
         try:
+            made: list[_Made] = []
             given = list(self._tensors((args, kwargs)))
-            made = self._combined([self._of(tensor) for tensor in given], short_name(name))
+            self._told(lambda: made.append(self._combined([self._of(tensor) for tensor in given], short_name(name))))
             output = function(*args, **kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
-            natives = {id(tensor.identity) for tensor in given}
-            for tensor in [*self._tensors(output), *(given[:1] if sets else ())]:
-                if changed or id(tensor.identity) not in natives:
-                    self._put(tensor, made)
+            self._told(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
             return output
         finally:
             self._deep -= 1
+
+    def _noted(self, given: list[Tensor], found: list[Tensor], changed: bool, made: _Made) -> None:
+        natives = {id(tensor.identity) for tensor in given}
+        for tensor in found:
+            if changed or id(tensor.identity) not in natives:
+                self._put(tensor, made)
 
     def _combined(self, given: list[_Made], name: str) -> _Made:
         """Return what an operation makes; data that meets parameters goes on as theirs."""

@@ -18,7 +18,9 @@ from padiff.numerics import epsilon_of, sample
 from padiff.progress import advance
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
+from padiff.recording._flow import Follower
 from padiff.recording._frames import line_of, package_of
+from padiff.recording._functions import plain_model
 from padiff.recording._live import Live
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
@@ -54,6 +56,8 @@ class Task:
     starts: tuple[tuple[int, int], ...] | None = None
     """Without a loss: the outputs that backward starts from, by index, and which one's gradient each gets (see
     `cotangent`); None for all, each its own."""
+    flow: bool = False
+    """Whether its dataflow is followed too."""
     ends: bool = False
     """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
 
@@ -169,9 +173,12 @@ def record(
             model.evaluate()
         if task.dtype is not None:
             stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
+        follower = Follower(model, recorder) if task.flow and plain_model(model) is model else None
+        differentiate = differentiator(model.adapter, task, note_loss)
         before = model.adapter.random_state()
-        output = guarded_run(model, task, recorder, differentiator(model.adapter, task, note_loss), backward=backward)
+        output = guarded_run(model, task, recorder, differentiate, backward=backward, follower=follower)
         trace.sampled = None if before is None else before != model.adapter.random_state()
+        trace.flow = None if follower is None else follower.flow
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
         trace.returned = "" if trace.outputs else _in_words(output)
@@ -202,6 +209,7 @@ def guarded_run(
     differentiate: Callable[[Any], list[tuple[Any, Any | None]]],
     *,
     backward: bool,
+    follower: Follower | None = None,
 ) -> Any:
     """Run a model under a watcher; turn what goes wrong in it into padiff's errors that say where."""
     adapter = model.adapter
@@ -214,7 +222,7 @@ def guarded_run(
         done.append(output)
         return starts
 
-    with adapter.quiet(), model.attach(watcher), watcher.hooks:
+    with adapter.quiet(), model.attach(watcher) if follower is None else follower.attached(), watcher.hooks:
         try:
             if backward:
                 return model.run(args, kwargs, after_forward)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
-from padiff.numerics import ROUNDING, difference, epsilon
-from padiff.parameters import Correspondence, UnitMatch, transfer
+from padiff.numerics import ROUNDING, difference, epsilon, is_suspect
+from padiff.parameters import Correspondence, UnitMatch, canonical, transfer, values_of
 from padiff.recording import Task, Turns
 from padiff.report import Note
 from padiff.trace import Flow, Key, Trace, flow_of_calls, temporary_store
@@ -36,7 +36,7 @@ class Evidence:
     """The candidate's."""
     trace: Trace
     """The reference's."""
-    run: Callable[[Side], Trace]
+    run: Callable[[Side, Task], Trace]
     """Runs the candidate freely."""
     measures: Measures
     rule: Rule | None = None
@@ -52,6 +52,8 @@ class Evidence:
     """Buffers that were taken for state, before they were copied: paths of the reference and of the candidate."""
     notes: list[Note] = attrs.field(factory=list)
     """What did not go as it should, and is told."""
+    followed: bool = False
+    """Whether the dataflow is followed beside a free run, since names alone do not tell what belongs to what."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
     _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
     _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)
@@ -80,13 +82,25 @@ class Evidence:
         axes = axes or {}
         key = tuple(sorted(axes.items()))
         if key not in self._free:
-            self._free = {key: self.run(self.side(axes))}
+            task = attrs.evolve(self.task, flow=self.followed and not (axes or self.knows_flows))
+            self._free = {key: self.run(self.side(axes), task)}
         return self._free[key]
 
     def agrees(self, axes: Turns | None = None) -> bool:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""
         ours, theirs = self.trace.outputs, self.free(axes).outputs
         return len(ours) == len(theirs) and bool(ours) and all(map(_agree, ours, theirs))
+
+    def holds_alike(self, match: UnitMatch) -> bool:
+        """Return whether both sides hold the same values there, but for rounding."""
+        if not match.links:
+            return False
+        for link in match.links:
+            ours = link.expected(values_of(self.reference))
+            theirs = canonical(link.candidate, self.candidate.value(link.candidate.parameter.path))
+            if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
+                return False
+        return True
 
     def is_rounding(self, correspondence: Correspondence) -> bool:
         """Return whether rounding explains, without another run, what is left between the two free runs."""
@@ -99,9 +113,14 @@ class Evidence:
         return self._flows is not None
 
     def flows(self) -> tuple[Flow, Flow]:
-        """Return the dataflow of both sides; each is run once, where it was not yet."""
+        """Return the dataflow of both sides; each is run for it where it was not followed in another run."""
         if self._flows is None:
-            found = self.reference.flow(self.ours), self.candidate.flow(self.task)
+            # Without a transfer, what is run freely is run once.
+            free = self._free.get(()) if self.transfer else self.free()
+            found = (
+                _followed(self.trace) or self.reference.flow(self.ours),
+                (free and _followed(free)) or self.candidate.flow(self.task),
+            )
             for side, one in zip(("reference", "candidate"), found, strict=True):
                 if one.refused:
                     self.notes.append(Note("flow_refused", {"side": side, "error": one.refused}))
@@ -161,6 +180,11 @@ class Evidence:
         """Forget the forced runs under all correspondences but one, and return that."""
         self._judges = {one: judge for one, judge in self._judges.items() if one is correspondence}
         return correspondence
+
+
+def _followed(trace: Trace) -> Flow | None:
+    """Return the dataflow that was noted beside a run."""
+    return None if trace.flow is None or trace.flow.refused else trace.flow
 
 
 def _agree(ours: Array, theirs: Array) -> bool:

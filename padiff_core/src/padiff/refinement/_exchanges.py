@@ -14,8 +14,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair, agreement
 from padiff.judging import Judge
-from padiff.numerics import difference, is_suspect
-from padiff.parameters import Correspondence, Try, UnitMatch, canonical, link_roles, values_of
+from padiff.parameters import Correspondence, Try, UnitMatch, link_roles
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -98,11 +97,11 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
         if key[0] is not None and key[1] is not None:
             groups.setdefault((key[0], key[1]), []).append(index)
     for group in groups.values():
-        apart = [i for i in _unnamed(result, group) if not _holds_alike(result[i], evidence)]
+        apart = [i for i in _unnamed(result, group) if not evidence.holds_alike(result[i])]
         free_partners = list(apart)
         following = {}
         for i in apart:
-            fit = next((j for j in free_partners if _holds_alike(_partner(result[i], result[j]), evidence)), None)
+            fit = next((j for j in free_partners if evidence.holds_alike(_partner(result[i], result[j]))), None)
             if fit is not None:
                 following[i] = fit
                 free_partners.remove(fit)
@@ -128,19 +127,6 @@ def _first_inputs(trace: Trace) -> dict[str, int]:
 def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
     sure = agreement([matches[i].reference.path for i in group], [matches[i].candidate.path for i in group])
     return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
-
-
-def _holds_alike(match: UnitMatch, evidence: Evidence) -> bool:
-    """Return whether both sides hold the same values, but for rounding."""
-    if not match.links:
-        return False
-    for link in match.links:
-        held = link.candidate
-        ours = link.expected(values_of(evidence.reference))
-        theirs = canonical(held, evidence.candidate.value(held.parameter.path))
-        if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
-            return False
-    return True
 
 
 def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:

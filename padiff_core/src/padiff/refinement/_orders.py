@@ -7,6 +7,7 @@ and right once it is given the reference's value as it is. That refutes the orde
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import attrs
@@ -45,7 +46,11 @@ def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) ->
 
 def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence with rows read in another order, where less is wrong then."""
-    if not may_be_permuted(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes)):
+    free = evidence.free(correspondence.axes)
+    alike = cache(
+        lambda: evidence.transfer or all(evidence.holds_alike(match) for match in correspondence.matches if match.links)
+    )
+    if not may_be_permuted(correspondence.alignment, evidence.trace, free, alike):
         return correspondence
     with evidence.whole(correspondence.axes) as whole:
         further = row_orders(correspondence.alignment, evidence.trace, whole)

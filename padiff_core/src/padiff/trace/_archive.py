@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
+from padiff.trace._flow import Flow
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord, Slot, Text, Trace
 from padiff.trace._summary import Summary
@@ -27,6 +28,7 @@ Array = NDArray[Any]
 TRACE_RECORDS: tuple[type, ...] = (
     Summary,
     Call,
+    Flow,
     Frame,
     Leaf,
     ModuleRecord,

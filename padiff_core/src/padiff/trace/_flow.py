@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 
-from padiff.trace._records import Trace
+if TYPE_CHECKING:
+    from padiff.trace._records import Trace
 
 __all__ = ["INPUT", "Flow", "Source", "called", "flow_of_calls", "joint", "joint_of"]
 

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.trace._flow import Flow
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
@@ -178,6 +179,8 @@ class Trace:
     """Path -> what hangs there."""
     sampled: bool | None = None
     """Whether the run took random numbers; None where that is not seen."""
+    flow: Flow | None = None
+    """Which parameters' values reach which, where that was asked for and could be followed."""
     weights: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
     updated: dict[str, int] = attrs.field(factory=dict)
