@@ -39,12 +39,16 @@ Content = list[tuple[Any, Any]]
 Memo = dict[int, tuple[Any, Any]]
 """By identity, the containers that were met, and what they become."""
 
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+"""Classes that are surely leaves, without a look at what they inherit."""
 _RECORDS = (types.SimpleNamespace, argparse.Namespace)
 """Python's own classes of objects that only hold data."""
 
 
 def _items(value: Any) -> Items | None:
     """Return the (step, item) pairs of a container, or None for a leaf."""
+    if type(value) in _PLAIN:
+        return None
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return ((f".{name}", getattr(value, name)) for name in value._fields)
     if isinstance(value, tuple | list | deque):
@@ -82,7 +86,7 @@ def _names(value: Any) -> Iterator[str]:
 
 def is_mutable(value: Any) -> bool:
     """Return whether a value is a container that whoever holds it may change in place."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) or type(value) in _PLAIN:
         return False
     if isinstance(value, list | deque | MutableMapping):
         return True
@@ -208,7 +212,7 @@ def contents(value: Any, wanted: Wanted, seen: Memo) -> Iterator[tuple[Any, Cont
 
     Each once: ``seen`` are those that are known already; it must not outlive the values.
     """
-    if id(value) in seen:
+    if type(value) in _PLAIN or id(value) in seen:
         return
     if wanted(value):
         seen[id(value)] = value, value

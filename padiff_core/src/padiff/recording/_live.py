@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Model, Module, Parameter
 from padiff.numerics import epsilon, epsilon_of
 from padiff.recording._describe import settings_at
-from padiff.trace import Call, Key
+from padiff.trace import Call, Key, ModuleRecord
 
 __all__ = ["Live"]
 
@@ -40,6 +40,8 @@ class Live:
         """The modules that there are before it runs."""
         self._paths = {id(module.native): path for path, module in self.modules.items()}
         """Of live objects, which this keeps alive."""
+        self.records: dict[tuple[Module, str | None], ModuleRecord] = {}
+        """Modules that were called, as plain data."""
         self._called: dict[Key, _Called] = {}
         self._exact: dict[int, Array] = {}
         """Live parameters, by id, whose dtype is too narrow for what was assigned -> that."""

@@ -172,12 +172,13 @@ class Watcher(Listener):
         self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], fed: set[int]
     ) -> Iterator[tuple[Leaf, Tensor]]:
         """Yield, as further outputs, what a call left in the lists, dicts and objects that it was given: in a cache."""
-        if module.operation or not any(map(can_change, (*args, *kwargs.values()))):
+        wanted = self.adapter.is_tensor
+        if module.operation or not any(not wanted(value) and can_change(value) for value in (*args, *kwargs.values())):
             return
         known = {leaf.token for leaf in (*call.inputs, *call.outputs)} | fed
         names = self._argument_names(module)
         paths = {**{(names[i] if i < len(names) else f"[{i}]"): value for i, value in enumerate(args)}, **kwargs}
-        for path, native in held_in(paths, self.adapter.is_tensor):
+        for path, native in held_in(paths, wanted):
             tensor = self.adapter.tensor(native)
             leaf = self._leaf(path, tensor)
             if leaf.token not in known:
@@ -189,15 +190,17 @@ class Watcher(Listener):
         if parent is None and self._top is not None:
             return self._top
         above = parent.path if module.operation and parent is not None else None
+        # What a module is, one run need not ask after another.
+        known = self._records if self.live is None or module.operation else self.live.records
         key = module, above
-        if key not in self._records:
+        if key not in known:
             if module.operation:
                 name = module.path.rpartition(".")[2]
                 path = f"{above}.{name}" if above else name
             else:
                 path = module.path if self.live is None else self.live.path_of(module)
-            self._records[key] = module_record(module, path)
-        return self._records[key]
+            known[key] = module_record(module, path)
+        return known[key]
 
     def _leaf(self, path: str, tensor: Tensor) -> Leaf:
         token, new = self.tokens.of(tensor)
