@@ -44,9 +44,11 @@ class PaddleParameter(TensorParameter):
 
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; Paddle itself would take another shape silently."""
-        source = from_array(self.fitting(array), device_name(self.native))
+        array = self.fitting(array)
+        if PaddleTensor(self.native).overwrite(array):
+            return
         with paddle.no_grad():
-            self.native.copy_(source, True)
+            self.native.copy_(from_array(array, device_name(self.native)), True)
 
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Protocol
 
 from padiff.adapter._caches import Cache
@@ -141,12 +141,12 @@ class HookedModel(TreeModel):
     def _keeper(self, parameters: Sequence[TensorParameter]) -> Keeper:
         """Return what keeps tensors that are no parameters or buffers, nor lie in their memory."""
         known = {id(parameter.native) for parameter in parameters}
-        spans = sorted(_extents(parameters))
+        spans = cache(lambda: sorted(_extents(parameters)))  # where a tensor hangs at an attribute at all
 
         def keep(native: Any) -> tuple[Callable[[], bool], Callable[[], None]] | None:
             tensor = self.adapter.tensor(native)
             extent = tensor.extent()
-            if id(native) in known or (extent is not None and _overlaps(extent, spans)):
+            if id(native) in known or (extent is not None and _overlaps(extent, spans())):
                 return None
             before, back, attached = tensor.numpy(), self.state.kept(native), self.state.remembered(native)
 

@@ -23,10 +23,11 @@ _LONGEST = 200
 """Characters that are kept of how an object reads."""
 
 
-def described(module: Module) -> ModuleDescription:
+def described(module: Module, reader: SettingsReader | None = None) -> ModuleDescription:
     """Return a module as plain data."""
     units = {} if module.rule is None else module.rule.units_of(module.native)
-    return ModuleDescription(module_record(module), settings_at(module), dict(units))
+    settings = settings_at(module) if reader is None else reader.of(module)
+    return ModuleDescription(module_record(module), settings, dict(units))
 
 
 def describe(model: Model, live: Live | None = None) -> Description:
@@ -41,7 +42,7 @@ def describe(model: Model, live: Live | None = None) -> Description:
         device=known.device,
         training=modules[""].training,
         environment=adapter.environment(),
-        modules={path: described(module) for path, module in modules.items()},
+        modules={path: described(module, None if live is None else live.settings) for path, module in modules.items()},
         parameters={path: parameter_record(parameter) for path, parameter in parameters.items()},
     )
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module, Parameter
 from padiff.numerics import epsilon, epsilon_of
-from padiff.recording._describe import settings_at
+from padiff.recording._describe import SettingsReader, settings_at
 from padiff.trace import Call, Key, ModuleRecord
 
 __all__ = ["Live"]
@@ -42,6 +42,7 @@ class Live:
         """Of live objects, which this keeps alive."""
         self.records: dict[tuple[Module, str | None], ModuleRecord] = {}
         """Modules that were called, as plain data."""
+        self.settings = SettingsReader()
         self._called: dict[Key, _Called] = {}
         self._exact: dict[int, Array] = {}
         """Live parameters, by id, whose dtype is too narrow for what was assigned -> that."""

@@ -78,7 +78,7 @@ class Recorder(Watcher):
         self.trace = trace
         self._values = values
         self._gradients = gradients
-        self._settings = SettingsReader()
+        self._settings = SettingsReader() if live is None else live.settings
 
     def opened(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the arguments: as plain data in the trace, as they are with what is live."""
@@ -189,7 +189,8 @@ def record(
             if parameter.buffer or path in trace.rewritten:
                 trace.buffers[path] = store.put(np.array(parameter.view()))
             if not parameter.buffer and backward and (gradient := parameter.gradient()) is not None:
-                trace.parameter_gradients[path] = store.put(np.array(gradient))
+                # The run's own: nothing writes to it any more, and the user's gradients come back in its place.
+                trace.parameter_gradients[path] = store.put(gradient)
     return trace
 
 
