@@ -152,7 +152,8 @@ def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Corre
     """Match the parameters: as for models whose parameters are not copied, and without values where none were kept."""
     specials = Specials(sides[0].about, sides[1].about)
     if all(side.whole for side in sides):
-        return Matching(*_any(sides), specials, fixed).matched(_evidence(sides))
+        ours, theirs = _any(sides)
+        return Matching(ours, theirs, specials, fixed).matched(_evidence(sides))
     units = [units_of(side.about) for side in sides]
     known = named_alike(units[0], units[1], fixed)
     flows = flow_of_calls(sides[0].trace), flow_of_calls(sides[1].trace)

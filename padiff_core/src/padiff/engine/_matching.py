@@ -38,7 +38,7 @@ class Matching:
     candidate: Side
     specials: Specials
     fixed: Resolved
-    _named: tuple[Units, Units, Correspondence | None] | None = None
+    _named: tuple[Units, Units, Correspondence | None] | None = attrs.field(init=False, default=None)
 
     @property
     def is_named(self) -> bool:

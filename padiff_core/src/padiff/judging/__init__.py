@@ -3,7 +3,7 @@
 from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
-from padiff.judging._judge import Judge, asking
+from padiff.judging._judge import Judge
 from padiff.judging._leaps import Leaps, Told
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
@@ -13,7 +13,7 @@ from padiff.judging._randomness import sampling
 from padiff.judging._recorded_step import Recorded
 from padiff.judging._replays import Replays
 from padiff.judging._soundness import is_rounding
-from padiff.judging._suspicion import Suspicion
+from padiff.judging._suspicion import Suspicion, asking
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
 from padiff.judging._wholes import Ends, Runs
 

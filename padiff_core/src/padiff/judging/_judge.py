@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Answer, Ask, Bench, Check, Forced, Replayed, Spot
+from padiff.forcing import Bench, Check, Forced, Replayed, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, with_cut
@@ -28,7 +28,6 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
-from padiff.judging._tolerance import Rule
 from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
@@ -37,7 +36,6 @@ from padiff.numerics import (
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
-    Difference,
     Threshold,
     difference,
     epsilon,
@@ -49,7 +47,7 @@ from padiff.progress import advance, phase
 from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Key, Leaf, Trace
 
-__all__ = ["Judge", "asking"]
+__all__ = ["Judge"]
 
 Array = NDArray[Any]
 
@@ -334,21 +332,6 @@ class Judge:
                 break
             pair = self.around(pair)
         return found
-
-
-def asking(rule: Rule | None, measures: Measures) -> Ask | None:
-    """Return what answers for the user's own rule and for the metrics, as far as a value may become a finding."""
-    if rule is None and not measures:
-        return None
-
-    def ask(owner: Pair | None, apart: Difference, ours: Array, theirs: Array) -> Answer:
-        close = None if rule is None else rule(ours, theirs)
-        matters = not close
-        if close is None:
-            matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
-        return Answer(close, measures(ours, theirs) if measures and matters else ())
-
-    return ask
 
 
 def _negligible(pair: Pair) -> Threshold:

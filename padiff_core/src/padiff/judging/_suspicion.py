@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import attrs
+from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Check, Spot
+from padiff.forcing import Answer, Ask, Check, Spot
+from padiff.judging._metrics import Measures
 from padiff.judging._ruling import Ruling
+from padiff.judging._tolerance import Rule
+from padiff.numerics import Difference, is_suspect
 from padiff.parameters import Held
 from padiff.report import Measurement, Phase, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = ["AGREEING", "Suspicion", "contrasted", "suspicion_of", "value_at", "within"]
+__all__ = ["AGREEING", "Suspicion", "asking", "contrasted", "suspicion_of", "value_at", "within"]
 
 AGREEING = (Verdict.EQUAL, Verdict.ROUNDING, Verdict.WITHIN_TOLERANCE)
 """Verdicts of which nothing needs to be said."""
@@ -80,3 +85,18 @@ def within(owner: Pair, spot: Spot) -> Hashable:
 def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
     return any(c.setting not in but for c in contrasts(pair.reference, pair.candidate))
+
+
+def asking(rule: Rule | None, measures: Measures) -> Ask | None:
+    """Return what answers for the user's own rule and for the metrics, as far as a value may become a finding."""
+    if rule is None and not measures:
+        return None
+
+    def ask(owner: Pair | None, apart: Difference, ours: NDArray[Any], theirs: NDArray[Any]) -> Answer:
+        close = None if rule is None else rule(ours, theirs)
+        matters = not close
+        if close is None:
+            matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
+        return Answer(close, measures(ours, theirs) if measures and matters else ())
+
+    return ask
