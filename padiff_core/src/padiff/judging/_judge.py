@@ -89,9 +89,10 @@ class Judge:
     @property
     def is_complete(self) -> bool:
         """Return whether all that leads to the outputs was compared, by values that could be fed."""
-        unfed = any(pair.misfed or pair.misfits for pair in self.alignment.pairs)
-        kept = self.masks or any(check.kept or check.tainted for check in self.forced.checks)
-        return not (unfed or kept or self.coverage.missing)
+        own = any(check.kept or check.tainted for check in self.forced.checks)
+        return not (
+            own or self.masks or self.coverage.missing or any(p.misfed or p.misfits for p in self.alignment.pairs)
+        )
 
     @cached_property
     def response(self) -> float | None:
