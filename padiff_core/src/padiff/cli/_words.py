@@ -20,7 +20,7 @@ _IN_OPTIONS = (
     (r"\binputs=\{\.\.\.\}", "{...}"),
     (r"\(inputs\)", "(it)"),
     (r"\bthe tolerance\b", "--metric"),
-    (r"diff\(\)", "padiff diff"),
+    (r"(padiff\.)?diff\(\)", "padiff diff"),
 )
 """What Python code would write -> what a command line has for it."""
 
