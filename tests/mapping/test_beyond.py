@@ -15,7 +15,7 @@ from padiff.plugins import adapter_for
 from padiff.recording import describe
 from padiff.testing.toy import columns, functional, rows
 
-from .gpt import Kit
+from .gpt import DOCUMENT, Kit, left, right, tokens
 from .kits import toy_kits
 
 Write = Callable[[str], str]
@@ -171,3 +171,37 @@ def test_padiff_map_writes_a_file_and_never_over_one(
     assert main(["diff", *words[1:], "--mapping", "mapping.yaml"]) == 0
     assert main([*words[:3], "-q"]) == 2
     assert "--inputs is missing" in capsys.readouterr().err
+
+
+# One layer that holds what are two on the left, as Transformer Engine's do -----------------------------------
+
+
+def fused(model: Any) -> Any:
+    """Return a right model of the document with its second norm inside of the linear layer behind it."""
+
+    def forward(self: Any, x: Any) -> Any:
+        x = functional.layer_norm(x, self.layer_norm_weight, self.layer_norm_bias, 1e-5)
+        return functional.linear(x, self.weight.transpose(1, 0), self.bias)
+
+    for layer in model.model.module.decoder.layers:
+        norm, bias = layer.pre_mlp_layernorm, layer.mlp.linear_fc1.offset
+        own = {"layer_norm_weight": norm.gamma, "layer_norm_bias": norm.beta, "bias": bias}
+        weight = columns.weight(4 * WIDTH * 2, 2 * WIDTH)
+        layer.mlp.linear_fc1 = RIGHT.module("TELayerNormColumnParallelLinear", forward, weight=weight, **own)
+        layer.pre_mlp_layernorm = RIGHT.module("IdentityOp", lambda self, x: x)
+    return model
+
+
+def test_a_norm_inside_of_a_linear_layer_is_told_by_its_parameters(write: Write) -> None:
+    text = DOCUMENT + (
+        "ParallelTransformerLayer:\n"
+        "  post_attention_norm.weight: mlp.linear_fc1.layer_norm_weight\n"
+        "  post_attention_norm.bias: mlp.linear_fc1.layer_norm_bias\n"
+    )
+    report = padiff.diff(left(LEFT), fused(right(RIGHT)), tokens(), mapping=write(text))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert (report.transfer.copied, report.transfer.unverified) == (27, ())
+    faulty = fused(right(RIGHT, lambda x: x * 1.5))
+    report = padiff.diff(left(LEFT), faulty, tokens(), mapping=write(text))
+    assert [f.candidate.path for f in report.sources] == ["model.module.decoder.layers.1.self_attention"], str(report)
