@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 COMMAND = "padiff diff my_port:build_torch my_port:build_paddle --inputs my_port:inputs"
 WIDTH = 118
@@ -50,6 +51,7 @@ THEME = TerminalTheme(
 def coloured_report() -> str:
     """Return the report as a terminal gets it."""
     sys.path.insert(0, str(EXAMPLES))
+    os.chdir(EXAMPLES)  # places are shown as whoever works there reads them
     import my_port
 
     import padiff
@@ -61,7 +63,7 @@ def coloured_report() -> str:
 
 def excerpt(report: str) -> str:
     """Return the report's head, first sources and next step, with ``...`` for what is left out."""
-    blocks = report.replace(f"{EXAMPLES}/", "").split("\n\n")
+    blocks = report.split("\n\n")
     kept = []
     for block in blocks:
         plain = Text.from_ansi(block).plain
