@@ -21,3 +21,10 @@ def test_a_room_knows_no_adapter(room: str) -> None:
         named = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         named += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
         assert not [name for name in named if name.startswith("padiff.adapter")], file
+
+
+def test_no_module_is_longer_than_a_reader_bears() -> None:
+    files = sorted(Path(padiff.__file__).parent.rglob("*.py"))
+    long = {str(file): lines for file in files if (lines := len(file.read_text("utf-8").splitlines())) > 350}
+    assert files
+    assert not long

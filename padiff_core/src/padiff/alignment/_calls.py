@@ -15,26 +15,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from heapq import nsmallest
-from operator import attrgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
-from padiff.alignment._names import similarity
+from padiff.alignment._anchors import Anchors, shapes
 from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, NAMED_LOOSELY, Alignment, ModulePair, Pair
 from padiff.alignment._resolved import Resolved
 from padiff.alignment._sequences import align_sequences, forward_run
 from padiff.kinds import CATALOGUE
-from padiff.numerics import SAME, epsilon_of
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Call, Trace
 
 __all__ = ["align"]
-
-_MOSTLY = 0.5
-_INNERMOST = 3.0
-_NEAR = 16
-"""How many calls of a shared module are looked at for the one that took or gave the same."""
 
 
 def align(
@@ -44,7 +33,7 @@ def align(
     fixed = fixed or Resolved()
     mapped = {**_special_pairs(modules, fixed.pairs), **fixed.pairs}
     inside = {*_below(reference, mapped.keys()), *_below(candidate, mapped.values())}
-    anchors = _Anchors(reference, candidate, modules, inside)
+    anchors = Anchors(reference, candidate, modules, inside)
     pairs: dict[Call, Pair] = {}
     taken: set[Call] = set()
 
@@ -104,157 +93,7 @@ def _below(trace: Trace, paths: Collection[str]) -> Iterator[Call]:
             yield call
 
 
-class _Anchors:
-    """Number the executions of matched units, and know which calls cover which."""
-
-    def __init__(
-        self, reference: Trace, candidate: Trace, modules: Sequence[ModulePair], inside: Collection[Call]
-    ) -> None:
-        ours, theirs = reference.by_module(), candidate.by_module()
-        self._reference: dict[Call, set[int]] = {}
-        self._candidate: dict[Call, set[int]] = {}
-        self._samples = reference.samples, candidate.samples
-        number = 0
-        for pair in modules:
-            a = ours.get(pair.reference, [])
-            b = theirs.get(pair.candidate, [])
-            for mine, yours in self._together(a, b):
-                _cover(mine, number, self._reference)
-                _cover(yours, number, self._candidate)
-                number += 1
-        for key in inside:
-            # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
-            self._reference.pop(key, None)
-            self._candidate.pop(key, None)
-
-    def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield which calls of a module are which: those that took or gave the same, and the others in their order."""
-        free = list(theirs)
-        left: list[Call] = []
-        for index, call in enumerate(ours):
-            near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - index))
-            same = next((other for other in near if len(theirs) == 1 or self._same(call, other)), None)
-            if same is None:
-                left.append(call)
-            else:
-                free.remove(same)
-                yield call, same
-        yield from zip(left, free, strict=False)
-
-    def _same(self, ours: Call, theirs: Call) -> bool:
-        """Return whether two calls took or gave the same in the free runs."""
-        return any(
-            len(a) == len(b) and self._same_values(a, b)
-            for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs))
-        )
-
-    def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield calls of both sides that cover exactly the same executions, but for those that are matched."""
-        chains = _chains(self._reference), _chains(self._candidate)
-        for cover, matching in chains[0].items():
-            ours = [call for call in matching if call not in pairs]
-            theirs = [call for call in chains[1].get(cover, ()) if call not in taken]
-            if ours and theirs:
-                by_index = attrgetter("index")
-                yield from self._tie_chain(sorted(ours, key=by_index), sorted(theirs, key=by_index))
-
-    def overlapping(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield composites that cover mostly the same (one holds a layer more), largest first."""
-        free = {key: cover for key, cover in self._candidate.items() if key not in taken}
-        for ours, cover in sorted(self._reference.items(), key=lambda item: -len(item[1])):
-            if ours in pairs or ours.leaf:
-                continue
-            overlap = {k: len(cover & other) / len(cover | other) for k, other in free.items() if k not in taken}
-            best = max(overlap, key=lambda k: overlap[k], default=None)
-            if best is None or overlap[best] <= _MOSTLY:
-                continue
-            if not best.leaf and _borders(ours) == _borders(best):
-                yield ours, best
-
-    def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
-        """Tie two nests of calls that cover the same, outermost first: what is like, and where one is alone, that."""
-        if len(ours) == len(theirs) == 1:
-            yield ours[0], theirs[0]
-            return
-        scores = self.likeness(ours, theirs) + 0.1
-        # The innermost calls hold the parameters themselves; they belong together whatever their names.
-        if ours[-1].leaf and theirs[-1].leaf:
-            scores[_innermost(ours, theirs)] += _INNERMOST
-        for i, j in align_sequences(scores.astype(np.float32)):
-            yield ours[i], theirs[j]
-
-    def agree(self, ours: Call, theirs: Call) -> bool:
-        """Return whether of two calls each holds the counterparts of all that the other holds."""
-        return self._reference.get(ours, set()) == self._candidate.get(theirs, set())
-
-    def apart(self, ours: Call, theirs: Call) -> bool:
-        """Return whether two calls hold parameters that do not all belong together: a packed layer, one of it."""
-        return ours.leaf and theirs.leaf and self._reference.get(ours, set()) != self._candidate.get(theirs, set())
-
-    def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
-        """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
-        scores = similarity([_name(call) for call in ours], [_name(call) for call in theirs])
-        for i, a in enumerate(ours):
-            for j, b in enumerate(theirs):
-                if a.module.kind == b.module.kind and a.module.kind is not None:
-                    scores[i, j] += 2
-                if _shapes(a.outputs) == _shapes(b.outputs):
-                    scores[i, j] += 2
-                    if self._same_values(a.outputs, b.outputs):
-                        scores[i, j] += 4
-                if _shapes(a.inputs) == _shapes(b.inputs):
-                    scores[i, j] += 1
-        return scores
-
-    def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
-        """Return whether as many tensors are the same in the free runs, as far as samples show."""
-        for mine, yours in zip(a, b, strict=True):
-            x, y = self._samples[0].get(mine.token), self._samples[1].get(yours.token)
-            if x is None or y is None or x.shape != y.shape:
-                return False
-            if not float(np.linalg.norm(x - y)) <= SAME(epsilon_of(mine.dtype, yours.dtype)) * float(np.linalg.norm(x)):
-                return False
-        return bool(a)
-
-
-def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
-    """Return which calls of two nests do the same: the innermost, or one and what pads the other's input around it."""
-    a, b = _borders(ours[-1]), _borders(theirs[-1])
-    if a != b:
-        around = [(len(ours) - 1, j) for j, call in enumerate(theirs) if _borders(call) == a]
-        around += [(i, len(theirs) - 1) for i, call in enumerate(ours) if _borders(call) == b]
-        if around:
-            return around[-1]
-    return len(ours) - 1, len(theirs) - 1
-
-
-def _cover(call: Call, number: int, covers: dict[Call, set[int]]) -> None:
-    covers.setdefault(call, set()).add(number)
-    for above in call.ancestors():
-        covers.setdefault(above, set()).add(number)
-
-
-def _chains(covers: Mapping[Call, set[int]]) -> dict[frozenset[int], list[Call]]:
-    chains: dict[frozenset[int], list[Call]] = {}
-    for call, cover in covers.items():
-        chains.setdefault(frozenset(cover), []).append(call)
-    return chains
-
-
-def _name(call: Call) -> str:
-    return f"{call.path}.{call.module.class_name.rpartition('.')[2]}"
-
-
-def _shapes(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
-    return tuple(leaf.shape for leaf in leaves)
-
-
-def _borders(call: Call) -> tuple[object, ...]:
-    """Return the shapes of a call's first input and of its outputs."""
-    return (_shapes(call.inputs[:1]), _shapes(call.outputs))
-
-
-def _tie_between(pairs: dict[Call, Pair], anchors_of: _Anchors, inside: Collection[Call]) -> None:
+def _tie_between(pairs: dict[Call, Pair], anchors_of: Anchors, inside: Collection[Call]) -> None:
     """Match calls without parameters, region by region, between the calls that are matched already."""
     matched_candidates = {pair.candidate: pair for pair in pairs.values()}
     regions: list[tuple[Call, Call]] = [(pair.reference, pair.candidate) for pair in pairs.values()]
@@ -292,7 +131,7 @@ def _tie_gap(
     theirs: Sequence[Call],
     pairs: Mapping[Call, Pair],
     matched_candidates: Mapping[Call, Pair],
-    anchors: _Anchors,
+    anchors: Anchors,
 ) -> Iterator[tuple[Call, Call]]:
     a = [call for call in ours if call not in pairs and call.outputs]
     b = [call for call in theirs if call not in matched_candidates and call.outputs]
@@ -315,11 +154,11 @@ def _tie_gap(
         yield a[i], b[j]
 
 
-def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: _Anchors) -> Iterator[tuple[Call, Call]]:
+def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: Anchors) -> Iterator[tuple[Call, Call]]:
     """Yield the calls that alone on either side give tensors of their shape: a wrong activation, a wrong pooling."""
     for call in ours:
-        alike = [other for other in theirs if _shapes(other.outputs) == _shapes(call.outputs)]
-        rivals = [other for other in ours if _shapes(other.outputs) == _shapes(call.outputs)]
+        alike = [other for other in theirs if shapes(other.outputs) == shapes(call.outputs)]
+        rivals = [other for other in ours if shapes(other.outputs) == shapes(call.outputs)]
         if (
             len(alike) == len(rivals) == 1
             and _may_tie(call, alike[0], alone=True)

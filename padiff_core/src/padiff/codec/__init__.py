@@ -3,7 +3,8 @@
 Only the types that a table names come back; every field is checked against its annotation.
 """
 
-from padiff.codec._codec import DTYPES, Codec, Custom, Sink, Source
+from padiff.codec._arrays import Sink, Source
+from padiff.codec._codec import DTYPES, Codec, Custom
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._known import Known
 from padiff.codec._segments import Incoming, Outgoing, Segment, aligned, home_of

@@ -9,18 +9,19 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.codec._arrays import Sink, Source
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
 
-__all__ = ["DTYPES", "Codec", "Custom", "Sink", "Source"]
+__all__ = ["DTYPES", "Codec", "Custom"]
 
 Array = NDArray[Any]
 
@@ -40,20 +41,6 @@ _MOST_DIMENSIONS = 64
 _AS_IS = (type(None), bool, int, float, str)
 _SEQUENCES: Mapping[str, Callable[[Iterable[Any]], Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 _TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f"}
-
-
-class Sink(Protocol):
-    """Where the values of arrays go."""
-
-    def put(self, array: Array) -> Sequence[int | str]:
-        """Keep an array; return what says where it lies."""
-
-
-class Source(Protocol):
-    """Where the values of arrays are read."""
-
-    def get(self, place: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """Return the array that lies at a place; raise `Malformed` where that is none."""
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ differs forward differs backward too; that is not a second source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Forced, Replayed, Spot
+from padiff.forcing import Bench, Check, Forced, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
+from padiff.judging._reading import gradient_of, value_of
 from padiff.judging._replays import Replays
 from padiff.judging._response import response_by_gradients
 from padiff.judging._ruling import Ruling
@@ -164,7 +165,7 @@ class Judge:
         inside = (call for call in owner.reference.subtree() if call is not owner.reference)
         matched = (call for call in inside if self.alignment.of_reference(call) is not None)
         handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
-        return _value(spot, self.trace.value(spot.reference) if handed_on else None)
+        return value_of(spot, self.trace.value(spot.reference) if handed_on else None)
 
     def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
@@ -177,7 +178,7 @@ class Judge:
         truth = self.trace.value(spot.reference)
         if runs.reference is None or runs.candidate is None or truth is None:
             return suspicion
-        read = _value(spot)
+        read = value_of(spot)
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
             return suspicion
@@ -286,7 +287,7 @@ class Judge:
         suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
         if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
             return None
-        read = _gradient(spot.reference.token)
+        read = gradient_of(spot.reference.token)
         for pair in suspects:
             ruling = self.settler.settle(pair, read, check.difference, expected, what=within(pair, spot))
             if ruling.verdict is Verdict.STOCHASTIC:
@@ -340,22 +341,3 @@ def _negligible(pair: Pair) -> Threshold:
     kind = pair.reference.module.kind
     alone = not pair.reference.children and not pair.candidate.children
     return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE
-
-
-def _value(spot: Spot, given: Array | None = None) -> Reader:
-    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's.
-
-    ``given`` is the reference's where its code was fed with it.
-    """
-
-    def read(alone: Replayed, ours: bool) -> Array | None:
-        whole = alone.observed.values.get(spot.reference.token)
-        if ours:
-            return whole if given is None else given
-        return alone.observed.spots.get(spot.key, whole)
-
-    return read
-
-
-def _gradient(token: int) -> Callable[[Replayed, bool], Array | None]:
-    return lambda alone, _: alone.observed.gradients.get(token)

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from padiff.parameters._graph import ENDS, Graph, Labels, of_the_catalogue
-from padiff.parameters._matching import flat, is_product, link_roles
+from padiff.parameters._roles import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from padiff.numerics import difference, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, canonical
-from padiff.parameters._matching import UnitMatch
 from padiff.parameters._pieces import Match
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, Native
 from padiff.trace import Description
 

@@ -8,8 +8,8 @@ import attrs
 
 from padiff.alignment import Alignment, Resolved
 from padiff.parameters._links import Link
-from padiff.parameters._matching import UnitMatch
 from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
 from padiff.recording import Turns
 

@@ -15,7 +15,7 @@ import attrs
 
 from padiff.kinds import interleaved
 from padiff.parameters._graph import Graph
-from padiff.parameters._matching import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 
 __all__ = ["Arrangement", "Packing", "find_packings"]

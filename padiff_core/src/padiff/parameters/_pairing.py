@@ -12,16 +12,10 @@ from padiff.alignment import Resolved, agreement, namesakes, region_of
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
-from padiff.parameters._matching import (
-    UnitMatch,
-    link_roles,
-    match_strays,
-    match_units,
-    same_names,
-    same_order,
-)
+from padiff.parameters._matching import match_strays, match_units, same_names, same_order
 from padiff.parameters._packing import find_packings
 from padiff.parameters._pieces import Match, with_pieces
+from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from padiff.parameters._links import Link
-from padiff.parameters._matching import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit
 
 __all__ = ["with_pieces"]

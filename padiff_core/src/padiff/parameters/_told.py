@@ -9,8 +9,8 @@ import attrs
 from padiff.alignment import Resolved, ToldParameter
 from padiff.errors import MappingError
 from padiff.parameters._links import Link
-from padiff.parameters._matching import UnitMatch, link_roles
 from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 
 __all__ = ["told_packings", "with_told_parameters"]

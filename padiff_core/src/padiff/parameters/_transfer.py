@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.parameters._links import Link, SpecialLink
-from padiff.parameters._matching import UnitMatch
+from padiff.parameters._roles import UnitMatch
 from padiff.trace import ParameterRecord
 
 __all__ = ["Holder", "transfer", "values_of"]

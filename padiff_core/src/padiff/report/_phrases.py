@@ -6,16 +6,15 @@ that ``side`` is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from padiff.report._phrases_of_notes import NOTES, OTHER, few
 
 __all__ = ["EXPLAINED", "cause", "evidence", "is_note", "note", "settings", "value"]
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
-_OTHER = {"reference": "candidate", "candidate": "reference"}
-_NAMED = 3
-"""How many names a note lists."""
 
 
 def value(kind: str, name: str, taker: str) -> str:
@@ -36,23 +35,18 @@ def evidence(kind: str, figures: Data) -> str:
 
 def note(kind: str, data: Data) -> str:
     """Return a note as one sentence."""
-    return _said(_NOTES[kind], data)
+    return _said(NOTES[kind], data)
 
 
 def is_note(kind: str) -> bool:
     """Return whether there are words for notes of a kind."""
-    return kind in _NOTES
+    return kind in NOTES
 
 
 def _said(phrase: Phrase, data: Data) -> str:
     if callable(phrase):
         return phrase(data)
-    return phrase.format(**data, other=_OTHER.get(data.get("side", ""), ""))
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return phrase.format(**data, other=OTHER.get(data.get("side", ""), ""))
 
 
 # -- values
@@ -86,7 +80,7 @@ def settings(found: Data) -> str:
 
 def _dropout(data: Data) -> str:
     named = "; ".join(f"{call['path']!r} ({call['class_name']}, p={call['p']:.6g})" for call in data["calls"])
-    return f"dropout: {named} in the {data['side']}, nothing like it in the {_OTHER[data['side']]}"
+    return f"dropout: {named} in the {data['side']}, nothing like it in the {OTHER[data['side']]}"
 
 
 def _times(count: int) -> str:
@@ -148,11 +142,11 @@ def _narrow_cast(data: Data) -> str:
 
 
 def _other_shape(data: Data) -> str:
-    ours, theirs = (list(data["shapes"][side]) for side in _OTHER)
-    first, second = (data["paths"][side] for side in _OTHER)
+    ours, theirs = (list(data["shapes"][side]) for side in OTHER)
+    first, second = (data["paths"][side] for side in OTHER)
     layout = ""
     if data["laid_out"] != data["shapes"]:
-        layout = "; in one layout {} and {}".format(*(list(data["laid_out"][side]) for side in _OTHER))
+        layout = "; in one layout {} and {}".format(*(list(data["laid_out"][side]) for side in OTHER))
     if first == second:
         return f"{first}: {ours} in the reference, {theirs} in the candidate{layout}"
     return f"{first} {ours} in the reference, {second} {theirs} in the candidate{layout}"
@@ -221,7 +215,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",
     "before_any_run": "the values differ before any run",
     "no_counterpart": lambda data: (
-        f"the {data['side']} has {data['path']} {list(data['shape'])}, the {_OTHER[data['side']]} has no counterpart"
+        f"the {data['side']} has {data['path']} {list(data['shape'])}, the {OTHER[data['side']]} has no counterpart"
     ),
     "namesake": _namesake,
     "other_shape": _other_shape,
@@ -230,7 +224,7 @@ _EVIDENCE: dict[str, Phrase] = {
         "and another parameter of the module does not"
     ),
     "tied": lambda data: (
-        f"one parameter in the {data['side']}, {data['count']} in the {_OTHER[data['side']]} "
+        f"one parameter in the {data['side']}, {data['count']} in the {OTHER[data['side']]} "
         f"({' and '.join(data['paths'])})"
     ),
     "update": (
@@ -243,14 +237,14 @@ _EVIDENCE: dict[str, Phrase] = {
     "stepped_alike": lambda data: (
         f"all {data['of']} parameters that are compared"
         if len(data["paths"]) == data["of"]
-        else f"{len(data['paths'])} of {data['of']} parameters: {_few(data['paths'])}"
+        else f"{len(data['paths'])} of {data['of']} parameters: {few(data['paths'])}"
     ),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
     "missing_output": lambda data: (
-        f"the {data['side']} returns {_few(data['tensors'])}, "
-        f"the {_OTHER[data['side']]} nothing like {'it' if len(data['tensors']) == 1 else 'them'}: "
-        f"it returns {_few(data['others'])}"
+        f"the {data['side']} returns {few(data['tensors'])}, "
+        f"the {OTHER[data['side']]} nothing like {'it' if len(data['tensors']) == 1 else 'them'}: "
+        f"it returns {few(data['others'])}"
     ),
     "other_output": lambda data: (
         f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
@@ -272,110 +266,4 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "not_compared": "{why}",
     "free_run": "right when fed from the reference; figures from a sample of elements",
-}
-
-# -- notes
-
-
-def _not_fed(data: Data) -> str:
-    said = "given a value of another shape than in the reference, and judged only with the code around: "
-    after = "; fix the sources and compare again" if data["sources"] else ""
-    return said + _few([repr(path) for path in data["calls"]]) + after
-
-
-def _no_gradients(data: Data) -> str:
-    why = "writes to the module itself" if data["writes"] else "does more than rearrange"
-    said = f"gradients of {_few(data['names'])} are not compared: the special transfer {data['transfer']}"
-    return f"{said} {why}, and names no gradients"
-
-
-def _nonfinite(data: Data) -> str:
-    when = "before the transfer, " if data["transfer"] else ""
-    held = f"{when}parameters of the candidate {'held' if when else 'hold'}"
-    return f"{held} NaN or Inf: {_few(data['parameters'])}; see how its weights are loaded"
-
-
-def _axis_order(data: Data) -> str:
-    """Name each order as both sides have it: [j, i, k] here is what [i, j, k] is there."""
-    told = []
-    for order in data["orders"]:
-        letters = "ijklmnopq"[: len(order["axes"])]
-        theirs = [letters[order["axes"].index(axis)] for axis in range(len(letters))]
-        told.append(f"[{', '.join(theirs)}] for [{', '.join(letters)}] at {_few([repr(m) for m in order['modules']])}")
-    images = "images have their channels last on one side and first on the other" if data["images"] else ""
-    other = "the candidate has axes in another order than the reference"
-    return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
-
-
-_NOTES: dict[str, Phrase] = {
-    "rewritten_weights": lambda data: (
-        f"the {data['side']}'s forward changes weights of its own, put back after every run: "
-        + _few([repr(path) for path in data["paths"]])
-    ),
-    "against_names": lambda data: (
-        "matched by what they do, against names that agree: "
-        + _few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
-        + "; whoever loads weights by these names gives them to the wrong layers"
-    ),
-    "frozen_on_one_side": lambda data: (
-        f"frozen parameters that only the {data['side']} has: {_few([repr(path) for path in data['paths']])}; what the "
-        "other side computes in their place is compared where it is used"
-    ),
-    "kept_state": lambda data: (
-        f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
-        + _few([repr(path) for path in data["paths"]])
-    ),
-    "rebuilt": lambda data: (
-        f"the {data['side']} keeps in evaluation mode what it made of its weights; it made that anew with those it was "
-        f"given, by going into training mode and back: {_few([repr(path) for path in data['paths']])}"
-    ),
-    "same_object": (
-        "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
-        "candidate separately"
-    ),
-    "shared_parameters": lambda data: (
-        "the two models share parameters, so that a transfer or a step of one changes the other: "
-        + _few([repr(path) for path in data["paths"]])
-    ),
-    "parameter_dtypes": lambda data: (
-        f"the reference's parameters are {' and '.join(data['reference'])}, the candidate's "
-        f"{' and '.join(data['candidate'])}: what only the dtypes make differ is reported too; bring both models to "
-        "one dtype to compare their code alone"
-    ),
-    "nonfinite_parameters": _nonfinite,
-    "forward_only": "compared forward only: {why}",
-    "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
-    "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",
-    "mapping_inverted": (
-        "the mapping file {file} has the candidate's names on the left and the reference's on the right: it was read "
-        "that way"
-    ),
-    "axis_order": _axis_order,
-    "row_order": lambda data: (
-        "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "
-        f"reference's: at {_few([repr(module) for module in data['modules']])}"
-    ),
-    "axis_order_operations": "operations are not compared: they name axes, which differ here",
-    "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
-    "flow_refused": (
-        "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
-    ),
-    "dtype_policy": lambda data: (
-        f"a dtype policy differs: the {data['side']} computes in {data['dtype']} what the {_OTHER[data['side']]} "
-        f"computes in {data['wider']} ({_few(data['operations'])})"
-    ),
-    "metric_failed": "{said}",
-    "running_variance": (
-        "running variances are tracked with n/(n-1) by one framework and without by the other "
-        "({reference}, {candidate}): taken as a convention"
-    ),
-    "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
-    "not_fed": _not_fed,
-    "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
-    "one_side_call": "only the {side} calls it; judged with the code around it",
-    "idle_parameter": lambda data: (
-        f"parameter {data['name']} {list(data['shape'])} is in the {data['side']} only, and reaches no output"
-    ),
-    "transfer_writes": ("its parameters are not compared: the special transfer {transfer} writes to the module itself"),
-    "transfer_without_gradients": _no_gradients,
 }

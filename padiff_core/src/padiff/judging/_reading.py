@@ -1,0 +1,35 @@
+"""Read one value, or one gradient, from what a call did by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.forcing import Replayed, Spot
+from padiff.judging._settle import Reader
+
+__all__ = ["gradient_of", "value_of"]
+
+Array = NDArray[Any]
+
+
+def value_of(spot: Spot, given: Array | None = None) -> Reader:
+    """Read a value: the candidate's where it was seen, since it may hold several tensors for one of the reference's.
+
+    ``given`` is the reference's where its code was fed with it.
+    """
+
+    def read(alone: Replayed, ours: bool) -> Array | None:
+        whole = alone.observed.values.get(spot.reference.token)
+        if ours:
+            return whole if given is None else given
+        return alone.observed.spots.get(spot.key, whole)
+
+    return read
+
+
+def gradient_of(token: int) -> Callable[[Replayed, bool], Array | None]:
+    """Read a gradient by the token of its tensor."""
+    return lambda alone, _: alone.observed.gradients.get(token)

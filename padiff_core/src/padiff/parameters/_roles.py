@@ -1,0 +1,157 @@
+"""Say how well two units fit, and which of their roles belong together, in which layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import ModulePair
+from padiff.kinds import PRODUCTS
+from padiff.parameters._links import Link, special_links
+from padiff.parameters._units import Held, HeldUnit
+from padiff.trace import settings_of
+
+__all__ = ["FULL", "UnitMatch", "flat", "is_product", "link_roles"]
+
+_FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
+FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
+"""How well units fit: in all roles; in some; in all, but of two kinds of one family."""
+
+
+@attrs.frozen(eq=False)
+class UnitMatch:
+    """A unit of the reference and the unit of the candidate that does the same, with their roles matched."""
+
+    reference: HeldUnit
+    candidate: HeldUnit
+    links: Sequence[Link]
+
+    @property
+    def modules(self) -> ModulePair:
+        """Return the modules that hold the two."""
+        return ModulePair(self.reference.module.path, self.candidate.module.path, self.reference.special is not None)
+
+    @property
+    def missing(self) -> Iterator[tuple[str, Held, bool]]:
+        """Yield (role, where it lies, whether it is the reference's) for roles that only one side has."""
+        linked = {held for link in self.links for held in (link.reference, link.candidate)}
+        for unit, ours in ((self.reference, True), (self.candidate, False)):
+            for role, held in unit.roles.items():
+                if held not in linked:
+                    yield role, held, ours
+
+
+def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how well two units fit, 0 where they cannot, and the links of their roles.
+
+    Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
+    it is a linear layer, whatever the number of spatial axes; for one that takes patches side by side, which is a
+    linear layer on each; and for a table of vectors, which is a linear layer on ones and zeros.
+    Where a kind is unknown, roles are tied by name,
+    then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
+    be broadcast) may be left out.
+    """
+    if reference.special is not None or candidate.special is not None:
+        fits = reference.special is candidate.special
+        return (FULL, special_links(reference, candidate)) if fits else (0.0, [])
+    known = reference.kind is not None and candidate.kind is not None
+    if {reference.kind, candidate.kind} == {"embedding", "linear"}:
+        return _link_table(reference, candidate)
+    if known:
+        products = is_product(reference) and is_product(candidate)
+        same = reference.kind == candidate.kind or products
+        if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
+            return 0.0, []
+        shared = [role for role in reference.roles if role in candidate.roles]
+        shapes = [(reference.roles[role].shape, candidate.roles[role].shape) for role in shared]
+        if not shared or any(a != b and not (products and _same_product(a, b)) for a, b in shapes):
+            return 0.0, []
+        whole = len(shared) == len(reference.roles) == len(candidate.roles)
+        links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        return (FULL if same and whole else _PARTIAL if same else _RELATED), links
+    links = list(_link_freely(reference, candidate))
+    if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
+        return 0.0, []
+    return (FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+
+
+def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how a table of vectors and a linear layer without bias fit, which takes which row as ones and zeros."""
+    ours, theirs = reference.roles, candidate.roles
+    if ours.keys() != {"weight"} or theirs.keys() != {"weight"} or ours["weight"].shape != theirs["weight"].shape[::-1]:
+        return 0.0, []
+    return FULL, [Link("weight", ours["weight"], theirs["weight"], transposed=True)]
+
+
+def _link_known(role: str, reference: Held, candidate: Held) -> Link:
+    """Return the link of one role of a known kind; a kernel may lie in a linear layer's weight in several orders."""
+    longer = max(reference.shape, candidate.shape, key=len)
+    if len(reference.shape) == len(candidate.shape) or _is_point(longer):
+        return Link(role, reference, candidate)
+    return Link(role, reference, candidate, open=True, patch=tuple(range(1, len(longer))))
+
+
+def is_product(unit: HeldUnit) -> bool:
+    """Return whether a unit is a linear layer, or a convolution that is one at each point or on each patch."""
+    weight = unit.roles.get("weight")
+    if weight is None or unit.kind not in PRODUCTS:
+        return False
+    settings, kernel = settings_of(unit), tuple(weight.shape[2:])
+    if settings.get("groups", 1) != 1 or _is_point(weight.shape):
+        return bool(settings.get("groups", 1) == 1)
+    stride, dilation = _each(settings.get("stride")), _each(settings.get("dilation", 1))
+    return bool(stride == kernel and set(dilation) <= {1} and not np.any(settings.get("padding", 0)))
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def flat(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a product's role with the kernel in the second axis: (out, in * 4 * 4) of (out, in, 4, 4)."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) > 1 else tuple(shape)
+
+
+def _is_point(shape: Sequence[int]) -> bool:
+    return all(extent == 1 for extent in shape[2:])
+
+
+def _same_product(reference: Sequence[int], candidate: Sequence[int]) -> bool:
+    """Return whether two shapes are of one product: of single points both, or a linear layer's and a kernel's."""
+    points = _is_point(reference) and _is_point(candidate)
+    return flat(reference) == flat(candidate) and (points or 2 in (len(reference), len(candidate)))
+
+
+def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
+    fixed = reference.module.class_name == candidate.module.class_name
+    free = dict(candidate.roles)
+    rest: list[tuple[str, Held]] = []
+    for role, held in reference.roles.items():
+        if role in free and _orientations(held, free[role], fixed):
+            yield _link(role, held, free.pop(role), fixed)
+        else:
+            rest.append((role, held))
+    for role, held in rest:
+        fits = [name for name, other in free.items() if _orientations(held, other, fixed)]
+        straight = [name for name in fits if free[name].shape == held.shape]
+        if fits:
+            yield _link(role, held, free.pop((straight or fits)[0]), fixed)
+
+
+def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
+    bare = [[extent for extent in shape if extent != 1] for shape in (reference.shape, candidate.shape)]
+    broadcast = len(reference.shape) != len(candidate.shape) and bare[0] == bare[1]
+    found = [False] if broadcast or reference.shape == candidate.shape else []
+    if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
+        found.append(True)
+    return found
+
+
+def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
+    found = _orientations(reference, candidate, fixed)
+    several = len(found) > 1 and reference.shape[0] > 1
+    return Link(role, reference, candidate, transposed=not several and found == [True], open=several)

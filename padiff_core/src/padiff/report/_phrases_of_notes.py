@@ -1,0 +1,123 @@
+"""Say in words what notes hold as data: one table, read as `padiff.report._phrases` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["NOTES", "OTHER", "few"]
+
+Data = Mapping[str, Any]
+Phrase = str | Callable[[Data], str]
+OTHER = {"reference": "candidate", "candidate": "reference"}
+_NAMED = 3
+"""How many names a note lists."""
+
+
+def few(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _not_fed(data: Data) -> str:
+    said = "given a value of another shape than in the reference, and judged only with the code around: "
+    after = "; fix the sources and compare again" if data["sources"] else ""
+    return said + few([repr(path) for path in data["calls"]]) + after
+
+
+def _no_gradients(data: Data) -> str:
+    why = "writes to the module itself" if data["writes"] else "does more than rearrange"
+    said = f"gradients of {few(data['names'])} are not compared: the special transfer {data['transfer']}"
+    return f"{said} {why}, and names no gradients"
+
+
+def _nonfinite(data: Data) -> str:
+    when = "before the transfer, " if data["transfer"] else ""
+    held = f"{when}parameters of the candidate {'held' if when else 'hold'}"
+    return f"{held} NaN or Inf: {few(data['parameters'])}; see how its weights are loaded"
+
+
+def _axis_order(data: Data) -> str:
+    """Name each order as both sides have it: [j, i, k] here is what [i, j, k] is there."""
+    told = []
+    for order in data["orders"]:
+        letters = "ijklmnopq"[: len(order["axes"])]
+        theirs = [letters[order["axes"].index(axis)] for axis in range(len(letters))]
+        told.append(f"[{', '.join(theirs)}] for [{', '.join(letters)}] at {few([repr(m) for m in order['modules']])}")
+    images = "images have their channels last on one side and first on the other" if data["images"] else ""
+    other = "the candidate has axes in another order than the reference"
+    return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
+
+
+NOTES: dict[str, Phrase] = {
+    "rewritten_weights": lambda data: (
+        f"the {data['side']}'s forward changes weights of its own, put back after every run: "
+        + few([repr(path) for path in data["paths"]])
+    ),
+    "against_names": lambda data: (
+        "matched by what they do, against names that agree: "
+        + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
+        + "; whoever loads weights by these names gives them to the wrong layers"
+    ),
+    "frozen_on_one_side": lambda data: (
+        f"frozen parameters that only the {data['side']} has: {few([repr(path) for path in data['paths']])}; what the "
+        "other side computes in their place is compared where it is used"
+    ),
+    "kept_state": lambda data: (
+        f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
+        + few([repr(path) for path in data["paths"]])
+    ),
+    "rebuilt": lambda data: (
+        f"the {data['side']} keeps in evaluation mode what it made of its weights; it made that anew with those it was "
+        f"given, by going into training mode and back: {few([repr(path) for path in data['paths']])}"
+    ),
+    "same_object": (
+        "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
+        "candidate separately"
+    ),
+    "shared_parameters": lambda data: (
+        "the two models share parameters, so that a transfer or a step of one changes the other: "
+        + few([repr(path) for path in data["paths"]])
+    ),
+    "parameter_dtypes": lambda data: (
+        f"the reference's parameters are {' and '.join(data['reference'])}, the candidate's "
+        f"{' and '.join(data['candidate'])}: what only the dtypes make differ is reported too; bring both models to "
+        "one dtype to compare their code alone"
+    ),
+    "nonfinite_parameters": _nonfinite,
+    "forward_only": "compared forward only: {why}",
+    "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
+    "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",
+    "mapping_inverted": (
+        "the mapping file {file} has the candidate's names on the left and the reference's on the right: it was read "
+        "that way"
+    ),
+    "axis_order": _axis_order,
+    "row_order": lambda data: (
+        "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "
+        f"reference's: at {few([repr(module) for module in data['modules']])}"
+    ),
+    "axis_order_operations": "operations are not compared: they name axes, which differ here",
+    "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
+    "flow_refused": (
+        "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
+    ),
+    "dtype_policy": lambda data: (
+        f"a dtype policy differs: the {data['side']} computes in {data['dtype']} what the {OTHER[data['side']]} "
+        f"computes in {data['wider']} ({few(data['operations'])})"
+    ),
+    "metric_failed": "{said}",
+    "running_variance": (
+        "running variances are tracked with n/(n-1) by one framework and without by the other "
+        "({reference}, {candidate}): taken as a convention"
+    ),
+    "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
+    "not_fed": _not_fed,
+    "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
+    "one_side_call": "only the {side} calls it; judged with the code around it",
+    "idle_parameter": lambda data: (
+        f"parameter {data['name']} {list(data['shape'])} is in the {data['side']} only, and reaches no output"
+    ),
+    "transfer_writes": ("its parameters are not compared: the special transfer {transfer} writes to the module itself"),
+    "transfer_without_gradients": _no_gradients,
+}
