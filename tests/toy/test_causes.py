@@ -85,7 +85,7 @@ def test_a_dataflow_that_cannot_be_followed_is_told(monkeypatch: pytest.MonkeyPa
         msg = "no such hook"
         raise ValueError(msg)
 
-    monkeypatch.setattr("padiff.forcing._side.flow_of", refused)
+    monkeypatch.setattr("padiff.recording._flow.Follower._begun", refused)
     report = padiff.diff(Norms(), Port(columns.LayerNormalization(4, 1e-3), columns.LayerNormalization(4)), X)
     said = [note.text for note in report.notes if note.kind == "flow_refused"]
     assert len(said) == 2, str(report)

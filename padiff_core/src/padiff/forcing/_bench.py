@@ -70,7 +70,7 @@ class Bench:
         """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed."""
         call = pair.reference
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
-        below = [Pair(p.reference, p.reference, p.why) for p in self._inside(pair)]
+        below = [_alike(inner) for inner in self._inside(pair)]
         outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
         inputs = [fed.value(leaf) for leaf in call.inputs]
         request = self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
@@ -138,6 +138,13 @@ class Bench:
         below = set(pair.reference.subtree())
         found = [self.alignment.of_candidate(call) for call in pair.candidate.subtree()]
         return [p for p in found if p is not None and p.reference in below]
+
+
+def _alike(pair: Pair) -> Pair:
+    """Return the pair of the reference's call with itself, fed only what the candidate's can be fed, too."""
+    found = Pair(pair.reference, pair.reference, pair.why)
+    found.inputs, found.outputs = (tuple((i, i) for i, _ in tied) for tied in (pair.inputs, pair.outputs))
+    return found
 
 
 @attrs.frozen
