@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from padiff.alignment import Alignment, ModulePair, Pair, align
-from padiff.forcing import Answers, Bench, Check, Forced, OfflineSide, Refused, Replayed, Spot
+from padiff.forcing import Bench, Check, Forced, Replayed, Spot
 from padiff.forcing._checks import Observed
 from padiff.forcing._run import InputCheck, StateCheck
 from padiff.judging import Judge
@@ -16,7 +16,9 @@ from padiff.kinds import Part
 from padiff.numerics import Difference
 from padiff.parameters import Held, HeldUnit, Link, UnitMatch
 from padiff.report import Measurement
-from padiff.trace import read_records
+
+from .answers import Answers, OfflineSide, Refused
+from .archive import read_records
 
 RECORDS = (
     Alignment, Answers, Check, Difference, Forced, Held, HeldUnit, InputCheck, Link, Measurement, ModulePair, Observed,

@@ -3,15 +3,14 @@
 from padiff.forcing._bench import Bench, Disturbed, Reader
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
-from padiff.forcing._offline import Answers, KeptSide, OfflineSide, Refused
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
+from padiff.forcing._replayer import Replayer
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
 
 __all__ = [
     "Answer",
-    "Answers",
     "Ask",
     "Bench",
     "Check",
@@ -20,16 +19,14 @@ __all__ = [
     "ForceRequest",
     "Forced",
     "Given",
-    "KeptSide",
     "LocalSide",
     "Memory",
     "Observed",
-    "OfflineSide",
     "Reader",
     "RecordedSide",
-    "Refused",
     "ReplayRequest",
     "Replayed",
+    "Replayer",
     "Side",
     "Spot",
     "StateCheck",

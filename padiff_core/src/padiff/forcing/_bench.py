@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Values
 from padiff.forcing._messages import Replayed, ReplayRequest
-from padiff.forcing._offline import Replayer
 from padiff.forcing._replay import is_float
+from padiff.forcing._replayer import Replayer
 from padiff.trace import Call, Key, Leaf, Trace
 
 __all__ = ["Bench", "Disturbed", "Reader"]

@@ -108,7 +108,7 @@ class ReplayRequest:
     settings: Mapping[str, Any] = attrs.field(factory=dict)
     """Hyper-parameters of the call's own module to set for the run, in the catalogue's convention."""
     watching: bool = False
-    """Whether to note in which types the call's own code computes, as far as its functions are heard."""
+    """Whether to note in which types the call's own code computes, as far as its functions are intercepted."""
 
 
 @attrs.define(eq=False)

@@ -79,7 +79,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 top=call.module,
             )
             types = _Types(adapter, forcer)
-            with model.attach(forcer), forcer.hooks, types.heard(model) if request.watching else nullcontext():
+            with model.attach(forcer), forcer.hooks, types.watched(model) if request.watching else nullcontext():
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:
@@ -103,15 +103,15 @@ class _Types:
         self._inside = False
 
     @contextmanager
-    def heard(self, model: Model) -> Iterator[None]:
-        """Hear the functions within, where the framework's adapter can."""
+    def watched(self, model: Model) -> Iterator[None]:
+        """Intercept the functions within, where the framework's adapter can."""
         if "operations" not in self._adapter.capabilities:
             yield
             return
-        with model.intercept_operations(self._hear):
+        with model.intercept_operations(self._note):
             yield
 
-    def _hear(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _note(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._forcer.open_call()
         if self._inside or call is None or call.parent is not None or not computes(name):
             return function(*args, **kwargs)

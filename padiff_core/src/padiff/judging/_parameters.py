@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.numerics import difference, is_suspect
+from padiff.numerics import Difference, difference, is_suspect
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, values_of
-from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Measurement, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
 __all__ = [
@@ -119,18 +119,7 @@ def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Ar
             ours = link.expected(values_of(reference))
             theirs = canonical(link.candidate, own[link.candidate.parameter.path])
             assert ours is not None
-            apart = difference(ours, theirs)
-            yield Finding(
-                verdict=Verdict.DIFFERS,
-                phase=Phase.PARAMETER,
-                reference=_place(match.reference, link.reference),
-                candidate=_place(match.candidate, link.candidate),
-                what=What(_sort(link), link.candidate.part.parameter),
-                figures=Figures(apart.rel_l2, apart.max_abs),
-                evidence=(Evidence("before_any_run"),),
-                cause=Cause("constant", verified=True),
-                source=True,
-            )
+            yield _differing(match, link, difference(ours, theirs), Cause("constant", verified=True))
 
 
 def _sort(link: Link) -> str:
@@ -232,23 +221,29 @@ def _apart(
         exact = None if copied else rule
         if is_close(ours, theirs, exact):
             continue
-        apart = difference(ours, theirs)
         cause = None
         if copied and holders[link.candidate.parameter.path] > 1:
             cause = Cause("merged", verified=True)
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
             cause = Cause("transposed", verified=True)
-        yield Finding(
-            verdict=Verdict.DIFFERS,
-            phase=Phase.PARAMETER,
-            reference=_place(match.reference, link.reference),
-            candidate=_place(match.candidate, link.candidate),
-            what=What(_sort(link), link.candidate.part.parameter),
-            figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
-            evidence=(Evidence("before_any_run"),),
-            cause=cause,
-            source=True,
-        )
+        yield _differing(match, link, difference(ours, theirs), cause, measures(ours, theirs))
+
+
+def _differing(
+    match: UnitMatch, link: Link, apart: Difference, cause: Cause | None, metrics: tuple[Measurement, ...] = ()
+) -> Finding:
+    """Return the finding of two values that differ before any run."""
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=Phase.PARAMETER,
+        reference=_place(match.reference, link.reference),
+        candidate=_place(match.candidate, link.candidate),
+        what=What(_sort(link), link.candidate.part.parameter),
+        figures=Figures(apart.rel_l2, apart.max_abs, metrics=metrics),
+        evidence=(Evidence("before_any_run"),),
+        cause=cause,
+        source=True,
+    )
 
 
 def is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:

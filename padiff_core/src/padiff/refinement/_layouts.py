@@ -93,8 +93,8 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
         return attrs.evolve(found, settled=settled, tries=found.tries + tries), chosen
-    untold = {link.candidate.parameter.path for one in packed.matches for link in one.links}
-    return attrs.evolve(found, undecided=(*found.undecided, *untold), tries=found.tries + tries), chosen
+    unsettled = {link.candidate.parameter.path for one in packed.matches for link in one.links}
+    return attrs.evolve(found, undecided=(*found.undecided, *unsettled), tries=found.tries + tries), chosen
 
 
 def _oriented(

@@ -1,7 +1,7 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
-from padiff.trace._archive import TRACE_RECORDS, read_records, read_trace, trace_codec, write_records, write_trace
 from padiff.trace._background import Background, QueuedStore
+from padiff.trace._codec import TRACE_RECORDS, trace_codec
 from padiff.trace._directory import PlacedStore, Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
@@ -72,13 +72,9 @@ __all__ = [
     "joint_of",
     "open_run",
     "plain_values",
-    "read_records",
-    "read_trace",
     "settings_of",
     "summarized",
     "temporary_store",
     "trace_codec",
-    "write_records",
     "write_run",
-    "write_trace",
 ]

@@ -23,7 +23,7 @@ from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
 from padiff.kinds import Part, Unit
 from padiff.numerics import sample
-from padiff.trace._archive import TRACE_RECORDS
+from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept, Run

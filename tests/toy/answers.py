@@ -1,34 +1,16 @@
-"""A side of which only its answers are left: what judges asked of it once can be asked again, without the model."""
+"""Keep what a side answered when calls were replayed, and give the answers again without the model."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing import Replayed, Replayer, ReplayRequest
 from padiff.trace import Key
 
-__all__ = ["Answers", "KeptSide", "OfflineSide", "Refused", "Replayer"]
-
-Array = NDArray[Any]
 Question = tuple[Key, str | None, int, bool, bool, bool, tuple[Key, ...], tuple[Key, ...]]
-
-
-class Replayer(Protocol):
-    """What judging asks of a side: its framework, its parameters, and to replay calls."""
-
-    @property
-    def about(self) -> Any:
-        """Return what is known of the model, its ``framework`` among it."""
-
-    def replay(self, request: ReplayRequest) -> Replayed:
-        """Run one call by itself."""
-
-    def value(self, path: str) -> Array:
-        """Return the value of a parameter or buffer as it is now."""
 
 
 @attrs.frozen
@@ -45,7 +27,7 @@ class Answers:
     """What a side answered: to each question, in the order in which it was asked."""
 
     framework: str
-    values: dict[str, Array] = attrs.field(factory=dict)
+    values: dict[str, Any] = attrs.field(factory=dict)
     """Path -> value of a parameter or buffer."""
     replays: dict[Question, list[Replayed | Refused]] = attrs.field(factory=dict)
 
@@ -69,7 +51,7 @@ class KeptSide:
         kept.append(found)
         return found
 
-    def value(self, path: str) -> Array:
+    def value(self, path: str) -> Any:
         """Return the value of a parameter or buffer, and keep it."""
         return self.answers.values.setdefault(path, np.array(self._side.value(path)))
 
@@ -95,7 +77,7 @@ class OfflineSide:
             raise type(found.error, (RuntimeError,), {})(found.text)
         return found
 
-    def value(self, path: str) -> Array:
+    def value(self, path: str) -> Any:
         """Return the value that a parameter or buffer had; raises ``KeyError`` where nobody asked for it."""
         return self._values[path]
 
