@@ -136,6 +136,28 @@ def test_a_fault_is_named_where_diff_names_it(tmp_path: Path, fault: str, place:
     assert places(diffed) == [place], str(diffed)
 
 
+class Flat(Port):
+    """A port whose first layer takes (batch * time, features): its values have other shapes there."""
+
+    def forward(self, x: Any) -> Any:
+        x = self.embed(x.reshape(15, 6)).reshape(5, 3, 8)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.act(x))
+
+
+def test_what_has_another_shape_is_no_source_behind_a_fault(tmp_path: Path) -> None:
+    """Its gradients come from the code around, where they differ: each parameter's was called a source."""
+    for fault, expected in (("", []), ("glue", [("layers.1", "forward")])):
+        net, port = Net(), Flat(fault)
+        padiff.diff(net, port, (np.zeros((5, 3, 6), np.float32),))
+        folders = [tmp_path / f"{name}{fault}" for name in "ab"]
+        for model, folder in zip((net, port), folders, strict=True):
+            loop(model, folder)
+        report = padiff.compare(*folders)
+        assert places(report) == expected, str(report)
+
+
 def trained(tmp_path: Path, rates: tuple[float, float], steps: int = 3, fault: str = "") -> padiff.Report:
     models = pair(fault)
     for model, name, rate in zip(models, "ab", rates, strict=True):

@@ -107,6 +107,8 @@ class Leaps:
             for i, j in pair.inputs:
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
                 yield from self._see(spot, level)
+            if owner is not None and len(pair.inputs) < len(call.inputs):
+                level.add(self.levels[owner.key])  # what is compared with nothing was made by the code around
         for child in call.children:
             yield from self._forward(child)
         if pair is not None:
@@ -223,6 +225,8 @@ class Leaps:
                     above.add(value)  # the loss is computed from it
                 spot = Spot("output", pair, owner, ("", ""), pair.reference.outputs[i], call.outputs[j])
                 yield from self._meet(spot, above, (above, level))
+            if len(pair.outputs) < len(call.outputs):
+                level.add(above)  # the gradient of what is compared with nothing comes from the code around
         for child in reversed(call.children):
             yield from self._backward(child)
         if pair is not None:
@@ -277,14 +281,14 @@ class Leaps:
     def graded(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
         """Rule on the gradient of a parameter, by the gradients that came to the calls that use it."""
         known = _Level()
-        for pair in users:
+        for pair in users or self.alignment.pairs[:1]:
             known.add(self.gradients.get(pair.key, _Level()))
         return self._graded(size, known)
 
     def left_behind(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
         """Rule on a buffer after the run, by what the calls that use it were given."""
         known = _Level()
-        for pair in users:
+        for pair in users or self.alignment.pairs[:1]:
             known.add(self.levels.get(pair.key, _Level()))
         figures = Figures(size.apart.rel_l2, size.apart.max_abs)
         if size.close is not None or size.apart.equal:
