@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from padiff.adapter import AdapterInfo
@@ -61,6 +63,17 @@ def test_what_the_named_module_imports_from_its_own_folder_counts(folder: Path) 
     import_in_order(["package.ports:build"])
     assert imported() == "early "
     assert "package" not in sys.modules
+
+
+def test_variables_are_set_that_no_user_has_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an adapter asks for is there before its framework is imported, and a user's own value stays."""
+    info = attrs.evolve(FIRST, environment={"PADIFF_TEST_UNSET": "1", "PADIFF_TEST_SET": "1"})
+    monkeypatch.setattr("padiff.plugins._registry.adapters", lambda: (LATE, info))
+    monkeypatch.setenv("PADIFF_TEST_UNSET", "")
+    monkeypatch.delenv("PADIFF_TEST_UNSET")
+    monkeypatch.setenv("PADIFF_TEST_SET", "0")
+    import_in_order([])
+    assert (os.environ["PADIFF_TEST_UNSET"], os.environ["PADIFF_TEST_SET"]) == ("1", "0")
 
 
 def test_where_it_is_too_late_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

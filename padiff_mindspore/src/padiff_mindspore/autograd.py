@@ -8,17 +8,14 @@ name of MindSpore's autograd that the adapter uses stands in this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore._c_expression import MSContext, ms_ctx_param, run_backward
+from mindspore._c_expression import run_backward
 from mindspore.common._grad_function import _Function
 from mindspore.graph.api import _pynative_executor as executor
-
-from padiff.adapter import switched
 
 __all__ = [
     "accumulate",
@@ -27,7 +24,6 @@ __all__ = [
     "end",
     "finish",
     "gradients",
-    "in_turn",
     "node_number",
     "passing",
     "recomputing",
@@ -69,16 +65,6 @@ def finish() -> None:
     MindSpore computes in another thread, and without this an error comes out of a later, innocent operation.
     """
     executor.sync()
-
-
-def in_turn() -> AbstractContextManager[None]:
-    """Let each operation run where it is called, and not in a thread that is then waited for after every cell.
-
-    A small model runs twenty times as fast so on two busy cores, and an error is raised at the operation itself.
-    """
-    context, setting = MSContext.get_instance(), ms_ctx_param.pynative_synchronize
-    finish()
-    return switched(partial(context.get_param, setting), partial(context.set_param, setting), True)
 
 
 @contextmanager

@@ -141,18 +141,17 @@ class MindSporeModel(HookedModel):
         for native in parameters:
             native._grad = None
         cells = self._cells()
-        with autograd.in_turn():
-            tidy = Hook(state.tidying(cells))
-            with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
-                output = self.native(*args, **kwargs)
-                pairs = [] if differentiate is None else list(_starts(differentiate(output)))
-            trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
-            found = (*trained, *self._hidden(), *_sources((args, kwargs)))
-            inputs = list({id(native): native for native in found}.values())
-            if pairs and inputs:
-                gradients = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
-                for native in trained:
-                    native._grad = gradients[id(native)]
+        tidy = Hook(state.tidying(cells))
+        with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
+            output = self.native(*args, **kwargs)
+            pairs = [] if differentiate is None else list(_starts(differentiate(output)))
+        trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
+        found = (*trained, *self._hidden(), *_sources((args, kwargs)))
+        inputs = list({id(native): native for native in found}.values())
+        if pairs and inputs:
+            gradients = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
+            for native in trained:
+                native._grad = gradients[id(native)]
         del nodes  # the backward pass has run
         return output
 

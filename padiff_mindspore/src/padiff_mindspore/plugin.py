@@ -14,7 +14,8 @@ def padiff_adapters() -> list[AdapterInfo]:
     """Return what is known of the MindSpore adapter before MindSpore is imported.
 
     MindSpore and Paddle ship different builds of one oneDNN library, of which a process loads the first; only
-    MindSpore's serves both.
+    MindSpore's serves both. Threads that compute operations later wait for each other by turning, which takes several
+    times the CPU of the diff; MindSpore reads the variable that lets each end where it is called once, at the first.
     """
     return [
         AdapterInfo(
@@ -22,5 +23,6 @@ def padiff_adapters() -> list[AdapterInfo]:
             roots=_ROOTS,
             factory="padiff_mindspore.adapter:MindSporeAdapter",
             load_before={"paddle"},
+            environment={"MS_DEV_LAUNCH_BLOCKING": "1"},
         )
     ]

@@ -47,12 +47,15 @@ class AdapterInfo:
 
     ``roots`` are the packages whose classes it understands, top-level ones as a rule; ``factory`` is
     ``"package.module:callable"``, imported on first use; ``load_before`` names frameworks that must not be
-    imported earlier than this one. ``api`` is the version of this interface (`API_VERSION` then) that the adapter was
-    written for, as a plain number, the first where it is left out: another one is refused.
+    imported earlier than this one; ``environment`` are variables that padiff sets in processes of its own (the command
+    line's, the workers of remote models) where the user has not. ``api`` is the version of this interface
+    (`API_VERSION` then) that the adapter was written for, as a plain number, the first where it is left out: another
+    one is refused.
     """
 
     name: str
     roots: frozenset[str] = attrs.field(converter=_names)
     factory: str
     load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    environment: Mapping[str, str] = attrs.field(factory=dict, hash=False)
     api: int = 1

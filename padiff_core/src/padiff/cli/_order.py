@@ -1,4 +1,4 @@
-"""Import frameworks in the order that they need, where both sides are in this process.
+"""Import frameworks in the order and the environment that they need, where both sides are in this process.
 
 Which ones are wanted is read from the sources that the SPECs name, before any of them is imported.
 """
@@ -20,13 +20,14 @@ _MOST = 200
 
 
 def import_in_order(specs: Iterable[str]) -> None:
-    """Import the frameworks that must come before others that the SPECs' sources import too."""
+    """Import the frameworks that must come before others that the SPECs' sources import too, in their environment."""
+    from padiff.plugins import adapters, principal, set_environment
+
+    set_environment()
     files = [file for spec in specs for file in _sources(spec.rpartition(":")[0])]
     named = _imported(files)
     if not named:
         return
-    from padiff.plugins import adapters, principal
-
     infos = adapters()
     for info in infos:
         later = {root for other in infos if other.roots & info.load_before for root in other.roots}

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 
+from padiff.cli._order import import_in_order
 from padiff.cli._parser import UsageError, as_written, one_of, whole
 from padiff.import_string import called, load, parameters
 
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         if not missing:
             raise UsageError(message)
     with contextlib.redirect_stdout(sys.stderr):  # what the model prints
+        import_in_order([arguments.model])
         model = called(arguments.model)
         inputs = called(arguments.inputs)
         loss = None

@@ -25,7 +25,7 @@ from padiff.isolation._beat import Beat
 from padiff.isolation._connection import ANSWER, FAIL, PROTOCOL, Connection, Gone
 from padiff.isolation._errors import told, traceback_of
 from padiff.isolation._messages import codec
-from padiff.plugins import FRAMEWORKS, adapter_for
+from padiff.plugins import FRAMEWORKS, adapter_for, set_environment
 from padiff.pytree import map_leaves
 from padiff.recording import Task, TellingAdapter, line_of, operating, package_of
 from padiff.trace import Description, SharedStore, Trace
@@ -101,6 +101,7 @@ class Worker:
     def build(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: list[str]) -> None:
         """Build the model."""
         sys.path[:0] = [folder for folder in path if folder not in sys.path]
+        set_environment()
         with _traced(target):
             native = guarded(target, load(target), *args, **kwargs) if args or kwargs else called(target)
         try:

@@ -12,7 +12,7 @@ from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._lookup import contributions, find, readers, rendered, renderer, renderer_for
-from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset
+from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset, set_environment
 from padiff.plugins._user_transfers import register_transfer, transfers
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "renderer",
     "renderer_for",
     "reset",
+    "set_environment",
     "told",
     "transfers",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import PluginWarning
 from padiff.plugins._hooks import HOOKS, Answer, answers
 
-__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset"]
+__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset", "set_environment"]
 
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
@@ -129,6 +130,13 @@ def adapters() -> tuple[AdapterInfo, ...]:
     """
     infos = [row.info for row in registry().adapters if row.info and row.broken is None]
     return tuple(sorted(infos, key=lambda info: not info.load_before))
+
+
+def set_environment() -> None:
+    """Set the variables that adapters ask for, and no user has set: for a process of padiff's own, as it starts."""
+    for info in adapters():
+        for name, value in info.environment.items():
+            os.environ.setdefault(name, value)
 
 
 def loaded() -> tuple[Adapter, ...]:
