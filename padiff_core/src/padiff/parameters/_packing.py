@@ -8,7 +8,7 @@ by head, no shape tells: forcing settles it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 import attrs
@@ -44,6 +44,8 @@ class Packing:
     members: tuple[HeldUnit, ...]
     ours: bool
     """Whether the packed unit is the reference's."""
+    roles: Mapping[str, Held]
+    """Where its weight and bias lie, as those of a linear layer."""
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -74,7 +76,7 @@ class Packing:
     def _cut(self, member: HeldUnit, rows: tuple[tuple[int, int], ...]) -> dict[str, Held]:
         return {
             role: Held(held.parameter, attrs.evolve(held.part, rows=rows), member.roles[role].shape)
-            for role, held in self.packed.roles.items()
+            for role, held in self.roles.items()
             if role in member.roles
         }
 
@@ -93,13 +95,30 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
         groups = list(_side_by_side(yours))
         for unit in mine.units:
-            if unit.kind != _LINEAR or unit not in unmatched:
-                continue
-            fit = next((g for g in groups if any(u in unmatched for u in g) and _packs(unit, g)), None)
-            if fit is not None:
+            ways = list(_as_linear(unit)) if unit in unmatched else []
+            fits = ((way, g) for g in groups if any(u in unmatched for u in g) for way in ways if _packs(way, g))
+            way, fit = next(fits, (None, ()))
+            if way is not None:
                 groups.remove(fit)
-                found.append(Packing(unit, fit, ours))
+                found.append(Packing(unit, fit, ours, way.roles))
     return found
+
+
+def _as_linear(unit: HeldUnit) -> Iterator[HeldUnit]:
+    """Yield a unit as the linear layer that it is; of a matrix that no rule speaks of, either way it may lie."""
+    if unit.kind == _LINEAR:
+        yield unit
+    matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
+    vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
+    if unit.kind is not None or unit.special is not None or len(matrices) != 1 or len(unit.roles) > 1 + len(vectors):
+        return
+    (matrix,) = matrices
+    for order in ((0, 1), (1, 0)):
+        part = attrs.evolve(matrix.part, transpose=order if order == (1, 0) else None)
+        roles = {"weight": Held(matrix.parameter, part, tuple(matrix.shape[axis] for axis in order))}
+        roles.update({"bias": held for held in vectors})
+        if len(vectors) < 2 and all(held.shape == roles["weight"].shape[:1] for held in vectors):
+            yield attrs.evolve(unit, kind=_LINEAR, roles=roles)
 
 
 def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:

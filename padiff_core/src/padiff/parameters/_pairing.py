@@ -16,6 +16,7 @@ from padiff.parameters._matching import match_strays, match_units, same_names, s
 from padiff.parameters._packing import find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._splitting import left_over, split_where_left_over
 from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
@@ -71,9 +72,26 @@ def pair_parameters(
 
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and an ``order``
-    alone where one is given.
+    alone where one is given. A module that holds parameters itself is taken for several layers where fewer parameters
+    are left over so.
     """
+    found = _paired(reference, candidate, flows, fixed, guess, order=order)
+    split = split_where_left_over(found, flows)
+    if (len(split[0]), len(split[1])) == (len(found.reference), len(found.candidate)):
+        return found
+    other = _paired(*split, flows, fixed, order=order)
+    return other if left_over(other) < left_over(found) else found
 
+
+def _paired(
+    reference: Units,
+    candidate: Units,
+    flows: tuple[Flow, Flow],
+    fixed: Resolved,
+    guess: Correspondence | None = None,
+    *,
+    order: Order | None = None,
+) -> Correspondence:
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)

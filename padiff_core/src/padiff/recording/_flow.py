@@ -190,7 +190,7 @@ class Follower(Listener):
         sources = frozenset().union(*(one.sources for one in given))
         if holders and not sources:
             return _Made(frozenset(), holders)
-        for holder in holders:
+        for holder in sorted(holders):
             self.takes.setdefault(holder, set()).update(sources)
         if holders:
             return _Made(_through(frozenset((holder, frozenset()) for holder in holders), name))

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -49,9 +49,19 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
             chosen[packed.packing] = arrangement
     correspondence = _as_most(correspondence, chosen, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
-    for match in list(correspondence.open):
-        correspondence = _oriented(correspondence, match, known, evidence)
+    for group in _judged_together(correspondence):
+        correspondence = _oriented(correspondence, group, known, evidence)
     return correspondence
+
+
+def _judged_together(correspondence: Correspondence) -> list[list[UnitMatch]]:
+    """Return the open matches, those together of which the same call tells whether they are right."""
+    groups: dict[object, list[UnitMatch]] = {}
+    for match in correspondence.open:
+        users = correspondence.alignment.using(match.candidate.module.path)
+        judge = _judged(correspondence.alignment, users[0]).key if users else match
+        groups.setdefault(judge, []).append(match)
+    return list(groups.values())
 
 
 def _as_most(
@@ -98,27 +108,50 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
 
 
 def _oriented(
-    correspondence: Correspondence, match: UnitMatch, known: Mapping[str, Link], evidence: Evidence
+    correspondence: Correspondence, matches: Sequence[UnitMatch], known: Mapping[str, Link], evidence: Evidence
 ) -> Correspondence:
-    """Choose which way the open links of one match lie."""
-    shared = {x: _as_shared(x, known.get(x.candidate.parameter.path)) for x in match.links if x.open}
+    """Choose which way the open links of some matches lie, of which one call tells."""
+    shared = {
+        x: _as_shared(x, known.get(x.candidate.parameter.path)) for match in matches for x in match.links if x.open
+    }
     links = [link for link, way in shared.items() if way is None]
     ways = {link: way for link, way in shared.items() if way is not None}
     if not links:
-        return correspondence.rematched({match: _laid(match, ways)})
-    choices = list(itertools.islice(itertools.product(*(link.ways for link in links)), _MOST_LAYOUTS))
+        return correspondence.rematched({match: _laid(match, ways) for match in matches})
+    choices = list(itertools.islice(_choices(links), _MOST_LAYOUTS))
 
     def put(choice: tuple[Link, ...]) -> None:
-        evidence.assign([attrs.evolve(match, links=choice)])
+        chosen = dict(zip(links, choice, strict=True))
+        evidence.assign([_laid(match, {**ways, **chosen}) for match in matches])
 
-    chosen, right, tries = _tried(correspondence, evidence, match, choices, put, _named)
-    found = correspondence.rematched({match: _laid(match, {**ways, **dict(zip(links, chosen, strict=True))})})
+    chosen, right, tries = _tried(correspondence, evidence, matches[0], choices, put, _named)
+    ways.update(zip(links, chosen, strict=True))
+    found = correspondence.rematched({match: _laid(match, ways) for match in matches})
     found = attrs.evolve(found, tries=found.tries + tries)
     paths = [link.candidate.parameter.path for link in links]
     if not right:
         return attrs.evolve(found, undecided=(*found.undecided, *paths))
     settled = {path: way.layout for path, way in zip(paths, chosen, strict=True)}
     return attrs.evolve(found, settled={**found.settled, **settled})
+
+
+def _choices(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+    """Yield the ways in which some links may lie: first those in which all lie alike, then all but one."""
+    ways = [link.ways for link in links]
+    most = max(map(len, ways))
+    alike = [tuple(min(way, len(some) - 1) for some in ways) for way in range(most)]
+    single = (
+        (*one[:place], way, *one[place + 1 :])
+        for one in alike
+        for place, some in enumerate(ways)
+        for way in range(len(some))
+    )
+    every = itertools.product(*(range(len(some)) for some in ways))
+    seen: set[tuple[int, ...]] = set()
+    for places in itertools.chain(alike, single, every):
+        if places not in seen:
+            seen.add(places)
+            yield tuple(some[place] for some, place in zip(ways, places, strict=True))
 
 
 def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:

@@ -1,0 +1,119 @@
+"""Split a module that holds parameters itself into what it is to the dataflow: layers of a weight and a bias.
+
+Ports written with functions keep in one module what is several layers elsewhere: both projections of a feed-forward
+block, a norm beside the linear layer behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._units import HeldUnit
+from padiff.trace import Flow, Source
+
+__all__ = ["left_over", "split_where_left_over"]
+
+Units = Sequence[HeldUnit]
+
+
+def left_over(known: Correspondence) -> int:
+    """Return how many parameters of both sides have no counterpart."""
+    return sum(map(len, _left_over(known)))
+
+
+def _left_over(known: Correspondence) -> tuple[set[str], set[str]]:
+    linked = {held.parameter.path for _, link in known.links for held in (*link.references, link.candidate)}
+    sides = (known.reference, known.candidate)
+    ours, theirs = ({held.parameter.path for unit in units for held in unit.roles.values()} for units in sides)
+    return ours - linked, theirs - linked
+
+
+def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[list[HeldUnit], list[HeldUnit]]:
+    """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart."""
+    left = _left_over(known)
+    ours, theirs = (
+        [part for unit in units for part in _parts(unit, flow, lacking)]
+        for units, flow, lacking in zip((known.reference, known.candidate), flows, left, strict=True)
+    )
+    return (ours, theirs) if all(left) else (list(known.reference), list(known.candidate))
+
+
+def _parts(unit: HeldUnit, flow: Flow, lacking: set[str]) -> Iterator[HeldUnit]:
+    loose = unit.kind is None and unit.special is None and len(unit.roles) > 1
+    if not loose or not any(held.parameter.path in lacking for held in unit.roles.values()):
+        yield unit
+        return
+    groups = _Groups(unit, flow).all()
+    for roles in groups:
+        main = max(roles, key=lambda role: len(_bare(unit.roles[role].shape)))
+        name = main if len(groups) > 1 else unit.name
+        yield attrs.evolve(unit, name=name, roles={role: unit.roles[role] for role in unit.roles if role in roles})
+
+
+class _Groups:
+    """The roles of a unit that are used as one layer: in one operation, or one directly behind the other."""
+
+    def __init__(self, unit: HeldUnit, flow: Flow) -> None:
+        self._paths = {role: set(held.parameter.paths) for role, held in unit.roles.items()}
+        self._shapes = {role: _bare(held.shape) for role, held in unit.roles.items()}
+        self._takes: dict[str, frozenset[Source]] = {}
+        for key, sources in flow.takes.items():
+            self._takes.update((role, sources) for role, paths in self._paths.items() if key in paths)
+        self._gives: dict[str, set[Source]] = {role: set() for role in self._paths}
+        for key, sources in (*flow.takes.items(), ("", flow.gives)):
+            for source, ways in sources:
+                for role in self._takes:
+                    if source in self._paths[role]:
+                        self._gives[role].add((key, ways))
+
+    def all(self) -> list[list[str]]:
+        """Return the groups in the order of use; what the run never met comes last, as it is registered."""
+        groups: list[list[str]] = []
+        for together in self._in_one_operation():
+            if len(together) == 1 and groups and self._follows(together[0], groups[-1]):
+                groups[-1] += together
+            else:
+                groups.append(together)
+        return groups
+
+    def _in_one_operation(self) -> list[list[str]]:
+        """Return the roles by what they take and give; several layers that nothing tells apart as they are listed."""
+        alike: dict[object, list[str]] = {}
+        for role, sources in self._takes.items():
+            alike.setdefault((sources, frozenset(self._gives[role])), []).append(role)
+        found: list[list[str]] = []
+        for roles in alike.values():
+            listed = [role for role in self._paths if role in roles]
+            vectors = [role for role in listed if len(self._shapes[role]) < 2]
+            matrices = [role for role in listed if role not in vectors]
+            if not matrices and len({self._shapes[role] for role in vectors}) == 1:
+                found.append(vectors)
+                continue
+            for matrix in matrices:
+                bias = next((role for role in vectors if self._is_bias(role, matrix)), None)
+                found.append([matrix] if bias is None else [matrix, bias])
+                vectors = [role for role in vectors if role != bias]
+            found += [[role] for role in vectors]
+        return found + [[role] for role in self._paths if role not in self._takes]
+
+    def _follows(self, role: str, group: Sequence[str]) -> bool:
+        """Return whether a role is the bias of a group, which is a weight: added right behind it."""
+        if len(group) > 1 or not (self._is_bias(role, group[0]) or self._shapes[role] == self._shapes[group[0]]):
+            return False
+        if role not in self._takes or group[0] not in self._takes:
+            return role not in self._takes and group[0] not in self._takes
+        sources = {source for source, _ in self._takes[role]}
+        (ways, *more) = (ways for _, ways in self._takes[role])
+        return sources <= self._paths[group[0]] and len(ways) <= 1 and not more
+
+    def _is_bias(self, role: str, weight: str) -> bool:
+        return len(self._shapes[role]) < 2 <= len(self._shapes[weight]) and set(self._shapes[role]) <= {
+            *self._shapes[weight]
+        }
+
+
+def _bare(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for extent in shape if extent != 1)
