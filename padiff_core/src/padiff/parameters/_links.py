@@ -56,8 +56,11 @@ class Link:
         """Return a canonical array of the reference in the candidate's orientation and rank: a view if possible."""
         if self.patch is not None:
             return self._as_patches(array)
+        shape = self.candidate.shape
+        if self.transposed and array.ndim > len(shape) > 1:  # what is joined lies as in the reference
+            return array.reshape(shape[::-1]).T
         turned = array.T if self.transposed else array
-        return turned if turned.ndim == len(self.candidate.shape) else turned.reshape(self.candidate.shape)
+        return turned if turned.ndim == len(shape) else turned.reshape(shape)
 
     def _as_patches(self, array: Array) -> Array:
         """Return the weight of a convolution as that of a linear layer, or the other way round."""

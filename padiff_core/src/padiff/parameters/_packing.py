@@ -110,14 +110,16 @@ def _as_linear(unit: HeldUnit) -> Iterator[HeldUnit]:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
-    if unit.kind is not None or unit.special is not None or len(matrices) != 1 or len(unit.roles) > 1 + len(vectors):
+    if unit.kind is not None or unit.special is not None or len(matrices) != 1:
+        return
+    if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
         return
     (matrix,) = matrices
-    for order in ((0, 1), (1, 0)):
-        part = attrs.evolve(matrix.part, transpose=order if order == (1, 0) else None)
-        roles = {"weight": Held(matrix.parameter, part, tuple(matrix.shape[axis] for axis in order))}
-        roles.update({"bias": held for held in vectors})
-        if len(vectors) < 2 and all(held.shape == roles["weight"].shape[:1] for held in vectors):
+    for transpose in (None, (1, 0)):
+        shape = matrix.shape if transpose is None else matrix.shape[::-1]
+        weight = Held(matrix.parameter, attrs.evolve(matrix.part, transpose=transpose), shape)
+        if all(held.shape == shape[:1] for held in vectors):
+            roles = dict(zip(("weight", "bias"), (weight, *vectors), strict=False))
             yield attrs.evolve(unit, kind=_LINEAR, roles=roles)
 
 

@@ -52,8 +52,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     it is a linear layer, whatever the number of spatial axes; for one that takes patches side by side, which is a
     linear layer on each; and for a table of vectors, which is a linear layer on ones and zeros.
     Where a kind is unknown, roles are tied by name,
-    then by shape in order; a matrix may then lie transposed, and axes of length one (a scale kept as ``(c, 1, 1)`` to
-    be broadcast) may be left out.
+    then by shape in order; a matrix may then lie transposed, axes side by side may be joined (a projection to heads,
+    kept as ``(in, heads, size)``), and axes of length one (a scale kept as ``(c, 1, 1)`` to be broadcast) left out.
     """
     if reference.special is not None or candidate.special is not None:
         fits = reference.special is candidate.special
@@ -143,12 +143,30 @@ def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
 
 
 def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
-    bare = [[extent for extent in shape if extent != 1] for shape in (reference.shape, candidate.shape)]
+    """Return whether a tensor may lie as it is, and whether transposed; axes may be joined, or of length one."""
+    bare = [tuple(extent for extent in held.shape if extent != 1) for held in (reference, candidate)]
+    fine, coarse = sorted(bare, key=len, reverse=True)
     broadcast = len(reference.shape) != len(candidate.shape) and bare[0] == bare[1]
-    found = [False] if broadcast or reference.shape == candidate.shape else []
+    joined = len(fine) > len(coarse)
+    straight = broadcast or reference.shape == candidate.shape or (joined and _is_joined(fine, coarse))
+    found = [False] if straight else []
+    if joined and len(coarse) == 2 and not (fixed and straight):
+        return [*found, True] if _is_joined(fine, coarse[::-1]) else found
     if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
         found.append(True)
     return found
+
+
+def _is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+    """Return whether some axes side by side, joined, make others: (32, 4, 8) makes (32, 32)."""
+    rest = list(fine)
+    for extent in coarse:
+        size = 1
+        while rest and size < extent:
+            size *= rest.pop(0)
+        if size != extent:
+            return False
+    return not rest
 
 
 def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
