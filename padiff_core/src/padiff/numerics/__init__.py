@@ -1,9 +1,8 @@
 """Measure how far a candidate array is from its reference.
 
-Three depths, each costing more than the one before: `difference` looks at the bits, then at max-abs and
-relative L2; `metrics` measures everything, for arrays that are suspicious; `close` applies the classic rules
-that a user types. All work in chunks that stay in the cache: beside the two arrays they need about 2 MB,
-whatever the arrays' size. Shapes are never broadcast.
+`difference` looks at the bits, then at max-abs and relative L2; `close` applies the classic rules that a user types.
+Both work in chunks that stay in the cache: beside the two arrays they need about 2 MB, whatever the arrays' size.
+Shapes are never broadcast.
 
 One meaning throughout. NaN is equal to NaN at the same place, an infinity to the same infinity; such places
 are left out of norms and means. A NaN or infinity without its equal on the other side is an infinite error.
@@ -11,9 +10,9 @@ Values of two dtypes are compared in a type that holds both; of integers the exa
 error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
-from padiff.numerics._compare import beside_masks, close, difference, metrics, sample
+from padiff.numerics._compare import beside_masks, close, difference, sample
 from padiff.numerics._dtypes import numpy_dtype
-from padiff.numerics._figures import Difference, Metrics
+from padiff.numerics._figures import Difference
 from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
     ACCUMULATED,
@@ -73,7 +72,6 @@ __all__ = [
     "UNSETTLED",
     "VANISHES",
     "Difference",
-    "Metrics",
     "Threshold",
     "beside_masks",
     "close",
@@ -84,7 +82,6 @@ __all__ = [
     "is_crosswise",
     "is_suspect",
     "laid_out",
-    "metrics",
     "numpy_dtype",
     "product_norm",
     "relative",

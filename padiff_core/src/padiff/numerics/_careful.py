@@ -20,7 +20,6 @@ class Chunk:
     """Hold one chunk in float64, with 0 at places that are not compared."""
 
     reference: Array
-    candidate: Array
     reference_abs: Array
     error: Array
     mismatched: Array  # indices inside the chunk
@@ -49,8 +48,8 @@ def careful(ref: Array, cand: Array, shrink: float) -> Iterator[Chunk]:
         if shrink != 1.0:
             p, q = p * shrink, q * shrink
         error = _integer_error(p, q) if exact else np.abs(q - p).astype(np.float64, copy=False)
-        p, q = p.astype(final, copy=False), q.astype(final, copy=False)
-        yield Chunk(p, q, np.abs(p), error, mismatched, excluded)
+        p = p.astype(final, copy=False)
+        yield Chunk(p, np.abs(p), error, mismatched, excluded)
 
 
 def same_values(p: Array, q: Array) -> Array:

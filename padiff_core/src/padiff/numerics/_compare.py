@@ -1,4 +1,4 @@
-"""Compare two arrays: cheaply, by every figure, by a rule."""
+"""Compare two arrays: by two figures, by a rule, by a sample."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import is_exact, same_bytes, work_dtype
-from padiff.numerics._figures import Difference, Metrics
+from padiff.numerics._figures import Difference
 from padiff.numerics._light import light, small
 from padiff.numerics._rounding import EXACT, epsilon
 from padiff.numerics._tally import tallied
 
-__all__ = ["beside_masks", "close", "difference", "metrics", "sample"]
+__all__ = ["beside_masks", "close", "difference", "sample"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
@@ -30,8 +30,8 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     """Return the cheap figures of two arrays of any shape, layout and numeric dtype.
 
     Equal bits end it; then one pass in the arrays' own precision, squares summed by chunk in float32 (float64
-    for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, `metrics`
-    decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
+    for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, a walk in
+    float64 decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
     non-numeric arrays. What a mask drowns on both sides alike (large negative numbers that agree) is left out of
     ``rel_l2``, ``max_abs`` and ``scale``.
     """
@@ -57,13 +57,13 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
             equal=peak == 0.0, rel_l2=error / size, max_abs=peak, scale=scale, nan_mismatch=False, **figures
         )
         return _unmasked(ref, cand, found)
-    full = metrics(ref, cand)
+    full = tallied(ref, cand)
     found = Difference(
         equal=full.max_abs == 0.0,
         rel_l2=full.rel_l2,
         max_abs=full.max_abs,
-        scale=full.reference_norm / math.sqrt(ref.size),
-        nan_mismatch=full.mismatched > 0,
+        scale=full.norm / math.sqrt(ref.size),
+        nan_mismatch=full.mismatched,
         **figures,
     )
     return _unmasked(ref, cand, found)
@@ -99,24 +99,6 @@ def beside_masks(reference: ArrayLike, candidate: ArrayLike) -> Difference | Non
     if not hidden.any() or hidden.all() or (hidden != (cand <= -_DROWNING)).any():
         return None
     return difference(ref[~hidden], cand[~hidden])
-
-
-def metrics(reference: ArrayLike, candidate: ArrayLike, *, atol: float = 0.0, rtol: float = 0.0) -> Metrics:
-    """Return every figure of two arrays of any shape, layout and numeric dtype, computed in float64.
-
-    ``atol`` and ``rtol`` serve ``outside`` alone: left at 0 it is the fraction of unequal elements. For
-    unequal shapes the errors are infinite, ``cosine`` and the norms NaN. Raises ``TypeError`` for non-numeric
-    arrays.
-
-    Where a plain sum of squares would overflow or vanish, a second pass scales by powers of two, as LAPACK's
-    ``dlassq`` does.
-    """
-    ref, cand = np.asarray(reference), np.asarray(candidate)
-    work_dtype(ref, cand)
-    if ref.shape != cand.shape:
-        inf, nan = math.inf, math.nan
-        return Metrics(ref.size, inf, inf, inf, inf, nan, 1.0, 0, 0, nan, nan, nan, None, None, None)
-    return tallied(ref, cand, atol, rtol)
 
 
 def close(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import attrs
 
-__all__ = ["Difference", "Metrics", "Scalar"]
-
-Scalar: TypeAlias = bool | int | float | complex
+__all__ = ["Difference"]
 
 
 @attrs.frozen
@@ -31,33 +27,3 @@ class Difference:
     dtype_equal: bool
     nan_mismatch: bool
     count: int
-
-
-@attrs.frozen
-class Metrics:
-    """Say how far a candidate is from its reference, by every figure; ``attrs.asdict`` makes a dict of it.
-
-    With e = candidate - reference over the ``count - excluded`` elements that are compared: ``max_abs``
-    = max |e|, ``max_rel`` = max |e / reference| (0/0 = 0), ``mean_abs`` = mean |e|, ``rel_l2`` = ||e|| /
-    ||reference||; ``cosine`` is that of the angle between both (real part; 1 for two zero vectors, 0 for one)
-    and, like the norms, is taken over the elements that are finite on both sides. ``outside`` is the fraction
-    of elements with |e| > atol + rtol |reference|. ``worst`` is the index of the largest |e|, or of the first
-    element that is not finite on one side; None when nothing is apart. ``mismatched`` counts elements with a
-    NaN or infinity without its equal, ``excluded`` those with the same NaN or infinity on both sides.
-    """
-
-    count: int
-    max_abs: float
-    max_rel: float
-    mean_abs: float
-    rel_l2: float
-    cosine: float
-    outside: float
-    mismatched: int
-    excluded: int
-    reference_norm: float
-    candidate_norm: float
-    error_norm: float
-    worst: tuple[int, ...] | None
-    worst_reference: Scalar | None
-    worst_candidate: Scalar | None
