@@ -2,8 +2,8 @@
 
 A test that is parametrised over directions (``torch-paddle``: the reference's framework, the candidate's) and over
 cases would run each case six times, and see the same code of padiff six times. So each case runs in one direction, the
-next case in the next one; where a test has fewer cases than the six directions, each runs in two. Which it is follows
-from the test's name alone, in every process and every run. ``--all-directions`` runs them all.
+next case in the next one; where a test has fewer cases than the six directions, the first ones run in two. Which it is
+follows from the test's name alone, in every process and every run. ``--all-directions`` runs them all.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def chosen(ids: Sequence[str]) -> set[str]:
         functions.setdefault(function, {}).setdefault(name, {})[found[0]] = test
     for function, cases in functions.items():
         first = zlib.crc32(function.rpartition("/")[2].encode())
-        for index, directions in enumerate(cases.values(), start=first):
+        for index, directions in enumerate(cases.values()):
             here = [directions[name] for name in DIRECTIONS if name in directions]
-            kept.add(here[index % len(here)])
-            if len(cases) < len(here) > 2:
-                kept.add(here[(index + len(here) // 2) % len(here)])
+            kept.add(here[(first + index) % len(here)])
+            if index < len(here) - len(cases) and len(here) > 2:
+                kept.add(here[(first + index + max(len(cases), len(here) // 2)) % len(here)])
     return kept
 
 

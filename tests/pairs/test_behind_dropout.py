@@ -25,9 +25,9 @@ PROJECTIONS = {
 OPTIONS = {"train": True, "dropout": 0.3}
 
 
-def _models(frameworks: Frameworks, faults: frozenset[str] = frozenset(), seed: int = 0) -> tuple[Any, Any]:
-    reference = zoo.build("transformer", frameworks[0], seed=seed, **OPTIONS)
-    return reference, zoo.build("transformer", frameworks[1], faults, seed=seed + 1, **OPTIONS)
+def _models(frameworks: Frameworks, faults: frozenset[str] = frozenset()) -> tuple[Any, Any]:
+    reference = zoo.build("transformer", frameworks[0], **OPTIONS)
+    return reference, zoo.build("transformer", frameworks[1], faults, seed=1, **OPTIONS)
 
 
 def _projections(framework: str, model: Any) -> list[np.ndarray]:
@@ -40,10 +40,9 @@ def _projections(framework: str, model: Any) -> list[np.ndarray]:
 
 
 @EACH_WAY
-@pytest.mark.parametrize("seed", [0, 7])
-def test_each_projection_gets_its_own_weight(frameworks: Frameworks, seed: int) -> None:
-    models = _models(frameworks, seed=seed)
-    report = padiff.diff(*models, zoo.inputs("transformer", seed=seed), seed=seed)
+def test_each_projection_gets_its_own_weight(frameworks: Frameworks) -> None:
+    models = _models(frameworks)
+    report = padiff.diff(*models, zoo.inputs("transformer"))
     assert_aligned(report)
     assert report.transfer is not None
     assert report.transfer.verified == report.transfer.copied, report.transfer

@@ -88,9 +88,19 @@ def test_several_faults_at_once_are_all_listed(pair: str, frameworks: Frameworks
     assert {path for _, path in listed} <= allowed, told
 
 
+# All four in float64, and those that a chance of the weights could hide with other seeds too.
 @EACH_WAY
-@pytest.mark.parametrize(("seed", "dtype"), [(5, "float64"), (6, "float32"), (7, "float32")])
-@pytest.mark.parametrize("fault", ["norm_eps", "gelu_flavour", "scale_slightly_off", "detached_residual"])
+@pytest.mark.parametrize(
+    ("fault", "seed", "dtype"),
+    [
+        ("norm_eps", 5, "float64"),
+        ("gelu_flavour", 5, "float64"),
+        ("scale_slightly_off", 5, "float64"),
+        ("detached_residual", 5, "float64"),
+        ("gelu_flavour", 6, "float32"),
+        ("scale_slightly_off", 7, "float32"),
+    ],
+)
 def test_a_fault_is_named_in_float64_and_with_other_seeds(
     fault: str, seed: int, dtype: str, frameworks: Frameworks
 ) -> None:
