@@ -158,6 +158,47 @@ def test_what_has_another_shape_is_no_source_behind_a_fault(tmp_path: Path) -> N
         assert places(report) == expected, str(report)
 
 
+class Attending(rows.Module):
+    """An attention with its norm behind it, or before it."""
+
+    def __init__(self, before: bool) -> None:
+        self.norm, self.before = rows.LayerNorm(6), before
+        self.q, self.k, self.v, self.o = (rows.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x) if self.before else x
+        y = x + self.o(F.attention(self.q(y), self.k(y), self.v(y), 2))
+        return y if self.before else self.norm(y)
+
+
+class Elsewhere(columns.Layer):
+    """The same, of which the names tell nothing, and the order of definition something wrong."""
+
+    def __init__(self, before: bool) -> None:
+        self.z, self.c, self.b, self.a = (columns.Dense(6, 6) for _ in range(4))
+        self.scale, self.before = columns.LayerNormalization(6), before
+
+    def forward(self, x: Any) -> Any:
+        y = self.scale(x) if self.before else x
+        y = x + self.z(F.attention(self.a(y), self.b(y), self.c(y), 2))
+        return y if self.before else self.scale(y)
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+def test_what_is_which_is_told_by_the_recorded_dataflow(tmp_path: Path, values: str) -> None:
+    """A norm elsewhere moved the calls against each other: value and output projection were matched crosswise."""
+    net, right, port = rows.Sequential(Attending(False)), columns.Stack(Elsewhere(False)), Elsewhere(True)
+    padiff.diff(net, right, (np.zeros((5, 3, 6), np.float32),))
+    port.a, port.b, port.c, port.z, port.scale = (getattr(right[0], name) for name in ("a", "b", "c", "z", "scale"))
+    loop(net, tmp_path / "a", values=values)
+    loop(columns.Stack(port), tmp_path / "b", values=values)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert {one.phase for one in report.sources} == {Phase.FORWARD}, str(report)
+    assert places(report)[0] == ("0", "forward")
+    found = {one.reference: one.candidate for one in report.mapping.modules}
+    assert [found[f"0.{name}"] for name in "qkvo"] == ["0.a", "0.b", "0.c", "0.z"]
+
+
 def trained(tmp_path: Path, rates: tuple[float, float], steps: int = 3, fault: str = "") -> padiff.Report:
     models = pair(fault)
     for model, name, rate in zip(models, "ab", rates, strict=True):

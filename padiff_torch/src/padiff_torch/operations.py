@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode, resolve_name
 
 from padiff.adapter import CallsFunction, Hook, Intercept
 
@@ -38,7 +38,16 @@ def intercept_functions(model: Any, intercept: Intercept) -> Hook:
     """Let ``intercept`` be called in place of torch's functions, in whatever code, until the hook is closed."""
     mode = _Mode(intercept)
     mode.__enter__()
-    return Hook(lambda: mode.__exit__(None, None, None))
+    return Hook(lambda: _take_out(mode))
+
+
+def _take_out(mode: _Mode) -> None:
+    """End a mode wherever it lies among others: one that the user's code has opened since stays open."""
+    above = []
+    while _len_torch_function_stack() and (last := _pop_mode()) is not mode:
+        above.append(last)
+    for one in reversed(above):
+        _push_mode(one)
 
 
 def _name(function: Any) -> str:

@@ -22,7 +22,7 @@ from padiff.parameters import Correspondence, Specials, named_alike, pair_parame
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
 from padiff.report import Note, RecordedRuns, Report
-from padiff.trace import Run, Trace, flow_of_calls
+from padiff.trace import Run, Trace
 
 __all__ = ["compare"]
 
@@ -129,13 +129,14 @@ def _listed(steps: Collection[int]) -> str:
 def _sides(runs: Sequence[Run], steps: Sequence[int]) -> Iterator[tuple[int, tuple[RecordedSide, RecordedSide]]]:
     """Yield the steps with what both models did there, each with the values of parameters as far as they are known."""
     earlier: list[tuple[int, Trace] | None] = [None, None]
+    firsts = [None if run.steps[0] == steps[0] else run.trace(run.steps[0]) for run in runs]
     for step in steps:
         found = []
         for index, run in enumerate(runs):
             trace = _of_side(_NAMES[index], run, step)
             last = earlier[index]
             before = last[1] if last is not None and last[0] == step - 1 else None
-            found.append(RecordedSide(run.about, trace, weights_of(trace, before)))
+            found.append(RecordedSide(run.about, trace, weights_of(trace, before), firsts[index]))
             earlier[index] = step, trace
         yield step, (found[0], found[1])
 
@@ -156,7 +157,7 @@ def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Corre
         return Matching(ours, theirs, specials, fixed).matched(_evidence(sides))
     units = [units_of(side.about) for side in sides]
     known = named_alike(units[0], units[1], fixed)
-    flows = flow_of_calls(sides[0].trace), flow_of_calls(sides[1].trace)
+    flows = sides[0].flow(None), sides[1].flow(None)
     return pair_parameters(units[0], units[1], flows, fixed) if known is None else known
 
 

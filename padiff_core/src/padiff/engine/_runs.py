@@ -7,7 +7,7 @@ import attrs
 from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
 from padiff.errors import InputError
 from padiff.parameters import Correspondence, named_alike, pair_parameters, units_of
-from padiff.trace import Run, Trace, flow_of_calls
+from padiff.trace import Run, Trace, flow_of
 
 __all__ = ["matched_runs", "steps_of"]
 
@@ -25,6 +25,11 @@ def steps_of(reference: Run, candidate: Run, step: int | None = None) -> list[tu
     return found
 
 
+def _noted(run: Run, trace: Trace) -> Trace:
+    """Return the step that the dataflow was noted beside: the first one."""
+    return trace if trace.flow is not None or len(run.steps) < 2 else run.trace(run.steps[0])
+
+
 def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], file: MappingFile) -> Correspondence:
     """Match the calls of two traces: by parameters and dataflow where both are known, else by names.
 
@@ -33,7 +38,7 @@ def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], fi
     ours, theirs = units_of(reference.about), units_of(candidate.about)
     told = resolved_file(file, reference.about, candidate.about)
     if ours and theirs:
-        flows = flow_of_calls(traces[0]), flow_of_calls(traces[1])
+        flows = flow_of(_noted(reference, traces[0])), flow_of(_noted(candidate, traces[1]))
         known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
         return attrs.evolve(known, calls=align(*traces, [match.modules for match in known.matches], told))
     names = matches_of_file(file, reference.about, candidate.about).modules

@@ -30,7 +30,7 @@ from padiff.parameters import (
 from padiff.parameters import transfer as write_all
 from padiff.recording import Task, arguments
 from padiff.report import Transfer
-from padiff.trace import Trace, flow_of_calls, temporary_store
+from padiff.trace import Trace, flow_of, temporary_store
 
 __all__ = ["transfer"]
 
@@ -126,7 +126,7 @@ def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: An
         before = side.record(task, store, values=False)
 
     def copied() -> Correspondence:
-        flows = flow_of_calls(trace), flow_of_calls(before)
+        flows = flow_of(trace), flow_of(before)
         return _copied(pair_parameters(*_units(source, side, specials), flows, resolved), source, side)
 
     known = specials.retried(copied)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.errors import InputError
 from padiff.recording import Turns, reread
-from padiff.trace import Description, Flow, Trace, flow_of_calls
+from padiff.trace import Description, Flow, Trace, flow_of
 
 __all__ = ["RecordedSide", "weights_of"]
 
@@ -25,6 +25,8 @@ class RecordedSide:
     trace: Trace
     before: Mapping[str, tuple[Trace, int]] = attrs.field(factory=dict)
     """Path of a parameter or buffer -> the trace that knows its value before the step, and the key there."""
+    first: Trace | None = None
+    """The first recorded step, with which the dataflow is noted; None where this is it."""
 
     @property
     def whole(self) -> bool:
@@ -40,12 +42,12 @@ class RecordedSide:
         return trace.array(key)
 
     def flow(self, task: Any) -> Flow:
-        """Return the dataflow, as far as the recorded calls show it."""
-        return flow_of_calls(self.trace)
+        """Return the dataflow: what was noted of it, or what the recorded calls show."""
+        return flow_of(self.trace if self.first is None else self.first)
 
     def permuted(self, axes: Turns) -> RecordedSide:
         """Return the side, with some tensors read in another order of axes."""
-        return RecordedSide(self.about, reread(self.trace, axes), self.before)
+        return RecordedSide(self.about, reread(self.trace, axes), self.before, self.first)
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Leave everything as it was recorded."""

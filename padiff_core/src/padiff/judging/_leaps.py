@@ -89,6 +89,8 @@ class Leaps:
         self._last: dict[Call, str] = {}
         self._sent: set[tuple[int, int]] = set()
         self._top = _Level()
+        self._given = _given(reference), _given(candidate)
+        """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
 
     # Forward
 
@@ -266,7 +268,8 @@ class Leaps:
         """Return whether both runs would have kept a gradient if it had come."""
         kept = spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
         ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
-        return kept and ran and not (spot.owner is not None and spot.owner.candidate.parent is None)
+        given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
+        return kept and ran and not given
 
     def _graded(self, size: Size, known: _Level) -> tuple[Ruling, bool]:
         figures = Figures(size.apart.rel_l2, size.apart.max_abs)
@@ -294,6 +297,10 @@ class Leaps:
         if size.close is not None or size.apart.equal:
             return self._graded(size, known)
         return self._by_leap(size, known, figures, NEGLIGIBLE)
+
+
+def _given(trace: Trace) -> set[int]:
+    return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
 
 
 def _arises(size: Size, known: _Level) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Listener, Model, Module, Tensor
+from padiff.adapter import Hook, Listener, Model, Module, Tensor
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.pytree import leaves
 from padiff.recording._watcher import weak
@@ -70,6 +70,7 @@ class Follower(Listener):
         self._deep = 0
         """How many calls are open that are not looked into."""
         self._thread = threading.get_ident()
+        self._intercepting = Hook()
 
     @property
     def flow(self) -> Flow:
@@ -78,14 +79,16 @@ class Follower(Listener):
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Listen to the model within, and have its functions intercepted where its adapter can."""
-        model = self._kept
-        with model.attach(self):
-            if "operations" not in self._adapter.capabilities:
+        """Listen to the model within."""
+        try:
+            with self._kept.attach(self):
                 yield
-                return
-            with model.intercept_operations(self.intercept):
-                yield
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Intercept nothing any longer: a call that raised did not end."""
+        self._intercepting.close()
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         """Begin a call."""
@@ -115,10 +118,20 @@ class Follower(Listener):
             self._refused = refused(error)
 
     def _begun(self, module: Module, given: Any) -> None:
-        """Name what the model is given; what a closed module does is its own."""
+        """Name what the model is given; what a closed module does is its own.
+
+        Functions are intercepted while the model runs, where its adapter can.
+        """
+        if not module.path and not module.operation:
+            self._open.clear()  # one before it may have raised
+            self._deep = 0
         if not self._open:
+            self._intercepting.close()
             for tensor in self._tensors(given):
-                self._put(tensor, _Made(frozenset({(INPUT, frozenset())})))
+                if self._known(tensor) is None:
+                    self._put(tensor, _Made(frozenset({(INPUT, frozenset())})))
+            if "operations" in self._adapter.capabilities:
+                self._intercepting = self._kept.intercept_operations(self.intercept)
         self._open.append(module)
         self._deep += self._is_closed(module)
 
@@ -128,6 +141,8 @@ class Follower(Listener):
             self._deep -= self._is_closed(last)
             if last.native is module.native:
                 break
+        if not self._open:
+            self._intercepting.close()
         if not self._deep:
             self._deep += 1
             self._ended(module, given, output)
@@ -143,7 +158,7 @@ class Follower(Listener):
                 if self._known(tensor) is None:
                     self._put(tensor, _Made(sources))
         if not self._open:
-            self.gives = frozenset().union(*(self._of(tensor).whole for tensor in self._tensors(output)))
+            self.gives = self.gives.union(*(self._of(tensor).whole for tensor in self._tensors(output)))
 
     def _close(self, module: Module, sources: frozenset[Source], output: Any) -> None:
         assert module.rule is not None

@@ -12,8 +12,10 @@ from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
 from padiff.numerics import sample
 from padiff.recording._describe import describe, parameter_record
+from padiff.recording._flow import Follower
+from padiff.recording._functions import plain_model
 from padiff.recording._record import Recorder
-from padiff.trace import Background, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized
+from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized
 
 __all__ = ["Loop"]
 
@@ -120,6 +122,8 @@ class Loop(Listener):
         self._folder, self._steps = folder, steps
         self._chosen = _chosen(model, modules)
         self._recorder: _StepRecorder | None = None
+        self._follower: Follower | None = None
+        """What follows the dataflow of the first step that is recorded: which parameters' values reach which."""
         self._written = False
         self._counted = False
         self._hook = Hook()
@@ -143,6 +147,7 @@ class Loop(Listener):
                 self._recorder.hooks.close()
                 self._background.discard()
         finally:
+            self._unfollowed()
             self._recorder = None
             self._background.close()
 
@@ -152,13 +157,23 @@ class Loop(Listener):
             if not self._wanted():
                 return None
             self._recorder = self._opened()
-        return self._recorder.enter(module, args, kwargs)
+            if not self._written and plain_model(self.model) is self.model:
+                self._follower = Follower(self.model, self._recorder)
+        return (self._follower or self._recorder).enter(module, args, kwargs)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Record that a call ended."""
         if self._recorder is None or self._recorder.open_call() is None:
             return None
-        return self._recorder.leave(module, args, kwargs, output)
+        return (self._follower or self._recorder).leave(module, args, kwargs, output)
+
+    def _unfollowed(self) -> Flow | None:
+        """Follow the dataflow no longer; return what it was, where it was followed."""
+        follower, self._follower = self._follower, None
+        if follower is None:
+            return None
+        follower.close()
+        return follower.flow
 
     def _wanted(self) -> bool:
         """Return whether the step that is open is one to record."""
@@ -185,7 +200,7 @@ class Loop(Listener):
         Raises `InputError` where the model was not called since the last step, or the directory cannot be written to.
         """
         assert self._background is not None
-        recorder, number, wanted = self._recorder, self.number, self._wanted()
+        recorder, number, wanted, flow = self._recorder, self.number, self._wanted(), self._unfollowed()
         self._recorder, self._counted = None, True
         self.number += 1
         if recorder is None:
@@ -202,7 +217,7 @@ class Loop(Listener):
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after")
             trace.updated[path] = recorder.state(parameter, f"{path}.updated")
-        trace.loss = self._number(loss)
+        trace.loss, trace.flow = self._number(loss), flow
         trace.samples = {}
         self._background.finish(number, trace)
         self._written = True

@@ -17,7 +17,7 @@ from padiff.numerics import ROUNDING, difference, epsilon, is_suspect
 from padiff.parameters import Correspondence, UnitMatch, canonical, transfer, values_of
 from padiff.recording import Task, Turns
 from padiff.report import Note
-from padiff.trace import Flow, Key, Trace, flow_of_calls, temporary_store
+from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
 
 __all__ = ["Evidence"]
 
@@ -125,8 +125,8 @@ class Evidence:
                 if one.refused:
                     self.notes.append(Note("flow_refused", {"side": side, "error": one.refused}))
             self._flows = (
-                flow_of_calls(self.trace) if found[0].refused else found[0],
-                flow_of_calls(self.free()) if found[1].refused else found[1],
+                flow_of(self.trace) if found[0].refused else found[0],
+                flow_of(self.free()) if found[1].refused else found[1],
             )
         return self._flows
 

@@ -3,7 +3,7 @@
 from padiff.trace._background import Background, QueuedStore
 from padiff.trace._codec import TRACE_RECORDS, trace_codec
 from padiff.trace._directory import PlacedStore, Samples, open_run
-from padiff.trace._flow import INPUT, Flow, Source, called, flow_of_calls, joint, joint_of
+from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import (
@@ -67,6 +67,7 @@ __all__ = [
     "contrasts",
     "contrasts_inside",
     "draws_otherwise",
+    "flow_of",
     "flow_of_calls",
     "joint",
     "joint_of",

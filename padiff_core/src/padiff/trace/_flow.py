@@ -10,7 +10,7 @@ import attrs
 if TYPE_CHECKING:
     from padiff.trace._records import Trace
 
-__all__ = ["INPUT", "Flow", "Source", "called", "flow_of_calls", "joint", "joint_of"]
+__all__ = ["INPUT", "Flow", "Source", "called", "flow_of", "flow_of_calls", "joint", "joint_of"]
 
 Source = tuple[str, frozenset[str]]
 """A holder, and the names of the operations through which its values came."""
@@ -48,6 +48,11 @@ class Flow:
     """What the values come from that the model returns."""
     refused: str = ""
     """Why nothing is known: what the model raised under the hooks that follow its values."""
+
+
+def flow_of(trace: Trace) -> Flow:
+    """Return the dataflow that was noted beside a run; where none was, as far as its calls show it."""
+    return flow_of_calls(trace) if trace.flow is None or trace.flow.refused else trace.flow
 
 
 def flow_of_calls(trace: Trace) -> Flow:
