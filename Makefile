@@ -14,6 +14,9 @@ PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_padd
 # An environment of JAX and Flax, with the numpy that they need and MindSpore breaks on; padiff is tested with both.
 FLAX := .venv-flax
 
+# An environment of what trains on many ranks: DeepSpeed, which asks for a torch to be installed, and Megatron.
+RANKS := .venv-ranks
+
 # Frameworks whose tests must run: a missing one is an error, never a skip.
 export PADIFF_REQUIRE ?= torch,paddle,mindspore
 # Nothing here may load from a hub.
@@ -35,9 +38,10 @@ help:  ## list the targets
 demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing what that needs
 	$(BIN)/python examples/demo.py
 
-test: lint $(APART)/test.stamp $(FLAX)/test.stamp  ## lint, then the whole test suite
+test: lint $(APART)/test.stamp $(FLAX)/test.stamp $(RANKS)/test.stamp  ## lint, then the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
 	cd examples/padiff_flax && OMP_NUM_THREADS=1 ../../$(FLAX)/bin/python -m pytest $(SPREAD)
+	cd padiff_torch && OMP_NUM_THREADS=1 ../$(RANKS)/bin/python -m pytest $(SPREAD)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
@@ -92,4 +96,12 @@ $(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padif
 	test -x $(FLAX)/bin/python || $(BIN)/python -m venv $(FLAX)
 	$(FLAX)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flax.txt \
 	  -r requirements/flax.txt -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
+	@touch $@
+
+$(RANKS)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml constraints.txt \
+  requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/bin/python
+	@echo "Installing DeepSpeed and Megatron into an environment of their own, $(RANKS): a minute or more."
+	test -x $(RANKS)/bin/python || $(BIN)/python -m venv $(RANKS)
+	$(RANKS)/bin/python $(INSTALL) -r requirements/ranks.txt -e ./padiff_core -e ./padiff_torch
+	DS_BUILD_OPS=0 $(RANKS)/bin/python $(INSTALL) --no-deps --no-build-isolation -r requirements/ranks-nodeps.txt
 	@touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -13,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, host_random_state
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Model, Rule, host_random_state
 from padiff_torch import operations, optim
+from padiff_torch.distributed import trained
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
 from padiff_torch.tensor import TorchTensor, from_array
@@ -55,6 +57,22 @@ class TorchAdapter(FrameworkAdapter):
     habits = HABITS
     machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
     library = (_HERE + os.sep,)
+
+    def __init__(self) -> None:
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Modules that a wrapper trains."""
+
+    def wrap(self, model: Any) -> Model:
+        """Wrap a module; one that something trains on several ranks is run through that."""
+        if isinstance(model, torch.nn.Module) and model in self._trained:
+            from padiff_torch.distributed.detached import DetachedModel
+
+            return DetachedModel(model, self)
+        found = trained(model, self)
+        if found is None:
+            return super().wrap(model)
+        self._trained.update(module for module in found.native.modules() if module is not found.wrapper)
+        return found
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a tensor with a copy of the array; integers are never differentiable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -87,15 +87,27 @@ class TorchModel(HookedModel):
         differentiate: Callable[[Any], list[tuple[Any, Any | None]]] | None = None,
     ) -> Any:
         """Call the model with grad mode on, and run backward from what ``differentiate(output)`` returns."""
-        for parameter in self.native.parameters():
-            parameter.grad = None
+        self.forget()
         with torch.inference_mode(False), torch.enable_grad(), _ordinary_attention(), recorded_at_once():
-            output = self.native(*args, **kwargs)
+            output = self.invoked(*args, **kwargs)
             if differentiate is not None:
                 pairs = [(tensor, grad) for tensor, grad in differentiate(output) if tensor.requires_grad]
                 if pairs:
-                    torch.autograd.backward([tensor for tensor, _ in pairs], [grad for _, grad in pairs])
+                    self.differentiated(pairs)
         return output
+
+    def forget(self) -> None:
+        """Drop the gradients of earlier passes."""
+        for parameter in self.native.parameters():
+            parameter.grad = None
+
+    def invoked(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self.native(*args, **kwargs)
+
+    def differentiated(self, starts: Sequence[tuple[Any, Any | None]]) -> None:
+        """Run backward from tensors, each with its gradient."""
+        torch.autograd.backward([tensor for tensor, _ in starts], [gradient for _, gradient in starts])
 
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold floating tensors in ``dtype``; raises `LiftError` where weights are packed."""

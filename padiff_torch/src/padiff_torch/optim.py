@@ -17,8 +17,19 @@ _IMPLEMENTATION |= {"decoupled_weight_decay"}
 
 
 def is_optimizer(value: Any) -> bool:
-    """Return whether the value is an optimizer of ``torch.optim``."""
-    return isinstance(value, torch.optim.Optimizer)
+    """Return whether the value is an optimizer of ``torch.optim``, or an engine of DeepSpeed's, which has one."""
+    return isinstance(value, torch.optim.Optimizer) or _is_engine(value)
+
+
+def _is_engine(value: Any) -> bool:
+    return any(cls.__module__ == "deepspeed.runtime.engine" for cls in type(value).__mro__)
+
+
+def _own(optimizer: Any) -> Any:
+    """Return the optimizer of torch.optim that steps: inside of an engine, that of DeepSpeed's own around it."""
+    if _is_engine(optimizer):
+        optimizer = getattr(optimizer, "basic_optimizer", None) or optimizer.optimizer
+    return optimizer
 
 
 def step(optimizer: Any) -> None:
@@ -29,6 +40,7 @@ def step(optimizer: Any) -> None:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
+    optimizer = _own(optimizer)
     groups = getattr(optimizer, "param_groups", None)
     if not groups:
         return {}
@@ -38,6 +50,8 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each parameter that is stepped, with the hyper-parameters of its group."""
+    if _is_engine(optimizer):
+        return  # its groups hold flat ranges in place of parameters
     for group in getattr(optimizer, "param_groups", ()):
         family = _family(optimizer, group)
         settings = {"class": family, **dict(optimizers.of_groups([group], _IMPLEMENTATION, family))}

@@ -40,7 +40,12 @@ def device_name(native: Any) -> str:
 
 
 def _dense(native: Any) -> Any:
-    """Return an ordinary strided tensor with the same values: the same object for ordinary tensors."""
+    """Return an ordinary strided tensor with the same values: the same object for ordinary tensors.
+
+    Of a DTensor, what lies on this rank: no rank asks another.
+    """
+    if type(native).__name__ == "DTensor":
+        return native.to_local()
     if native.is_quantized:
         return native.dequantize()
     if native.is_nested:
@@ -117,8 +122,9 @@ class TorchTensor(NativeTensor):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape; of a nested tensor, that of the padded one."""
-        return tuple(_dense(self.native).shape if self.native.is_nested else self.native.shape)
+        """Return the shape; of a nested tensor, that of the padded one; of a DTensor, that of this rank's part."""
+        plain = not self.native.is_nested and type(self.native).__name__ != "DTensor"
+        return tuple(self.native.shape if plain else _dense(self.native).shape)
 
     @property
     def version(self) -> int:
@@ -164,5 +170,7 @@ def _address(native: Any) -> int | None:
     if native.device.type != "cpu" or native.layout is not torch.strided or native.dtype in _WIDENED:
         return None
     if native.is_nested or native.is_quantized or native.is_conj() or native.is_neg():
+        return None
+    if type(native).__name__ == "DTensor":
         return None
     return int(native.data_ptr())

@@ -135,8 +135,14 @@ class HookedModel(TreeModel):
     # Back as it was -----------------------------------------------------------------------------------------
 
     def _attributes(self, natives: Iterable[tuple[str, Any]], keeper: Keeper | None = None) -> dict[str, Attributes]:
-        names = machinery_of(self.base)
-        return {path: Attributes(native, names, self.tables, self.modes, keeper) for path, native in natives}
+        return {
+            path: Attributes(native, self.machinery(native), self.tables, self.modes, keeper)
+            for path, native in natives
+        }
+
+    def machinery(self, native: Any) -> Collection[str]:
+        """Return the names of the attributes of a native module that are the framework's own."""
+        return machinery_of(self.base)
 
     def _keeper(self, parameters: Sequence[TensorParameter]) -> Keeper:
         """Return what keeps tensors that are no parameters or buffers, nor lie in their memory."""

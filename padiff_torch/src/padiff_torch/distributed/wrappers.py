@@ -1,0 +1,99 @@
+"""Models in the hands of what trains them: DistributedDataParallel, FSDP, and as a base DeepSpeed's engine.
+
+The tree is the wrapped module's own: the wrapper folds away. A script's passes go through the wrapper; what padiff runs
+in a wider type goes past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from padiff.adapter import Adapter
+from padiff_torch.distributed.detached import detached
+from padiff_torch.distributed.pieces import is_partitioned, piece_of
+from padiff_torch.model import TorchModel, TorchParameter
+from padiff_torch.tensor import TorchTensor, filled
+
+__all__ = ["PieceParameter", "ShardedModel", "WrappedModel"]
+
+Array = Any
+_STATE = ("ds_", "_ds_", "__composable_api_state")
+
+
+class PieceParameter(TorchParameter):
+    """A parameter as far as it lies on this rank."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of what lies here."""
+        return tuple(piece_of(self.ready()).shape)
+
+    def view(self) -> Array:
+        """Return what lies here."""
+        return TorchTensor(piece_of(self.ready())).view()
+
+    def gradient(self) -> Array | None:
+        """Return what lies here of the gradient."""
+        found = self.native.grad
+        return None if found is None else TorchTensor(piece_of(found)).view()
+
+    def assign(self, array: Array) -> None:
+        """Overwrite what lies here."""
+        array, held = self.fitting(array), piece_of(self.native).detach()
+        filled(held, array)
+        if is_partitioned(self.native) and tuple(self.native.shape) == array.shape:
+            filled(self.native.data, array)  # what ZeRO-3 keeps gathered
+
+    def set_gradient(self, array: Array | None) -> None:
+        """Replace what lies here of the gradient."""
+        self.native.grad = None if array is None else self.native.detach().clone()
+        if array is not None:
+            filled(piece_of(self.native.grad), self.fitting(array))
+
+
+class WrappedModel(TorchModel):
+    """A module and the wrapper that trains it, which may have become the module itself."""
+
+    parameter = PieceParameter
+
+    def __init__(self, wrapper: Any, inner: Any, adapter: Adapter) -> None:
+        self.wrapper = wrapper
+        self.beside = False
+        """Whether runs go past the wrapper."""
+        super().__init__(inner, adapter)
+
+    def machinery(self, native: Any) -> Collection[str]:
+        """Return, too, the names under which the wrapper keeps its state: what it holds of a pass is its own affair."""
+        return {*super().machinery(native), *(name for name in vars(native) if name.startswith(_STATE))}
+
+    def invoked(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapper, which calls the module."""
+        return (self.native if self.beside else self.wrapper)(*args, **kwargs)
+
+    def lifted(self, dtype: str) -> AbstractContextManager[None]:
+        """Hold parameters of padiff's own in ``dtype``; raises `LiftError` where parts of them lie elsewhere."""
+        return self._detached(dtype)
+
+    @contextmanager
+    def _detached(self, dtype: str) -> Iterator[None]:
+        self.beside = True
+        try:
+            with detached(self.native), super().lifted(dtype):
+                yield
+        finally:
+            self.beside = False
+
+
+class ShardedModel(WrappedModel):
+    """A module whose parameters `fully_shard` spread."""
+
+    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], differentiate: Any = None) -> Any:
+        """Run it, and let go of the gathered parameters, which the outermost module keeps for a backward pass."""
+        try:
+            return super().run(args, kwargs, differentiate)
+        finally:
+            for module in self.native.modules() if not self.beside else ():
+                if hasattr(module, "reshard"):
+                    module.reshard()

@@ -1,0 +1,23 @@
+"""Make this process a group of one rank, on the CPU, before DeepSpeed asks for one of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": "0"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    import deepspeed
+    import torch.distributed as dist
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles for a minute
+    store = dist.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
+    dist.init_process_group("gloo", rank=0, world_size=1, store=store)
+    yield dist
+    dist.destroy_process_group()
