@@ -5,6 +5,7 @@ from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
+from padiff.forcing._reference import NotRecorded, RecordedReference, is_recorded
 from padiff.forcing._replayer import Replayer
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
@@ -21,8 +22,10 @@ __all__ = [
     "Given",
     "LocalSide",
     "Memory",
+    "NotRecorded",
     "Observed",
     "Reader",
+    "RecordedReference",
     "RecordedSide",
     "ReplayRequest",
     "Replayed",
@@ -33,5 +36,6 @@ __all__ = [
     "Values",
     "compared_gradients",
     "force",
+    "is_recorded",
     "weights_of",
 ]
