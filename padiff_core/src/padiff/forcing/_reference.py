@@ -18,7 +18,7 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.recording import Task, Turns
-from padiff.trace import Description, Flow, Run, Trace, ValueStore, flow_of_calls
+from padiff.trace import Description, Flow, Run, Trace, ValueStore
 
 __all__ = ["NotRecorded", "RecordedReference", "is_recorded"]
 
@@ -49,7 +49,8 @@ class RecordedReference:
         given = enumerate(trace.root.inputs)
         sent = {index: value for index, leaf in given if (value := trace.gradient(leaf)) is not None}
         trace.input_gradients = {index: np.asarray(value) for index, value in sent.items()}
-        self._at, self._stepped = RecordedSide(self.about, trace, weights_of(trace, before)), False
+        first = trace if trace.flow is not None else self.run.trace(self.run.steps[0])
+        self._at, self._stepped = RecordedSide(self.about, trace, weights_of(trace, before), first), False
 
     @property
     def at(self) -> RecordedSide:
@@ -115,8 +116,8 @@ class RecordedReference:
         return trace
 
     def flow(self, task: Task) -> Flow:
-        """Return the dataflow, as far as the recorded calls show it."""
-        return flow_of_calls(self.at.trace)
+        """Return the dataflow: what was noted of it, or what the recorded calls show."""
+        return self.at.flow(task)
 
     def force(self, *_: Any) -> NoReturn:
         """Raise `InputError`: a recorded run cannot be run again."""
