@@ -75,9 +75,10 @@ def test_padiffs_own_come_through_the_same_hooks_and_last(site: Site) -> None:
     site.plugin("acme", GOOD)
     rows = plugins.contributed()
     own = [(row.sort, row.name) for row in rows if row.distribution == "padiff-core"]
-    renderers = [("renderer", "text"), ("renderer", "json"), ("renderer", "html"), ("reader", "msprobe")]
-    assert own == [("metric", "rel_l2"), ("metric", "max_abs"), *renderers]
-    assert [row.distribution for row in rows[-4:]] == ["padiff-core"] * 4
+    renderers = [("renderer", "text"), ("renderer", "json"), ("renderer", "html")]
+    readers = [("reader", "msprobe"), ("reader", "padiff-dump"), ("reader", "reprod_log")]
+    assert own == [("metric", "rel_l2"), ("metric", "max_abs"), *renderers, *readers]
+    assert [row.distribution for row in rows[-6:]] == ["padiff-core"] * 6
 
 
 BROKEN = {

@@ -90,7 +90,9 @@ def test_steps_and_ranks(tmp_path: Path) -> None:
     for step in (0, 2):
         for rank in ("rank0", "rank1"):
             shutil.copytree(DATA / "msprobe_a", tmp_path / f"step{step}" / rank)
-    with pytest.raises(InputError, match=r"holds 2 ranks: rank0, rank1\.\nHint: name one: .*/rank0"):
+    with pytest.raises(
+        InputError, match=r"holds 2 ranks: rank0, rank1\.\nHint: name one: .*/rank0, or on the command line --rank 0"
+    ):
         opened(tmp_path)
     run = opened(tmp_path / "rank1")
     assert list(run.steps) == [0, 2]

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from padiff.errors import InputError
 from padiff.kinds import Part
 from padiff.pytree import leaves, map_leaves
-from padiff.trace import ValueStore, temporary_store
+from padiff.trace import Trace, ValueStore, summarized, temporary_store
 
 Point = namedtuple("Point", "x y")
 
@@ -37,6 +38,15 @@ def test_a_store_gives_back_what_it_got_in_memory_and_on_disk(arrays: list[np.nd
             for key, array in zip(keys, arrays, strict=True):
                 np.testing.assert_array_equal(store.get(key), array)
             assert store.in_memory <= max(budget, 0)
+
+
+def test_a_value_of_which_only_a_summary_was_kept_is_no_array() -> None:
+    """Its key is below 0, which must not count from the end of what was kept."""
+    trace = Trace(ValueStore.of([np.ones(3)]))
+    key = trace.summarized(summarized(np.zeros((2, 3), np.float32)))
+    assert trace.array(0).shape == (3,)
+    with pytest.raises(InputError, match=r"a value of float32\[2, 3\] was not kept itself, but only a summary of it"):
+        trace.array(key)
 
 
 def test_bfloat16_survives_the_disk() -> None:

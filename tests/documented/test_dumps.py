@@ -24,6 +24,7 @@ from padiff import (
     create_model,
 )
 from padiff.compat import _folders
+from padiff.engine import opened
 
 from .nets import array, linear, mlp, native, network, pair, residual
 
@@ -78,6 +79,29 @@ def test_two_frameworks_are_compared_offline_and_a_dump_can_be_moved() -> None:
     shutil.move(second.dump_path, "elsewhere")
     assert check_report(first.dump_path, "elsewhere")
     assert check_params(f"{first.dump_path}/step_1", "elsewhere/step_1")
+
+
+def test_a_dump_is_a_run_too() -> None:
+    """What `padiff show`, `compare` and `graph` take: with its modules' kinds, weights and gradients."""
+    first, second = _twins()
+    for model in (first, second):
+        _train(model, array(), steps=2)
+    run = opened(second.dump_path)
+    assert (run.about.framework, list(run.steps), run.values) == ("paddle", [0, 1], "tensors")
+    assert run.about.modules["fc1"].module.kind == "linear"
+    trace = run.trace(1)
+    assert trace.array(trace.weights["fc1.weight"]).shape == (8, 16)
+    assert trace.parameter_gradients.keys() == trace.weights.keys()
+    assert padiff.compare(first.dump_path, second.dump_path).aligned
+    third = create_model(residual("paddle", {3: 1.5}), "third")
+    fourth = create_model(residual("torch"), "fourth")
+    assert assign_weight(fourth, third) is True
+    for model in (third, fourth):
+        _train(model, array())
+    assert "blocks.3" in [
+        finding.candidate.path for finding in padiff.compare("padiff_dump/fourth", third.dump_path).sources
+    ]
+    assert "calls matched" in padiff.graph(first.dump_path, second.dump_path)
 
 
 def test_a_wrong_layer_is_named_with_both_routes_and_stacks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ def padiff_adapters() -> list[AdapterInfo]:
             roots=_ROOTS,
             factory="padiff_mindspore.adapter:MindSporeAdapter",
             load_before={"paddle"},
+            kinds="padiff_mindspore.kinds:TABLE",
             environment={"MS_DEV_LAUNCH_BLOCKING": "1"},
         )
     ]

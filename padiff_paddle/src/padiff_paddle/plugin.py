@@ -12,4 +12,5 @@ _SUITES = ("paddlenlp", "paddleformers", "ppdiffusers", "paddlemix", "paddleseg"
 @hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return what is known of the Paddle adapter before Paddle is imported."""
-    return [AdapterInfo(name="paddle", roots={"paddle", *_SUITES}, factory="padiff_paddle.adapter:PaddleAdapter")]
+    factory, kinds = "padiff_paddle.adapter:PaddleAdapter", "padiff_paddle.kinds:TABLE"
+    return [AdapterInfo("paddle", roots={"paddle", *_SUITES}, factory=factory, kinds=kinds)]

@@ -13,4 +13,5 @@ _ROOTS = {"torch", "torchvision", "torchaudio", "transformers", "timm"}
 @hookimpl
 def padiff_adapters() -> list[AdapterInfo]:
     """Return the one adapter of this distribution."""
-    return [AdapterInfo("torch", roots=_ROOTS, factory="padiff_torch.adapter:TorchAdapter")]
+    factory, kinds = "padiff_torch.adapter:TorchAdapter", "padiff_torch.kinds:TABLE"
+    return [AdapterInfo("torch", roots=_ROOTS, factory=factory, kinds=kinds)]

@@ -59,3 +59,4 @@ class AdapterInfo:
     load_before: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
     environment: Mapping[str, str] = attrs.field(factory=dict, hash=False)
     api: int = 1
+    kinds: str = ""

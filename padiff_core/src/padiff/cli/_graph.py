@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from padiff.cli import _rank
 from padiff.cli._parser import UsageError, as_written, one_of, whole
 from padiff.import_string import SpecError
 
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="taken as given: dumps tell theirs",
     )
     add("--step", metavar="N", type=whole(0), help="the one step to draw (default: all that both have)")
+    _rank.add_arguments(parser)
     add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
@@ -60,7 +62,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     from padiff.engine import graph_of_runs, opened
     from padiff.report import page
 
-    runs = [opened(side) for side in sides.paths]
+    runs = [opened(side, arguments.rank) for side in sides.paths]
     graph = graph_of_runs(*runs, mapping=arguments.mapping, step=arguments.step, labels=sides.labels)
     _write(path, page(graph))
     return 0, f"{path}: {graph.headline}"

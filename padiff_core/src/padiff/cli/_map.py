@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from padiff.cli import _sides
+from padiff.cli import _rank, _sides
 from padiff.cli._parser import UsageError, as_written
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); models need them")
     add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
+    _rank.add_arguments(parser)
     add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
     add("--overwrite", action="store_true", help="replace FILE where it exists")
     add("-q", "--quiet", action="store_true", help="print no progress")
@@ -90,7 +91,7 @@ def _path(arguments: argparse.Namespace) -> Path | None:
 def _of_runs(arguments: argparse.Namespace) -> str:
     from padiff.engine import mapping_of_runs
 
-    return mapping_of_runs(arguments.reference, arguments.candidate, mapping=arguments.mapping)
+    return mapping_of_runs(arguments.reference, arguments.candidate, mapping=arguments.mapping, rank=arguments.rank)
 
 
 def _text(arguments: argparse.Namespace, sides: Sides) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from padiff.cli import _rank
 from padiff.cli._parser import whole
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="directory of the run")
     add("--step", metavar="N", type=whole(0), help="show this step (default: the first one)")
+    _rank.add_arguments(parser)
     add("--module", metavar="PATH", help="show this module, and what is below it, alone")
     add("--traceback", action="store_true", help="show Python's traceback on an error")
 
@@ -32,7 +34,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     from padiff.engine import opened
     from padiff.errors import InputError
 
-    found = opened(arguments.run)
+    found = opened(arguments.run, arguments.rank)
     lines = [headline(found)]
     if found.steps:
         step = found.steps[0] if arguments.step is None else arguments.step
@@ -50,7 +52,7 @@ def headline(found: Run) -> str:
     about, steps = found.about, found.steps
     count = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
     parameters = [one for one in about.parameters.values() if not one.buffer]
-    size = f", {_bytes(_size_of(found.where))} on disk" if os.path.isdir(found.where) else ""
+    size = f", {_bytes(_size_of(found.where))} on disk" if os.path.exists(found.where) else ""
     return (
         f"{found.where}: {about.framework} {about.class_name}, {len(parameters)} parameters, {count} "
         f"({_ranges(steps)}), values: {found.values}{size}"
@@ -140,8 +142,10 @@ def _ranges(steps: Sequence[int]) -> str:
 
 
 def _size_of(folder: str) -> int:
-    with os.scandir(folder) as entries:
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    if not os.path.isdir(folder):
+        return os.path.getsize(folder)
+    files = (os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    return sum(os.lstat(file).st_size for file in files)
 
 
 def _bytes(size: float) -> str:

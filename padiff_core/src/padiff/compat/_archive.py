@@ -17,27 +17,14 @@ from numpy.typing import NDArray
 from padiff.codec import Malformed
 from padiff.compat._folders import cleared
 from padiff.errors import InputError
-from padiff.kinds import Part
 from padiff.numerics import numpy_dtype
 from padiff.parameters import Held, HeldUnit
-from padiff.trace import Trace, trace_codec
+from padiff.trace import RECORDS, NpyFiles, ReportRecord, report_codec
 
-__all__ = ["Arrays", "DumpedParameters", "DumpedRun", "read", "write"]
+__all__ = ["Arrays", "DumpedParameters", "read", "write"]
 
 Array = NDArray[Any]
-_RECORDS = "records"
 _MADE_BY = {"report.json": "dump_report", "params.json": "dump_params", "weights.json": "dump_weights"}
-
-
-@attrs.frozen
-class DumpedRun:
-    """A model's recorded runs: a trace for each time that it was called."""
-
-    name: str
-    framework: str
-    layer_map: list[str]
-    units: list[HeldUnit]
-    traces: list[Trace]
 
 
 @attrs.frozen
@@ -51,15 +38,15 @@ class DumpedParameters:
     grads: dict[str, str | None]
 
 
-_TYPES = (DumpedRun, DumpedParameters, HeldUnit, Held, Part)
-Dumped = TypeVar("Dumped", DumpedRun, DumpedParameters)
+_TYPES = (DumpedParameters, HeldUnit, Held)
+Dumped = TypeVar("Dumped", ReportRecord, DumpedParameters)
 
 
-class Arrays:
-    """The arrays of a dump, each in a file of its own; its place is the file's path below the folder."""
+class Arrays(NpyFiles):
+    """The arrays of a dump, to be written too."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self._places: dict[str, list[str]] = {}
         self._known: dict[int, tuple[Array, str]] = {}
 
@@ -81,41 +68,19 @@ class Arrays:
             self._known[id(array)] = array, self.save(array, "tensors", "tensor")
         return [self._known[id(array)][1]]
 
-    def get(self, place: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """Return the array at a place; raise `Malformed` where that is none."""
-        array = self._load("/".join(place), dtype)
-        if array.dtype != dtype or array.shape != shape:
-            msg = f"{place[0]} holds {array.dtype}{list(array.shape)} instead of {dtype}{list(shape)}"
-            raise Malformed(msg)
-        return array
-
     def value(self, place: str, dtype: str) -> Array:
         """Return a parameter's value or gradient; raise `InputError` where it cannot be read."""
         try:
-            return self._load(place, numpy_dtype(dtype))
+            return self.load(place, numpy_dtype(dtype))
         except Malformed as error:
             raise InputError(_unreadable(self.folder, error)) from error
-
-    def _load(self, place: str, dtype: np.dtype[Any]) -> Array:
-        """Read one file. Its path may not leave the folder, and nothing in it is executed."""
-        path = (self.folder / place).resolve()
-        if not path.is_relative_to(self.folder.resolve()):
-            msg = f"it names {place}, which lies outside of it"
-            raise Malformed(msg)
-        try:
-            array: Array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            msg = f"{path} is missing or damaged: {error}"
-            raise Malformed(msg) from error
-        # .npy forgets the dtypes of ml_dtypes: their bytes come back as void.
-        return array.view(dtype) if array.dtype.kind == "V" else array
 
 
 def write(file: Path, documented: Mapping[str, Any], dumped: Any, arrays: Arrays) -> None:
     """Write a dump's JSON file: what is documented, for people, and the records, for `read`."""
     head = json.dumps({**documented, "file_path": file.name}, indent=2).removesuffix("\n}")
-    records = trace_codec(*_TYPES).encode(dumped, arrays).decode()
-    file.write_text(f'{head},\n  "{_RECORDS}": {records}\n}}', encoding="utf-8")
+    records = report_codec(*_TYPES).encode(dumped, arrays).decode()
+    file.write_text(f'{head},\n  "{RECORDS}": {records}\n}}', encoding="utf-8")
 
 
 def read(cls: type[Dumped], folder: Path, *files: str) -> Dumped:
@@ -127,11 +92,11 @@ def read(cls: type[Dumped], folder: Path, *files: str) -> Dumped:
         raise InputError(msg)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        records = content.get(_RECORDS) if isinstance(content, dict) else None
+        records = content.get(RECORDS) if isinstance(content, dict) else None
         if records is None:
             msg = f"{file} was not written by this padiff.\nHint: dump the model again; older dumps are not read."
             raise InputError(msg)
-        found = trace_codec(*_TYPES).decode(json.dumps(records).encode(), Arrays(folder))
+        found = report_codec(*_TYPES).decode(json.dumps(records).encode(), Arrays(folder))
     except (ValueError, Malformed) as error:
         raise InputError(_unreadable(file, error)) from error
     if not isinstance(found, cls):

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair, Resolved, align, with_operations
-from padiff.compat._archive import Arrays, DumpedParameters, DumpedRun, read
+from padiff.compat._archive import Arrays, DumpedParameters, read
 from padiff.compat._folders import pairs_below
 from padiff.compat._log import say, write_reports
 from padiff.errors import InputError
 from padiff.numerics import close, difference, sample
-from padiff.parameters import Link, canonical, match_units, pair_parameters
+from padiff.parameters import Link, canonical, match_units, pair_parameters, units_of
 from padiff.pytree import leaves
 from padiff.recording import arguments
-from padiff.trace import Frame, Trace, flow_of_calls
+from padiff.trace import Frame, ReportRecord, Trace, flow_of_calls
 
 __all__ = ["check_dataloader", "check_grads", "check_params", "check_report", "check_weights"]
 
@@ -118,8 +118,9 @@ def _same_run(first: Path, second: Path, is_close: Close, phases: Sequence[str])
         msg = f"{counts}; expected as many.\nHint: set_layer_map() of both models, in the same order."
         raise InputError(msg)
     fixed = Resolved(dict(zip(ours.layer_map, theirs.layer_map, strict=True)))
+    units = units_of(ours.about), units_of(theirs.about)
     for traces in zip(ours.traces, theirs.traces, strict=True):
-        known = pair_parameters(ours.units, theirs.units, (flow_of_calls(traces[0]), flow_of_calls(traces[1])), fixed)
+        known = pair_parameters(*units, (flow_of_calls(traces[0]), flow_of_calls(traces[1])), fixed)
         alignment = with_operations(align(*traces, [match.modules for match in known.matches], fixed), *traces)
         for phase in phases:
             pairs = sorted(alignment.pairs, key=_FIRST[phase])
@@ -133,8 +134,8 @@ def _same_run(first: Path, second: Path, is_close: Close, phases: Sequence[str])
     return True
 
 
-def _run_in(folder: Path) -> DumpedRun:
-    run = read(DumpedRun, folder, "report.json")
+def _run_in(folder: Path) -> ReportRecord:
+    run = read(ReportRecord, folder, "report.json")
     for trace in run.traces:
         trace.samples.update({token: sample(trace.array(key)) for token, key in trace.values.items()})
     return run
@@ -163,7 +164,7 @@ def _differences(pair: Pair, traces: tuple[Trace, Trace], phase: str, is_close: 
         yield f"output: shape {list(ours[i].shape)} vs {list(theirs[j].shape)}"
 
 
-def _told(pair: Pair, differences: list[str], ours: DumpedRun, theirs: DumpedRun, phase: str) -> Iterator[str]:
+def _told(pair: Pair, differences: list[str], ours: ReportRecord, theirs: ReportRecord, phase: str) -> Iterator[str]:
     """Yield the documented lines about the first call that differs."""
     a, b = pair.reference, pair.candidate
     yield f"    Diff found in `{phase.capitalize()} Stage`"
@@ -175,8 +176,8 @@ def _told(pair: Pair, differences: list[str], ours: DumpedRun, theirs: DumpedRun
     yield from _stack(theirs, b.frames)
 
 
-def _stack(run: DumpedRun, frames: Sequence[Frame]) -> Iterator[str]:
-    yield f"    {run.framework.capitalize()} Stacks:"
+def _stack(run: ReportRecord, frames: Sequence[Frame]) -> Iterator[str]:
+    yield f"    {run.about.framework.capitalize()} Stacks:"
     yield from (f"        File {frame.file}: {frame.line}    {frame.function}" for frame in frames[::-1])
 
 

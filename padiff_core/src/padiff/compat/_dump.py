@@ -10,13 +10,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.adapter import Model, Parameter
-from padiff.compat._archive import Arrays, DumpedParameters, DumpedRun, write
+from padiff.compat._archive import Arrays, DumpedParameters, write
 from padiff.compat._listed import Listed
 from padiff.compat._run import RunReport
 from padiff.compat._struct import parent_of
 from padiff.parameters import units_of
 from padiff.recording import describe
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Call, Leaf, ReportRecord, Trace
 
 __all__ = ["dump_parameters", "dump_report"]
 
@@ -45,7 +45,7 @@ def dump_report(model: Model, name: str, report: RunReport, listed: Listed, fold
         }
 
     tree = [node(trace.root, trace) for trace in traces]
-    run = DumpedRun(name, model.adapter.name, listed.layer_map, units_of(describe(model)), traces)
+    run = ReportRecord(name, listed.layer_map, describe(model), traces)
     write(folder / "report.json", {**_head(model, name, listed), "tree": tree}, run, arrays)
 
 

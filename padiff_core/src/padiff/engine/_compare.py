@@ -12,7 +12,6 @@ import attrs
 from padiff.alignment import LayerMap, Resolved, resolve
 from padiff.engine._checks import dtype_notes
 from padiff.engine._diff import environment_of, named
-from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.errors import InputError
@@ -32,15 +31,11 @@ _NAMES = ("reference", "candidate")
 
 def compare(
     reference: str | os.PathLike[str] | Run,
-    candidate: str | os.PathLike[str] | Run | None = None,
+    candidate: str | os.PathLike[str] | Run,
     *,
     mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
     tolerance: Mapping[str, Any] | None = None,
     step: int | None = None,
-    force: Any = None,
-    inputs: Any = None,
-    loss: Any = None,
-    optimizer: Any = None,
 ) -> Report:
     """Tell whether two recorded runs show the same, and if not, where they begin to differ.
 
@@ -49,29 +44,10 @@ def compare(
     ``tolerance`` are those of `diff`. Every step that both runs hold is compared, or ``step`` alone; once something
     differs, later differences may be consequences.
 
-    With ``force``, a model or a `remote`, that model is run in place of a recorded candidate: each of its calls is fed
-    what the reference's run recorded, so that differences are placed as `diff` does. It is given the weights and the
-    inputs of each step that were recorded: those of the reference's run, or of the candidate's where one is named too,
-    or ``inputs`` where its signature differs. Its backward pass starts from the recorded gradients of the outputs, or
-    at ``loss``. ``optimizer`` steps it from the recorded gradients; the parameters that the run held after each step
-    are compared then.
-
     Raises `InputError` where a directory holds no run, or the two have no step in common.
     """
     started = time.perf_counter()
-    given = [one for one in (reference, candidate) if one is not None]
-    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in given]
-    for name, value in (("inputs", inputs), ("loss", loss), ("optimizer", optimizer)):
-        if force is None and value is not None:
-            msg = f"{name}= serves a model that is run, and none was given.\nHint: force=model."
-            raise InputError(msg)
-    if force is not None:
-        asked = Forced(force, inputs, loss, optimizer, mapping, tolerance)
-        steps = forced_steps(runs[0], step, optimizer=optimizer is not None)
-        return force_model(runs[0], steps, asked, *runs[1:])
-    if len(runs) < 2:
-        msg = "there is no candidate to compare with.\nHint: name a second run, or give a model, force=model."
-        raise InputError(msg)
+    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
     options = DiffOptions(1, "both", False, tolerance, 0)
     steps = _steps(runs, step)
     measures, rule = measures_of(tolerance), rule_of(tolerance)

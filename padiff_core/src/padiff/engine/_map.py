@@ -31,13 +31,16 @@ def mapping_text(left: Any, right: Any, inputs: Any, *, candidate_inputs: Any = 
     return _text(report.mapping, side_of(left).about, side_of(right).about, "" if report.aligned else _APART)
 
 
-def mapping_of_runs(left: PathLike, right: PathLike, *, mapping: PathLike | None = None) -> str:
+def mapping_of_runs(
+    left: PathLike, right: PathLike, *, mapping: PathLike | None = None, rank: int | None = None
+) -> str:
     """Return the mapping file that says which module of a recorded run is which of another's.
 
-    With a ``mapping`` file what that says stands. Raises `InputError` for what holds no run.
+    With a ``mapping`` file what that says stands; ``rank`` is as for `opened`. Raises `InputError` for what holds no
+    run.
     """
     file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
-    ours, theirs = opened(left), opened(right)
+    ours, theirs = opened(left, rank), opened(right, rank)
     step = steps_of(ours, theirs)[0]
     known = matched_runs(ours, theirs, (ours.trace(step[0]), theirs.trace(step[1])), file)
     return _text(matching_of(known.alignment, known, ()), ours.about, theirs.about, _UNRUN)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from padiff.errors import PadiffError, PluginError
+from padiff.errors import InputError, PadiffError, PluginError
 from padiff.plugins import readers, told
 from padiff.trace import Run, open_run
 
 __all__ = ["opened"]
 
 
-def opened(path: str | os.PathLike[str]) -> Run:
-    """Return the run at a path; raise `InputError` where nothing can be read, `PluginError` for a reader's fault."""
-    place = Path(path)
+def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
+    """Return the run at a path, of one rank where there are several.
+
+    Raises `InputError` where nothing can be read, or the rank is not there, `PluginError` for a reader's fault.
+    """
+    place = Path(path) if rank is None else Path(path) / f"rank{rank}"
     for reader in readers():
         try:
             if reader.recognizes(place):
@@ -24,4 +27,7 @@ def opened(path: str | os.PathLike[str]) -> Run:
         except Exception as error:
             msg = f"the reader {reader.name!r} {told(error)} at {place}.\nHint: tell its author."
             raise PluginError(msg) from error
+    if rank is not None and not place.exists():
+        msg = f"{path} has no rank {rank}: it is no dump of several ranks.\nHint: leave the rank out."
+        raise InputError(msg)
     return open_run(place)

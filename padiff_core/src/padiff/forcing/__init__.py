@@ -5,7 +5,6 @@ from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
-from padiff.forcing._reference import NotRecorded, RecordedReference, is_recorded
 from padiff.forcing._replayer import Replayer
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
@@ -22,10 +21,8 @@ __all__ = [
     "Given",
     "LocalSide",
     "Memory",
-    "NotRecorded",
     "Observed",
     "Reader",
-    "RecordedReference",
     "RecordedSide",
     "ReplayRequest",
     "Replayed",
@@ -36,6 +33,5 @@ __all__ = [
     "Values",
     "compared_gradients",
     "force",
-    "is_recorded",
     "weights_of",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Forced, Spot, is_recorded
+from padiff.forcing import Bench, Check, Forced, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, with_cut
@@ -98,7 +98,7 @@ class Judge:
     @cached_property
     def response(self) -> float | None:
         """Return what `response_by_gradients` does."""
-        return response_by_gradients(self.trace)
+        return response_by_gradients(self.trace, self.settler.bench.seed)
 
     def forward(self, *, rough: bool = False) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order.
@@ -310,9 +310,7 @@ class Judge:
         figures = Figures(apart.rel_l2, apart.max_abs)
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
-        recorded = is_recorded(self.settler.bench.reference)
-        used = recorded and any(pair is not root for pair in self._taking(spot.reference))
-        if self.loss and not used and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
+        if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
             what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
@@ -321,11 +319,8 @@ class Judge:
         if apart.rel_l2 <= KINK(eps) and check.close is None:
             self.unproven = True
             return None
-        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("whole_model_only"),))
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]
-        if recorded:  # no replay tells them apart: a framework's own module is the last to be wrong
-            modules = ((one, one.candidate.module) for one in suspects)
-            pair = next((one for one, module in modules if module.kind is None and not module.operation), pair)
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:

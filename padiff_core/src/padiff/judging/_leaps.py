@@ -9,6 +9,7 @@ A difference that no such leap explains, and that is more than rounding accumula
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 import attrs
 
@@ -91,6 +92,7 @@ class Leaps:
         self._top = _Level()
         self._given = _given(reference), _given(candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
+        self._untold = _tells_nothing(reference, candidate)
 
     # Forward
 
@@ -109,7 +111,7 @@ class Leaps:
             for i, j in pair.inputs:
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
                 yield from self._see(spot, level)
-            if owner is not None and len(pair.inputs) < len(call.inputs):
+            if owner is not None and (len(pair.inputs) < len(call.inputs) or self._untold[0]):
                 level.add(self.levels[owner.key])  # what is compared with nothing was made by the code around
         for child in call.children:
             yield from self._forward(child)
@@ -227,7 +229,7 @@ class Leaps:
                     above.add(value)  # the loss is computed from it
                 spot = Spot("output", pair, owner, ("", ""), pair.reference.outputs[i], call.outputs[j])
                 yield from self._meet(spot, above, (above, level))
-            if len(pair.outputs) < len(call.outputs):
+            if len(pair.outputs) < len(call.outputs) or self._untold[1]:
                 level.add(above)  # the gradient of what is compared with nothing comes from the code around
         for child in reversed(call.children):
             yield from self._backward(child)
@@ -301,6 +303,18 @@ class Leaps:
 
 def _given(trace: Trace) -> set[int]:
     return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
+
+
+def _tells_nothing(*traces: Trace) -> tuple[bool, bool]:
+    """Return whether a run tells no values that calls were given, and no gradients that came to them: some dumps."""
+    given, sent = (
+        any(not any(leaf.token in named for call in trace.calls for leaf in leaves(call)) for trace, named in sides)
+        for leaves, sides in (
+            (attrgetter("inputs"), [(trace, trace.values) for trace in traces]),
+            (attrgetter("outputs"), [(trace, trace.gradients) for trace in traces]),
+        )
+    )
+    return given, sent
 
 
 def _arises(size: Size, known: _Level) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed, is_recorded
+from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._distributions import SEEDS
 from padiff.judging._narrow import Narrow
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
@@ -194,8 +194,6 @@ class Settler:
         # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
         ours = read(own.reference, True) if truth is None or backward else truth
         theirs = read(own.candidate, False)
-        if ours is None and own.reference.recorded:
-            return self._by_floor(native, eps, lifted.refused)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return self._by_floor(native, eps, DOES_NOT_ARISE)
@@ -293,8 +291,6 @@ class Settler:
             if steady is None or is_suspect(difference(*steady), steady[0].dtype, scale):
                 return ruling
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
-        if is_recorded(self.bench.reference) and draws[1]:
-            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
         alike = not contrasts(pair.reference, pair.candidate)
         if alike and self.chance.differ(pair, read, what, backward=backward):
             if not all(draws):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Replayed, StateCheck, is_recorded
+from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader
@@ -104,13 +104,12 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     read = _of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
-    recorded = is_recorded(judge.settler.bench.reference)
     ruling = None
     for pair in pairs:
         ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
         if ruling.verdict is Verdict.STOCHASTIC:
             return None
-        if ruling.verdict is Verdict.DIFFERS and (ruling.settled or not recorded):
+        if ruling.verdict is Verdict.DIFFERS:
             return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
@@ -121,8 +120,6 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     ):
         return None
     if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
-        if recorded:
-            return None  # whichever side rounds there: nothing tells
         evidence = (*ruling.evidence, Evidence("narrow_gradient"))
         ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)

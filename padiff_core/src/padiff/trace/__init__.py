@@ -17,6 +17,7 @@ from padiff.trace._records import (
     Text,
     Trace,
 )
+from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
 from padiff.trace._run import Kept, Run
 from padiff.trace._run_writer import RunWriter, write_run
 from padiff.trace._settings import (
@@ -35,6 +36,7 @@ from padiff.trace._values import ValueStore, temporary_store
 
 __all__ = [
     "INPUT",
+    "RECORDS",
     "TRACE_RECORDS",
     "Background",
     "Call",
@@ -48,9 +50,11 @@ __all__ = [
     "Leaf",
     "ModuleDescription",
     "ModuleRecord",
+    "NpyFiles",
     "ParameterRecord",
     "PlacedStore",
     "QueuedStore",
+    "ReportRecord",
     "Run",
     "RunWriter",
     "Samples",
@@ -73,6 +77,7 @@ __all__ = [
     "joint_of",
     "open_run",
     "plain_values",
+    "report_codec",
     "settings_of",
     "summarized",
     "temporary_store",

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.errors import InputError
 from padiff.trace._flow import Flow
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._summary import Summary
@@ -163,8 +164,6 @@ class Trace:
     returned: str = ""
     """What the root returned, in words, where it holds no tensor."""
     loss: float | None = None
-    start_seed: int | None = None
-    """The seed of the random gradients that the backward pass started from; None where it started from others."""
     input_gradients: dict[int, NDArray[Any]] = attrs.field(factory=dict)
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)
@@ -221,5 +220,13 @@ class Trace:
         return found
 
     def array(self, key: int) -> NDArray[Any]:
-        """Return what the store keeps under a key; never write to it."""
+        """Return what the store keeps under a key; never write to it.
+
+        Raises `InputError` for a value of which only a `Summary` was kept.
+        """
+        if key < 0:
+            known = self.summaries.get(key)
+            what = f"a value of {known.dtype}{list(known.shape)}" if known is not None else "a value"
+            msg = f"{what} was not kept itself, but only a summary of it.\nHint: record with values='tensors'."
+            raise InputError(msg)
         return self.store.get(key)

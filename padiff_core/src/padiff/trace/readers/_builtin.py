@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from padiff.plugins import Reader, hookimpl
-
-if TYPE_CHECKING:
-    from padiff.trace import Run
 
 __all__ = ["padiff_readers"]
 
 
-def _is_msprobe(path: Path) -> bool:
-    from padiff.trace.readers._msprobe import is_msprobe
-
-    return is_msprobe(path)
+_ROOM = "padiff.trace.readers"
 
 
-def _msprobe(path: Path) -> Run:
-    from padiff.trace.readers._msprobe import open_msprobe
+def _later(module: str, name: str) -> Callable[[Path], Any]:
+    """Return a function of a module that is imported when it is called."""
+    return lambda path: getattr(import_module(f"{_ROOM}.{module}"), name)(path)
 
-    return open_msprobe(path)
+
+def _reader(name: str, module: str, function: str, recognizes: str, doc: str) -> Reader:
+    return Reader(name, _later(module, function), _later(module, recognizes), doc=doc)
 
 
 @hookimpl
 def padiff_readers() -> Iterator[Reader]:
     """Return the built-in readers."""
-    yield Reader("msprobe", _msprobe, _is_msprobe, doc="dumps of msprobe: dump.json, construct.json, stack.json")
+    yield _reader(
+        "msprobe", "_msprobe", "open_msprobe", "is_msprobe", "dumps of msprobe: dump.json, construct.json, stack.json"
+    )
+    yield _reader(
+        "padiff-dump",
+        "_padiff_dump",
+        "open_padiff_dump",
+        "is_padiff_dump",
+        "dumps of PaDiff 0.3, and of create_model: report.json, params.json",
+    )
+    yield _reader("reprod_log", "_reprod_log", "open_reprod_log", "is_reprod_log", "dictionaries of reprod_log: .npy")

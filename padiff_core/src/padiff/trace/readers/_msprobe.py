@@ -6,29 +6,25 @@ several ranks one is named behind the folder: ``dump/rank1``.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import attrs
 
-from padiff.errors import InputError
-from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, Trace
 from padiff.trace._run import Kept
 from padiff.trace._summary import Summary
-from padiff.trace._values import ValueStore
-from padiff.trace.readers._tensor_files import read_tensor
+from padiff.trace.readers._dumped import DumpedRun, FileStore, calling, damaged, frame_of, read_json
+from padiff.trace.readers._places import chosen, is_there
 
 __all__ = ["is_msprobe", "open_msprobe"]
 
 _DUMP, _TENSORS = "dump.json", "dump_tensor_data"
-_STEP, _RANK = re.compile(r"step(\d+)"), re.compile(r"(rank\d*|proc\d+)")
 _MODULE = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.(forward|backward)\.(\d+)")
 _GRADIENT = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.parameters_grad(?:\.\d+)?")
 _FUNCTION = re.compile(r"(.+)\.(\d+)\.forward")
@@ -36,107 +32,24 @@ _FRAME = re.compile(r"File (.*?), line (\d+), in ([^,\n]*)")
 _KEPT: Mapping[str, Kept] = {"tensor": "tensors", "statistics": "summary", "structure": "structure"}
 _FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
 _ROOT = "DefaultModel"
-_LARGEST = 1 << 30
-"""Bytes of a file of records, at most."""
 
 
 def is_msprobe(path: Path) -> bool:
     """Return whether a path is, or holds, a dump of msprobe."""
-    return next(_dumps(path), None) is not None
+    return is_there(path, _DUMP)
 
 
-def open_msprobe(path: Path) -> _Run:
+def open_msprobe(path: Path) -> DumpedRun:
     """Return the run that msprobe dumped at a path: a folder with dump.json, or with steps and ranks."""
-    found: dict[int, dict[str, Path]] = {}
-    for step, rank, folder in _dumps(path):
-        found.setdefault(step, {})[rank] = folder
-    ranks = sorted({rank for one in found.values() for rank in one})
-    if len(ranks) > 1 and any(len(one) > 1 for one in found.values()):
-        msg = f"{path} holds {len(ranks)} ranks: {', '.join(ranks)}.\nHint: name one: {path}/{ranks[0]}."
-        raise InputError(msg)
-    return _Run(path, {step: next(iter(one.values())) for step, one in found.items()})
+    folders = chosen(path, _DUMP)
+    head = read_json(folders[min(folders)] / _DUMP)
+    framework = _FRAMEWORKS.get(str(head.get("framework")), str(head.get("framework") or "unknown"))
+    kept = _KEPT.get(str(head.get("task")), "summary")
+    return DumpedRun(path, framework, kept, {step: partial(_trace, folder) for step, folder in folders.items()})
 
 
-def _dumps(path: Path) -> Iterator[tuple[int, str, Path]]:
-    """Yield step, rank and folder of every dump at a path."""
-    if path.name == _DUMP and path.is_file():
-        path = path.parent
-    if (path / _DUMP).is_file():
-        yield _step(path.parent if _RANK.fullmatch(path.name) else path), "", path
-        return
-    wanted = None
-    if not path.exists() and _RANK.fullmatch(path.name):
-        wanted, path = path.name, path.parent
-    for file in sorted(path.glob(f"*/*/{_DUMP}")) if path.is_dir() else ():
-        rank, step = file.parent.name, file.parent.parent.name
-        if _STEP.fullmatch(step) and _RANK.fullmatch(rank) and wanted in (None, rank):
-            yield _step(file.parent.parent), rank, file.parent
-    for file in sorted(path.glob(f"*/{_DUMP}")) if path.is_dir() and wanted is None else ():
-        if _STEP.fullmatch(file.parent.name):
-            yield _step(file.parent), "", file.parent
-        elif _RANK.fullmatch(file.parent.name):
-            yield _step(path), file.parent.name, file.parent
-
-
-def _step(folder: Path) -> int:
-    found = _STEP.fullmatch(folder.name)
-    return int(found[1]) if found else 0
-
-
-class _Files(ValueStore):
-    """A store whose values are files, each read when it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.files: list[Path] = []
-
-    def get(self, key: int) -> NDArray[Any]:
-        """Return the array of a file; raise `InputError` where it cannot be read."""
-        return read_tensor(self.files[key])
-
-    def arrays(self) -> Sequence[NDArray[Any]]:
-        """Return all arrays."""
-        return [read_tensor(file) for file in self.files]
-
-
-class _Run:
-    """A run that msprobe dumped."""
-
-    def __init__(self, path: Path, folders: Mapping[int, Path]) -> None:
-        self.where = str(path)
-        self._folders = folders
-        head = _json(folders[self.steps[0]] / _DUMP)
-        self.values: Kept = _KEPT.get(str(head.get("task")), "summary")
-        self._framework = _FRAMEWORKS.get(str(head.get("framework")), str(head.get("framework") or "unknown"))
-
-    @property
-    def steps(self) -> Sequence[int]:
-        """Return the numbers of the steps."""
-        return sorted(self._folders)
-
-    @cached_property
-    def about(self) -> Description:
-        """Return what the first step tells of the model."""
-        dump = _Dump(self._folders[self.steps[0]])
-        modules = {call.path: call.module for call in dump.trace.calls if not call.module.operation}
-        return Description(
-            self._framework,
-            dump.trace.root.module.class_name,
-            frozenset(),
-            "",
-            True,
-            {},
-            {path: ModuleDescription(module, {}) for path, module in modules.items()},
-            dump.trace.parameters,
-        )
-
-    def trace(self, step: int) -> Trace:
-        """Return what one step did; raises `InputError` where it is not there, or damaged."""
-        if step not in self._folders:
-            known = ", ".join(map(str, self.steps[:5]))
-            msg = f"{self.where} has no step {step}; it has {known}.\nHint: give one of these."
-            raise InputError(msg)
-        return _Dump(self._folders[step]).trace
+def _trace(folder: Path) -> Trace:
+    return _Dump(folder).trace
 
 
 class _Dump:
@@ -144,17 +57,17 @@ class _Dump:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._store = _Files()
+        self._store = FileStore()
         self._tokens = 0
-        data = _json(folder / _DUMP).get("data")
+        data = read_json(folder / _DUMP).get("data")
         if not isinstance(data, dict):
-            raise _damaged(folder / _DUMP, "it has no data")
+            raise damaged(folder / _DUMP, "it has no data")
         self._data: dict[str, Any] = data
         self.trace = Trace(self._store)
         try:
             self._fill()
         except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
-            raise _damaged(folder / _DUMP, f"it is not as msprobe writes it ({type(error).__name__})") from error
+            raise damaged(folder / _DUMP, f"it is not as msprobe writes it ({type(error).__name__})") from error
 
     def _fill(self) -> None:
         stacks, children = self._stacks(), self._children()
@@ -166,15 +79,18 @@ class _Dump:
             name, parent = todo.pop()
             call = self._call(name, parent, stacks.get(name, ()))
             todo += [(inner, call) for inner in reversed(children.get(name, ()))]
-        for top, call in zip(tops, [one for one in root.children if not one.module.operation], strict=True):
-            if len(tops) == 1 and top:
-                root.inputs, root.outputs = call.inputs, call.outputs
+        outermost = [call for call in root.children if not call.module.operation]
+        if len(outermost) == 1 and tops:
+            root.inputs, root.outputs = outermost[0].inputs, outermost[0].outputs
+        else:  # what the code around them makes of it was not dumped: all that they give is what the model gives
+            given = [(call, leaf) for call in outermost for leaf in call.outputs]
+            root.outputs = [attrs.evolve(leaf, path=f"{call.path}{leaf.path}") for call, leaf in given]
         for name, entry in self._data.items():
             self._gradients(name, entry)
 
     def _children(self) -> dict[str | None, list[str]]:
         """Return the forward calls inside of each, in execution order; None's are the outermost."""
-        around = _json(self._folder / "construct.json") if (self._folder / "construct.json").is_file() else {}
+        around = read_json(self._folder / "construct.json") if (self._folder / "construct.json").is_file() else {}
         names = dict.fromkeys([*around, *self._data])
         forward = [name for name in names if _pass(name) == "forward"]
         known, found = set(forward), dict[str | None, list[str]]()
@@ -254,19 +170,18 @@ class _Dump:
         name = about.get("data_name")
         file = self._folder / _TENSORS / name if isinstance(name, str) and Path(name).name == name else None
         if file is not None and file.is_file():
-            self._store.files.append(file)
-            return len(self._store.files) - 1
+            return self._store.add(file, *_type(about))
         mean, norm, low, high = (_number(about.get(key)) for key in ("Mean", "Norm", "Min", "Max"))
         return self.trace.summarized(Summary(*_type(about), mean, norm, low, high))
 
     def _stacks(self) -> dict[str, tuple[Frame, ...]]:
         file = self._folder / "stack.json"
         found: dict[str, tuple[Frame, ...]] = {}
-        for name, told in (_json(file) if file.is_file() else {}).items():
+        for name, told in (read_json(file) if file.is_file() else {}).items():
             names, lines = told if isinstance(told, list) and len(told) == 2 and told[0] != [] else ([name], told)
             if not isinstance(names, list) or not isinstance(lines, list):
                 names, lines = [name], told
-            frames = tuple(frame for line in lines if (frame := _frame(line)) is not None)
+            frames = calling(frame for line in lines if (frame := _frame(line)) is not None)
             found.update((one, frames) for one in names if isinstance(one, str))
         return found
 
@@ -282,8 +197,7 @@ def _frame(line: Any) -> Frame | None:
     found = _FRAME.match(line) if isinstance(line, str) else None
     if found is None:
         return None
-    library = "site-packages" in found[1] or "dist-packages" in found[1]
-    return Frame(found[1], int(found[2]), found[3].strip(), int(found[2]), library)
+    return frame_of(found[1], found[2], found[3])
 
 
 def _is_tensor(value: Mapping[str, Any]) -> bool:
@@ -299,21 +213,3 @@ def _number(value: Any) -> float | None:
         return None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return math.nan
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        if file.is_symlink() or file.stat().st_size > _LARGEST:
-            raise _damaged(file, "it is a link, or too large")
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _damaged(file, error.strerror or "it is not there") from error
-    except (ValueError, RecursionError) as error:
-        raise _damaged(file, "it is no JSON") from error
-    if not isinstance(found, dict):
-        raise _damaged(file, "it holds no names")
-    return found
-
-
-def _damaged(file: Path, why: str) -> InputError:
-    return InputError(f"{file} cannot be read: {why}.\nHint: dump it again, or copy it again.")

@@ -17,7 +17,7 @@ from padiff.codec import Malformed
 __all__ = ["Made", "Named", "Stored", "unpickled"]
 
 _LARGEST = 1 << 26
-"""Bytes of a pickle, at most; the arrays of a .pt file lie beside it, those of a .npy file in it."""
+"""Bytes of a pickle, at most, unless more is expected."""
 
 
 @attrs.frozen
@@ -149,9 +149,9 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
 }
 
 
-def unpickled(data: bytes) -> Any:
+def unpickled(data: bytes, largest: int = _LARGEST) -> Any:
     """Return what a pickle holds: plain data, and records of what it would make; raise `Malformed` for any other."""
-    if len(data) > _LARGEST:
+    if len(data) > largest:
         msg = f"it takes {len(data)} bytes"
         raise Malformed(msg)
     machine = _Machine()

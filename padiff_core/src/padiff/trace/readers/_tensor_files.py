@@ -1,12 +1,14 @@
-"""Read the tensors that other tools saved: torch's .pt files and numpy's .npy files, without executing anything."""
+"""Read what other tools saved: torch's .pt files, numpy's .npy files and dictionaries; nothing in them is executed."""
 
 from __future__ import annotations
 
 import math
+import re
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -16,9 +18,10 @@ from padiff.codec import DTYPES, Malformed
 from padiff.errors import InputError
 from padiff.trace.readers._pickles import Made, Named, Stored, unpickled
 
-__all__ = ["read_tensor"]
+__all__ = ["read_arrays", "read_tensor"]
 
 Array = NDArray[Any]
+Found = TypeVar("Found")
 
 _STORAGES: dict[str, np.dtype[Any]] = {
     "DoubleStorage": np.dtype(np.float64),
@@ -37,17 +40,33 @@ _STORAGES: dict[str, np.dtype[Any]] = {
 _LARGEST_RECORDS = 1 << 20
 """Bytes of the pickle in a .pt file, at most: it holds a shape, and no values."""
 
+_LARGEST_DICTIONARY = 1 << 34
+"""Bytes of a dictionary of arrays, at most: these lie in the pickle itself."""
+_DEEPEST, _MOST = 8, 1 << 16
+_NUMBERS = re.compile(r"(b1|[iu][1248]|f[248]|c8|c16)")
+_ARRAYS = {Named(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
+_SCALARS = {Named(f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")}
+
 _REPEATED = 1 << 16
 """How often an expanded tensor may show an element of its storage, at most."""
 
 
 def read_tensor(path: Path) -> Array:
     """Return the tensor that a file holds; raise `InputError` where it cannot be read, or holds anything else."""
+    return _read(path, _npy if path.suffix == ".npy" else _pt)
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Return the dictionary of arrays, or of such dictionaries, that a .npy file holds; raise as `read_tensor`."""
+    return _read(path, _dictionary)
+
+
+def _read(path: Path, read: Callable[[Path], Found]) -> Found:
     try:
         if path.is_symlink():
             msg = "it is a link"
             raise Malformed(msg)
-        return _npy(path) if path.suffix == ".npy" else _pt(path)
+        return read(path)
     except (Malformed, OSError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, EOFError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"{path} cannot be read: {said}.\nHint: dump it again; do not trust this one."
@@ -57,6 +76,77 @@ def read_tensor(path: Path) -> Array:
 def _npy(path: Path) -> Array:
     found: Array = np.load(path, allow_pickle=False, mmap_mode="r")
     return np.asarray(found)
+
+
+def _dictionary(path: Path) -> dict[str, Any]:
+    """Return the dictionary that numpy pickled, as an array of one object."""
+    with path.open("rb") as file:
+        known: Any = np.lib.format
+        read = {(1, 0): known.read_array_header_1_0, (2, 0): known.read_array_header_2_0}.get(known.read_magic(file))
+        shape, _, dtype = read(file) if read is not None else ((), False, None)
+        if dtype != np.dtype(object) or shape != ():
+            msg = f"it holds {dtype}{list(shape)}, and no dictionary of arrays"
+            raise Malformed(msg)
+        held = _Pickled(unpickled(file.read(), _LARGEST_DICTIONARY)).objects()
+    if len(held) != 1 or not isinstance(held[0], dict):
+        msg = "it holds no dictionary of arrays"
+        raise Malformed(msg)
+    return _named(held[0], 0)
+
+
+def _named(found: dict[Any, Any], deep: int) -> dict[str, Any]:
+    if deep > _DEEPEST or len(found) > _MOST:
+        msg = f"it is nested more than {_DEEPEST} deep, or holds more than {_MOST} names"
+        raise Malformed(msg)
+    return {str(k): _named(v, deep + 1) if isinstance(v, dict) else _Pickled(v).array() for k, v in found.items()}
+
+
+class _Pickled:
+    """An array as numpy pickles it: what would make it, and what it then holds."""
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def _state(self) -> tuple[Any, ...]:
+        """Return shape, dtype, whether the first axis runs fastest, and the elements."""
+        made = self._made
+        if isinstance(made, Made) and made.function in _SCALARS and isinstance(made.args, tuple):
+            return (), *made.args[:1], False, *made.args[1:]
+        state = made.state if isinstance(made, Made) and made.function in _ARRAYS else None
+        if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
+            msg = "it holds what is no array"
+            raise Malformed(msg)
+        return state[1:]
+
+    def objects(self) -> list[Any]:
+        """Return the elements of an array of objects."""
+        elements = self._state()[3]
+        return elements if isinstance(elements, list) else []
+
+    def array(self) -> Array:
+        """Return an array of numbers."""
+        shape, dtype, turned, raw = self._state()
+        kind = _dtype_of(dtype)
+        if kind is None or not isinstance(raw, bytes) or not all(type(one) is int and one >= 0 for one in shape):
+            msg = "it holds an array of what is no number"
+            raise Malformed(msg)
+        if len(raw) != math.prod(shape) * kind.itemsize:
+            msg = f"it holds {len(raw)} bytes for an array of {kind.name}{list(shape)}"
+            raise Malformed(msg)
+        flat = np.frombuffer(raw, kind)
+        found: Array = flat.reshape(shape, order="F" if turned is True else "C")
+        return found if kind.isnative else found.astype(kind.newbyteorder("="))
+
+
+def _dtype_of(made: Any) -> np.dtype[Any] | None:
+    """Return the dtype that numpy's pickle describes; None for one of anything but numbers."""
+    if not isinstance(made, Made) or made.function != Named("numpy", "dtype") or not isinstance(made.args, tuple):
+        return None
+    name, order = made.args[0], made.state[1] if isinstance(made.state, tuple) and len(made.state) > 1 else "="
+    if isinstance(name, Named):
+        return DTYPES.get(name.name) if name.module == "ml_dtypes" else None
+    known = isinstance(name, str) and _NUMBERS.fullmatch(name) and order in ("<", ">", "=", "|")
+    return np.dtype(f"{order}{name}") if known else None
 
 
 def _pt(path: Path) -> Array:
