@@ -68,14 +68,14 @@ class _StepRecorder(Recorder):
     def _kept(self, tensor: Tensor, name: str) -> int:
         if self._kind == "summary":
             return self.trace.summarized(tensor.read(summarized))
-        return self._store.put(tensor.numpy(), name)
+        return self._store.put(tensor.view(), name)
 
-    def state(self, parameter: Parameter, name: str) -> int:
+    def state(self, parameter: Parameter, name: str, *, extremes: bool = True) -> int:
         """Keep what a parameter or buffer holds now; return its key."""
         view = parameter.view()
         if self._kind == "summary":
-            return self.trace.summarized(summarized(view))
-        return self._store.put(np.array(view), name)
+            return self.trace.summarized(summarized(view, extremes=extremes))
+        return self._store.put(view, name)
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""
@@ -216,7 +216,7 @@ class Loop(Listener):
         for path, parameter in parameters.items() if self.values != "structure" else ():
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after")
-            trace.updated[path] = recorder.state(parameter, f"{path}.updated")
+            trace.updated[path] = recorder.state(parameter, f"{path}.updated", extremes=False)
         trace.loss, trace.flow = self._number(loss), flow
         trace.samples = {}
         self._background.finish(number, trace)

@@ -14,6 +14,7 @@ from padiff.trace._directory import PlacedStore
 from padiff.trace._records import Trace
 from padiff.trace._run_writer import RunWriter
 from padiff.trace._shards import ShardReader
+from padiff.trace._staging import Staging
 
 __all__ = ["Background", "QueuedStore"]
 
@@ -33,8 +34,16 @@ class QueuedStore(PlacedStore):
         self._counting = threading.Lock()
 
     def put(self, array: Array, name: str = "") -> int:
-        """Let an array be written, which must not be changed afterwards; return its key."""
-        return self._queue(lambda writer: writer.put(array, name), array.nbytes)
+        """Let a copy of an array be written; return its key."""
+        staging = self._background.staging
+        copied = staging.copy(array)
+
+        def written(writer: RunWriter) -> Any:
+            placed = writer.put(copied, name)
+            staging.reuse(copied)
+            return placed
+
+        return self._queue(written, copied.nbytes)
 
     def put_sum(self, keys: Sequence[int], name: str = "") -> int:
         """Let the sum of arrays that were put be written; return its key."""
@@ -61,6 +70,7 @@ class Background:
     def __init__(self, writer: RunWriter, waiting: int = _WAITING) -> None:
         self._writer = writer
         self._most = waiting
+        self.staging = Staging(waiting)
         self._size = 0
         self._tasks: deque[tuple[Callable[[RunWriter], Any], int] | None] = deque()
         self._changed = threading.Condition()

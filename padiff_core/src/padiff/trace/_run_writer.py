@@ -81,7 +81,8 @@ class RunWriter:
             raise _unwritten(self.folder, error) from error
 
     def _put(self, array: Array, name: str) -> Placed:
-        known = self._known.get((checksum(array), array.nbytes))
+        found = checksum(array)
+        known = self._known.get((found, array.nbytes))
         if known is not None and self._is_same(known, array):
             dtype = Shard.name_of(array.dtype)
             return attrs.evolve(known, dtype=dtype, shape=tuple(array.shape))
@@ -92,7 +93,7 @@ class RunWriter:
             self._shard = Shard(self.folder, self._shards, self._room)
             self._shards += 1
         self._numbers += 1
-        placed = self._shard.put(array, name, self._numbers)
+        placed = self._shard.put(array, name, self._numbers, found)
         self._known[placed.sum, array.nbytes] = placed
         return placed
 

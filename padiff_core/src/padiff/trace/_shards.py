@@ -115,8 +115,8 @@ class Shard:
             return True
         return self._size + array.nbytes <= _LARGEST and self._header + 2 * (_LONGEST_NAME + 240) <= self._room
 
-    def put(self, array: Array, name: str, number: int) -> Placed:
-        """Write one array, which is contiguous; return where it lies."""
+    def put(self, array: Array, name: str, number: int, found: int) -> Placed:
+        """Write one array, which is contiguous, and whose checksum was found; return where it lies."""
         padding = -self._size % _ALIGNED
         if padding:
             self._entry(f"_{self._size}", "U8", [padding], np.zeros(padding, np.uint8))
@@ -125,7 +125,7 @@ class Shard:
         shape = list(array.shape) if spelled else [array.nbytes]
         kept = name.encode("ascii", "replace").decode()[: _LONGEST_NAME - 12]
         self._entry(f"{kept}#{number}", spelled or "U8", shape, array)
-        return Placed(self.name, start, self.name_of(array.dtype), tuple(array.shape), checksum(array))
+        return Placed(self.name, start, self.name_of(array.dtype), tuple(array.shape), found)
 
     def _entry(self, name: str, dtype: str, shape: list[int], array: Array) -> None:
         end = self._size + array.nbytes
