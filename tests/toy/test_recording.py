@@ -17,7 +17,7 @@ from padiff.numerics import sample
 from padiff.testing.toy import rows
 from padiff.trace import open_run
 
-MOMENTS = 8
+MOMENTS = 20
 
 
 class Net(rows.Module):

@@ -94,7 +94,11 @@ def _named_in(file: Path) -> _Sides:
     if not all(isinstance(path, str) and path for path in paths):
         msg = f'{file} names no two dumps.\nHint: it looks so: {{"npu_path": "dump_a", "bench_path": "dump_b"}}'
         raise SpecError(msg)
-    ours, theirs = (path if Path(path).exists() else str(file.parent / path) for path in map(str, paths))
+    from padiff.trace import is_url
+
+    ours, theirs = (
+        path if is_url(path) or Path(path).exists() else str(file.parent / path) for path in map(str, paths)
+    )
     return _Sides((ours, theirs), keys)
 
 

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
-    runs = [Path(name).exists() for name in (arguments.reference, arguments.candidate)]
+    from padiff.trace import is_url
+
+    runs = [is_url(name) or Path(name).exists() for name in (arguments.reference, arguments.candidate)]
     if any(runs) and not all(runs):
         raise UsageError(_ONE_RUN)
     if not all(runs) and not arguments.inputs:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from padiff.errors import InputError, PadiffError, PluginError
 from padiff.plugins import readers, told
-from padiff.trace import Run, open_run
+from padiff.trace import Run, is_url, open_run
 
 __all__ = ["opened"]
 
@@ -15,8 +15,11 @@ __all__ = ["opened"]
 def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
     """Return the run at a path, of one rank where there are several.
 
-    Raises `InputError` where nothing can be read, or the rank is not there, `PluginError` for a reader's fault.
+    At a URL of fsspec's lies a directory of padiff's: readers know files of this machine. Raises `InputError` where
+    nothing can be read, or the rank is not there, `PluginError` for a reader's fault.
     """
+    if is_url(path):
+        return open_run(path if rank is None else f"{os.fspath(path).rstrip('/')}/rank{rank}")
     place = Path(path) if rank is None else Path(path) / f"rank{rank}"
     for reader in readers():
         try:

@@ -4,6 +4,7 @@ from padiff.trace._background import Background, QueuedStore
 from padiff.trace._codec import TRACE_RECORDS, trace_codec
 from padiff.trace._directory import PlacedStore, Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
+from padiff.trace._folder import is_url
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import (
@@ -73,6 +74,7 @@ __all__ = [
     "draws_otherwise",
     "flow_of",
     "flow_of_calls",
+    "is_url",
     "joint",
     "joint_of",
     "open_run",

@@ -13,7 +13,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,11 @@ from padiff.errors import InputError
 from padiff.kinds import Part, Unit
 from padiff.numerics import sample
 from padiff.trace._codec import TRACE_RECORDS
+from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept, Run
-from padiff.trace._shards import Placed, ShardReader
+from padiff.trace._shards import Lent, Placed, ShardReader
 from padiff.trace._values import ValueStore
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "Samples", "open_run", "records_name", "run_codec"]
@@ -53,6 +53,10 @@ class PlacedStore(ValueStore):
     def get(self, key: int) -> Array:
         """Return the array of a key where it lies; raise `InputError` where it is damaged."""
         return self._reader.get(self.places[key])
+
+    def lent(self, key: int) -> Lent:
+        """Return what reads the array of a key in another process."""
+        return self._reader.lent(self.places[key])
 
     def arrays(self) -> Sequence[Array]:
         """Return all that is kept, in the order of the keys."""
@@ -104,7 +108,7 @@ def run_codec(reader: ShardReader | None = None) -> Codec:
         if type(found) is not list or not all(isinstance(place, Placed) and place.plausible for place in found):
             msg = "its values do not lie in shards"
             raise Malformed(msg)
-        return PlacedStore(reader or ShardReader(Path()), found)
+        return PlacedStore(reader or ShardReader(folder_of("")), found)
 
     return Codec(_RECORDS, Known(owns=False), {"store": Custom(ValueStore, places, store)})
 
@@ -127,22 +131,22 @@ class _Inline:
 class _Directory:
     """A run in a directory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.where = str(folder)
+        self.where = folder.where
         self._reader = ShardReader(folder)
         manifest = self._read(MANIFEST)
         found = manifest if isinstance(manifest, dict) else {}
         about, values = found.get("about"), found.get("values")
         if not isinstance(about, Description) or values not in ("tensors", "summary", "structure"):
-            raise _damaged(folder / MANIFEST, "it does not tell of a model")
+            raise _damaged(folder.at(MANIFEST), "it does not tell of a model")
         self.about: Description = about
         self.values: Kept = values
 
     @cached_property
     def steps(self) -> Sequence[int]:
         """Return the numbers of the finished steps."""
-        found = (_STEP.fullmatch(path.name) for path in self.folder.iterdir())
+        found = map(_STEP.fullmatch, self.folder.names())
         return sorted(int(match[1]) for match in found if match is not None)
 
     def trace(self, step: int) -> Trace:
@@ -153,28 +157,23 @@ class _Directory:
         name = records_name(step)
         trace = self._read(name)
         if not isinstance(trace, Trace) or not trace.calls:
-            raise _damaged(self.folder / name, "it holds no trace")
+            raise _damaged(self.folder.at(name), "it holds no trace")
         keys = (
             *(trace.values, trace.gradients, trace.parameter_gradients),
             *(trace.buffers, trace.weights, trace.updated),
         )
         last = len(trace.store.places) if isinstance(trace.store, PlacedStore) else 0
         if not all(key < last and (key >= 0 or key in trace.summaries) for named in keys for key in named.values()):
-            raise _damaged(self.folder / name, "it names values that it does not hold")
+            raise _damaged(self.folder.at(name), "it names values that it does not hold")
         trace.samples = Samples(trace)
         return trace
 
     def _read(self, name: str) -> Any:
-        path = self.folder / name
+        path = self.folder.at(name)
         try:
-            if path.is_symlink():
-                raise _damaged(path, "it is a link")
-            size = path.stat().st_size
-            if size > _LARGEST:
-                raise _damaged(path, f"it takes {size} bytes")
-            first, _, text = path.read_bytes().partition(b"\n")
+            first, _, text = self.folder.read(name, _LARGEST).partition(b"\n")
         except OSError as error:
-            msg = f"{path} cannot be read: {error.strerror}.\nHint: give a directory that padiff recorded to."
+            msg = f"{path} cannot be read: {error.strerror or error}.\nHint: give a directory that padiff recorded to."
             raise InputError(msg) from error
         head = _head(path, first)
         if head.get("bytes") != len(text) or head.get("crc") != zlib.crc32(text):
@@ -185,7 +184,7 @@ class _Directory:
             raise _damaged(path, str(error)) from error
 
 
-def _head(path: Path, line: bytes) -> dict[str, Any]:
+def _head(path: str, line: bytes) -> dict[str, Any]:
     try:
         head = json.loads(line[:_LONGEST_HEAD])
     except (ValueError, RecursionError):
@@ -197,7 +196,7 @@ def _head(path: Path, line: bytes) -> dict[str, Any]:
     return head
 
 
-def _fields(path: Path, head: Mapping[str, Any]) -> dict[str, list[str]]:
+def _fields(path: str, head: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the fields of the records of a file, which may be of an earlier or later version of padiff."""
     found = head.get("fields")
     named = isinstance(found, dict) and all(
@@ -208,7 +207,7 @@ def _fields(path: Path, head: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def _damaged(path: Path, why: str) -> InputError:
+def _damaged(path: str, why: str) -> InputError:
     return InputError(f"{path} cannot be read: {why}.\nHint: copy it again, or record again; do not trust this one.")
 
 
@@ -219,13 +218,19 @@ def _listed(steps: Sequence[int]) -> str:
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Return the run that a directory holds; raise `InputError` where it holds none that can be read.
 
-    Nothing but its records is read then; arrays are when they are asked for.
+    The path may be a URL of fsspec's. Nothing but its records is read then; arrays are when they are asked for.
     """
-    folder = Path(path)
-    if not (folder / MANIFEST).is_file():
-        what = "is no directory" if not folder.is_dir() else f"holds no recorded run: there is no {MANIFEST}"
-        msg = (
-            f"{folder} {what}.\nHint: give a directory that padiff recorded to, with padiff.record() or padiff record."
-        )
+    folder = folder_of(path)
+    hint = "Hint: give a directory that padiff recorded to, with padiff.record() or padiff record."
+    try:
+        names = folder.names()
+    except (FileNotFoundError, NotADirectoryError):
+        msg = f"{folder.where} is no directory.\n{hint}"
+        raise InputError(msg) from None
+    except OSError as error:
+        msg = f"{folder.where} cannot be read: {error.strerror or error}.\n{hint}"
+        raise InputError(msg) from error
+    if MANIFEST not in names:
+        msg = f"{folder.where} holds no recorded run: there is no {MANIFEST}.\n{hint}"
         raise InputError(msg)
     return _Directory(folder)

@@ -6,7 +6,6 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from padiff.codec import DTYPES, Unsendable
 from padiff.errors import InputError
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
+from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept
@@ -46,7 +46,7 @@ class RunWriter:
 
     def __init__(self, folder: str | os.PathLike[str], about: Description, values: Kept) -> None:
         """Make the directory; raise `InputError` where it holds something, or cannot be made."""
-        self.folder = Path(folder)
+        self.folder = folder_of(folder)
         self._about, self._values = about, values
         self._shard: Shard | None = None
         self._numbers = 0
@@ -55,12 +55,12 @@ class RunWriter:
         self._known: dict[tuple[int, int], Placed] = {}
         self.reader = ShardReader(self.folder)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            empty = not any(self.folder.iterdir())
+            self.folder.make()
+            empty = not self.folder.names()
         except OSError as error:
             raise _unwritten(self.folder, error) from error
         if not empty:
-            msg = f"{self.folder} holds something already; nothing of it was touched.\n"
+            msg = f"{self.folder.where} holds something already; nothing of it was touched.\n"
             msg += "Hint: give a directory that is new or empty."
             raise InputError(msg)
         self._write(MANIFEST, {"values": values, "about": about})
@@ -114,7 +114,6 @@ class RunWriter:
         self._write(records_name(step), trace)
 
     def _write(self, name: str, value: Any) -> None:
-        path = self.folder / f"{name}.part"
         try:
             codec = run_codec()
             text = codec.encode(value, _Inline(self))
@@ -126,15 +125,14 @@ class RunWriter:
                 "crc": zlib.crc32(text),
                 "fields": codec.layout(),
             }
-            path.write_bytes(json.dumps(head).encode() + b"\n" + text)
-            os.replace(path, self.folder / name)
+            self.folder.write(name, json.dumps(head).encode() + b"\n" + text)
         except (OSError, InputError) as error:
-            path.unlink(missing_ok=True)
             self.discard()
             raise _unwritten(self.folder, error) if isinstance(error, OSError) else error from error
         except Unsendable as error:
             self.discard()
-            msg = f"what was recorded cannot be written to {self.folder}: {error}.\nHint: this is a bug of padiff's."
+            where = self.folder.where
+            msg = f"what was recorded cannot be written to {where}: {error}.\nHint: this is a bug of padiff's."
             raise InputError(msg) from error
 
     def discard(self) -> None:
@@ -145,8 +143,8 @@ class RunWriter:
         self._shard = None
 
 
-def _unwritten(folder: Path, error: OSError) -> InputError:
-    msg = f"{folder} cannot be written to: {error.strerror or error}.\n"
+def _unwritten(folder: Folder, error: OSError) -> InputError:
+    msg = f"{folder.where} cannot be written to: {error.strerror or error}.\n"
     return InputError(f"{msg}Hint: free space, or give another directory; the steps that were finished are kept.")
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 
 from padiff.codec import DTYPES
 from padiff.errors import InputError
+from padiff.trace._folder import Folder
 
-__all__ = ["Placed", "Shard", "ShardReader", "checksum"]
+__all__ = ["Lent", "Placed", "Shard", "ShardReader", "checksum"]
 
 Array = NDArray[Any]
 
@@ -90,14 +90,14 @@ def checksum(array: Array) -> int:
 class Shard:
     """A shard that is being written, under a name of its own until it is finished."""
 
-    def __init__(self, folder: Path, number: int, room: int) -> None:
+    def __init__(self, folder: Folder, number: int, room: int) -> None:
         self.name = f"shard-{number:05d}.safetensors"
-        self._path, self._open = folder / self.name, folder / f"{self.name}.part"
+        self._folder = folder
         self._room = room
         self._entries: dict[str, Any] = {}
         self._header = 2
         self._size = 0
-        self._file = open(self._open, "x+b", buffering=0)  # noqa: SIM115  closed in finish() and discard()
+        self._file = folder.opened(self.name)
         self._file.seek(8 + room)
 
     @staticmethod
@@ -144,13 +144,11 @@ class Shard:
         assert len(header) <= self._room
         self._file.seek(0)
         _write(self._file, np.frombuffer(struct.pack("<Q", self._room) + header.ljust(self._room), np.uint8))
-        self._file.close()
-        os.replace(self._open, self._path)
+        self._folder.finish(self.name, self._file)
 
     def discard(self) -> None:
         """Remove what was written."""
-        self._file.close()
-        self._open.unlink(missing_ok=True)
+        self._folder.discard(self.name, self._file)
 
 
 def _write(file: Any, array: Array) -> None:
@@ -160,42 +158,50 @@ def _write(file: Any, array: Array) -> None:
 
 
 class ShardReader:
-    """What shows the arrays of a directory's shards where they lie, each as long as it lies within its shard."""
+    """What shows the arrays of a directory's shards: each is read, and its checksum tried, when it is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._maps: dict[str, Array] = {}
         self._sound: set[Placed] = set()
 
     def get(self, placed: Placed) -> Array:
         """Return an array; raise `InputError` where its bytes are not there, or not those that were written."""
-        data, end = self._map(placed.shard), placed.start + placed.size
-        if end > data.size:
-            msg = f"{self._folder / placed.shard} was cut off: it has {data.size} bytes, and not {end}.\n{_HINT}"
-            raise InputError(msg)
-        raw = data[placed.start : end]
+        raw = self._bytes(placed)
         array: Array = raw.view(DTYPES[placed.dtype]).reshape(placed.shape)
         if placed not in self._sound:
-            if checksum(array) != placed.sum:
-                what = f"{placed.dtype}{list(placed.shape)} at byte {placed.start} of {self._folder / placed.shard}"
+            if checksum(raw) != placed.sum:
+                what = f"{placed.dtype}{list(placed.shape)} at byte {placed.start} of {self._folder.at(placed.shard)}"
                 msg = f"{what} is damaged: its bytes are not those that were written.\n{_HINT}"
                 raise InputError(msg)
             self._sound.add(placed)
         return array
 
-    def _map(self, name: str) -> Array:
-        if name not in self._maps:
-            path = self._folder / name
-            try:
-                if path.is_symlink() or not path.is_file():
-                    msg = f"{path} is {'a link' if path.is_symlink() else 'missing'}.\n{_HINT}"
-                    raise InputError(msg)
-                empty = path.stat().st_size == 0
-                self._maps[name] = np.zeros(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
-            except OSError as error:
-                msg = f"{path} cannot be read: {error.strerror}.\n{_HINT}"
-                raise InputError(msg) from error
-        return self._maps[name]
+    def lent(self, placed: Placed) -> Lent:
+        """Return what reads an array in another process."""
+        return Lent(self._folder, placed)
+
+    def _bytes(self, placed: Placed) -> Array:
+        path = self._folder.at(placed.shard)
+        try:
+            return self._folder.array(placed.shard, placed.start, placed.size)
+        except EOFError as error:
+            msg = f"{path} was cut off: it has {error} bytes, and not {placed.start + placed.size}.\n{_HINT}"
+            raise InputError(msg) from None
+        except OSError as error:
+            msg = f"{path} cannot be read: {error.strerror or error}.\n{_HINT}"
+            raise InputError(msg) from error
+
+
+@attrs.frozen
+class Lent:
+    """Where an array lies: plain data, which reads it in whatever process it comes to."""
+
+    folder: Folder
+    placed: Placed
+
+    def read(self) -> Array:
+        """Return the array; raises `InputError` as `ShardReader.get`."""
+        return ShardReader(self.folder).get(self.placed)
 
 
 _HINT = "Hint: whatever else the directory holds can be read; copy it again, or record again."

@@ -99,7 +99,8 @@ class _Figures:
         wrong = int(np.count_nonzero(np.isnan(part)))
         self.nans += wrong
         self.infinities += int(part.size - np.count_nonzero(finite)) - wrong
-        return part[finite].astype(np.float64)
+        found: NDArray[np.float64] = part[finite].astype(np.float64)
+        return found
 
 
 def _work(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
