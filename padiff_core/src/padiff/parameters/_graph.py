@@ -79,6 +79,7 @@ class _Builder:
         count = len(self._units)
         takes: list[dict[int, set[frozenset[str]]]] = [{} for _ in range(count + ENDS)]
         order = [count] * count
+        first: dict[int, str] = {}
         rank = 0
         for key, sources in self._flow.takes.items():
             for unit in self._at.get(key, ()):
@@ -89,7 +90,9 @@ class _Builder:
                 continue
             found = self._found(sources)
             for unit in self._entries(key):
-                _add(takes[unit], found)
+                # Written by hand, a layer may use one parameter on what another one gave: its own business.
+                inside = first.setdefault(unit, key) != key
+                _add(takes[unit], {source: ways for source, ways in found.items() if not inside or source != unit})
             self._inside(key, takes)
         _add(takes[count + 1], self._found(self._flow.gives))
         takes += [self._through[key] for key in self._kept]

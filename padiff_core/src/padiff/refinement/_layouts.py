@@ -179,11 +179,11 @@ def _tried(
     best, least = choices[0], math.inf
     tries: list[Try] = []
 
-    def search(trial: Trial) -> tuple[Choice, float]:
+    def search(trials: Sequence[Trial]) -> tuple[Choice, float]:
         best, least = choices[0], math.inf
         for choice in choices:
             put(choice)
-            error = trial.error()
+            error = max(trial.error() for trial in trials)
             tries.append(Try("layouts", path, named(choice), error))
             if error < least:
                 best, least = choice, error
@@ -191,13 +191,16 @@ def _tried(
                 break
         return best, least
 
-    pair = _judged(correspondence.alignment, users[0]) if users else None
-    if pair is not None:
-        bench = evidence.bench(correspondence, evidence.own_inputs(correspondence, pair))
-        best, least = search(Trial(bench, pair, bench.trace))
-        trial = trial_without_chance(bench, pair) if least > RIGHT else None
-        if trial is not None:
-            best, least = search(trial)
+    # The first call of a recurrent layer may be given zeros, of which all choices make the same.
+    ends = dict.fromkeys((users[0], users[-1])) if users else ()
+    pairs = dict.fromkeys(_judged(correspondence.alignment, user) for user in ends)
+    if pairs:
+        benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
+        best, least = search([Trial(bench, pair, bench.trace) for pair, bench in benches.items()])
+        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least > RIGHT else []
+        still = [trial for trial in trials if trial is not None]
+        if still:
+            best, least = search(still)
     put(best)
     return best, least <= RIGHT, tuple(tries)
 

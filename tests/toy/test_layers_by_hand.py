@@ -1,0 +1,74 @@
+"""Compare modules with layers that the other side writes by hand: their parameters, and operations on these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, functional, rows
+
+X = np.random.default_rng(0).standard_normal((2, 5, 4), dtype=np.float32)
+
+
+class ByHand(columns.Layer):
+    """A linear layer whose matrix lies the other way round, and whose bias is added apart."""
+
+    def __init__(self, n: int, m: int) -> None:
+        rng = np.random.default_rng(n)
+        self.w = columns.Tensor(rng.standard_normal((n, m), dtype=np.float32), requires_grad=True, role="parameter")
+        self.b = columns.Tensor(rng.standard_normal(m, dtype=np.float32), requires_grad=True, role="parameter")
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.w + self.b
+
+
+def recurrent(base: Any, linear: Any, fault: float = 1.0) -> Any:
+    class Net(base):
+        def __init__(self) -> None:
+            self.given, self.kept = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            state = x[:, 0] * 0.0
+            for i in range(5):
+                state = functional.tanh(self.given(x[:, i]) + self.kept(state) * fault)
+            return state
+
+    return Net()
+
+
+def test_which_way_a_matrix_lies_does_not_show_in_zeros() -> None:
+    """The state of the first call is nothing, and so is its product with either: the first was taken."""
+    report = padiff.diff(recurrent(rows.Module, rows.Linear), recurrent(columns.Layer, ByHand), (X,))
+    assert report.aligned, report
+    report = padiff.diff(recurrent(rows.Module, rows.Linear), recurrent(columns.Layer, ByHand, 1.01), (X,))
+    assert {source.candidate.path for source in report.sources} == {""}, report
+
+
+def residual(base: Any, linear: Any, scale: float) -> Any:
+    class Block(base):
+        def __init__(self) -> None:
+            self.query, self.key, self.out = linear(4, 4), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            scores = functional.softmax(self.query(x) @ self.key(x).transpose(0, 2, 1) * scale, -1)
+            return x + self.out(scores @ self.query(x))
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.first, self.block, self.inner, self.outer = linear(4, 4), Block(), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            x = self.block(self.first(x))
+            return x + self.outer(functional.sigmoid(self.inner(x)))
+
+    return Net()
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.505], ids=["right", "wrong"])
+def test_a_bias_that_is_added_apart_is_no_place_of_its_own_in_the_dataflow(scale: float) -> None:
+    """Of layers of one shape, the outputs of two branches were taken for each other."""
+    report = padiff.diff(residual(rows.Module, rows.Linear, 0.5), residual(columns.Layer, ByHand, scale), (X,))
+    assert [source.candidate.path for source in report.sources] == ["block"] * (scale != 0.5), report
