@@ -66,3 +66,32 @@ def test_a_fault_in_the_code_around_is_named_there(fault: str) -> None:
     assert source.candidate.path == "", str(report)
     assert source.between == BETWEEN[fault], str(report)
     assert source.phase is (Phase.BACKWARD if fault == "detached" else Phase.FORWARD), str(report)
+
+
+def merging(base: Any, linear: Any, axes: tuple[int, int]) -> Any:
+    """Return a model whose module brings two rows of tokens together: of one sequence, or of two."""
+
+    class Merge(base):
+        def __init__(self) -> None:
+            self.linear = linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x.transpose(*axes, 2).reshape(axes[0] * 2 + 2, -1, 8))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.merge, self.head = linear(4, 4), Merge(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.merge(self.first(x)))
+
+    return Model()
+
+
+def test_an_output_of_another_shape_is_named_where_the_shapes_part() -> None:
+    """The last layer was named, which only hands on the shape that it is given."""
+    report = padiff.diff(
+        merging(rows.Module, rows.Linear, (0, 1)), merging(columns.Layer, columns.Dense, (1, 0)), TOKENS[:, :4]
+    )
+    (source,) = report.sources
+    assert source.candidate.path == "merge", str(report)

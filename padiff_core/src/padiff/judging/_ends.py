@@ -77,8 +77,10 @@ def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
     for ours, theirs in _other_shapes(*left):
         left[0].remove(ours)
         left[1].remove(theirs)
-        home, index = _maker(alignment, ours, theirs) or (root, root.reference.outputs.index(ours))
-        made = home.reference.outputs[index], theirs if home is root else home.candidate.outputs[index]
+        home, index = _maker(alignment, ours, theirs) or _parting(alignment)
+        given = home is root or index >= len(home.candidate.outputs)
+        index = root.reference.outputs.index(ours) if given else index
+        made = home.reference.outputs[index], theirs if given else home.candidate.outputs[index]
         shapes = {"reference": _described([made[0]]), "candidate": _described([made[1]])}
         yield _missing(home, "other_output", shapes, made[0], index, None, step)
     for side, call, leaves in (("reference", root.reference, left[0]), ("candidate", root.candidate, left[1])):
@@ -98,7 +100,30 @@ def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] |
         if both and (index := tokens[0].index(ours.token)) == tokens[1].index(theirs.token):
             deeper = found is None or found[0].candidate in pair.candidate.ancestors()
             found = (pair, index) if deeper else found
+    if found is None or found[0] is alignment.pairs[0] or _parted(found[0], "inputs") is not None:
+        return None
     return found
+
+
+def _parting(alignment: Alignment) -> tuple[Pair, int]:
+    """Return the call that is given the shapes of the reference, and behind which all are others; and which output.
+
+    Where shapes part and meet again before, as of tokens that one side flattens, that was meant.
+    """
+    root = alignment.pairs[0]
+    ends = {pair: max(call.index for call in pair.candidate.subtree()) for pair in alignment.pairs}
+    found: tuple[Pair, int] | None = None
+    for pair in sorted(alignment.pairs, key=lambda pair: (ends[pair], -pair.candidate.index)):
+        given, made = _parted(pair, "inputs"), _parted(pair, "outputs")
+        if given is None:
+            found = None if made is None else found or (pair, made)
+    return found or (root, 0)
+
+
+def _parted(pair: Pair, what: str) -> int | None:
+    """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
+    sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
+    return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
 
 
 def _missing(
