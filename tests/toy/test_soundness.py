@@ -92,6 +92,10 @@ def test_names_that_mislead_and_layers_of_one_shape_make_no_port_misjudged() -> 
         pytest.param(6676, id="one of two norms takes what it gave"),
         pytest.param(11434, id="names cross the layers of two attentions in a row"),
         pytest.param(5466, id="the gradient of a key is nothing but rounding"),
+        pytest.param(6180, id="a relu takes what it gives"),
+        pytest.param(10527, id="a relu takes what it gives, inside of a module"),
+        pytest.param(10852, id="two functions give the same, and get other gradients"),
+        pytest.param(20649, id="a relu and a sum take what one relu gives"),
     ],
 )
 def test_a_right_port_that_was_called_wrong_once_is_aligned(seed: int) -> None:

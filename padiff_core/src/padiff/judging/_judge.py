@@ -20,6 +20,7 @@ from padiff.forcing import Bench, Check, Forced, Spot
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, with_cut
+from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
 from padiff.judging._reading import gradient_of, value_of
@@ -29,11 +30,11 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
+from padiff.judging._wholes import is_mask
 from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
     GROSS,
-    KINK,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
@@ -46,7 +47,7 @@ from padiff.numerics import (
 )
 from padiff.progress import advance, phase
 from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Key, Leaf, Trace
+from padiff.trace import Key, Trace
 
 __all__ = ["Judge"]
 
@@ -81,6 +82,7 @@ class Judge:
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
+        self._right: dict[Key, bool | None] = {}
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -221,7 +223,11 @@ class Judge:
         if all(check.close is None for check in self.forced.checks):
             found += sampled_gradients(self.settler, self.around, forward)
         found = [*self._at_inputs(excused | narrow | set(cuts.told)), *found]
-        return [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
+        found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
+        # What no call does by itself is what the whole model does: where some code differs, that is why.
+        whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
+        settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
+        return [one for one in found if one not in whole] if settled else found
 
     def _at_inputs(self, excused: set[Key]) -> Iterator[Suspicion]:
         """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
@@ -235,14 +241,13 @@ class Judge:
                 continue
             if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
                 continue
-            # Where a gradient nearly cancels, what is left is the rounding of what it was computed from.
-            if apart.max_abs <= 2 * NEGLIGIBLE(epsilon(check.reference.dtype)) * self._sent(check.users):
+            if check.alone is None and self._is_right(root):
+                self.unproven = True
                 continue
             evidence, pair = Evidence("model_changes_gradient"), root
             if check.alone:
-                given = self.trace.value(root.reference.inputs[check.index])
-                if given is not None and np.isin(given, (0, 1)).all():
-                    continue  # a mask: one model computes with it, the other compares it
+                if is_mask(self.trace.value(root.reference.inputs[check.index])):
+                    continue
                 evidence = Evidence.of("gradient_to_one", side=check.alone)
                 # What took it got a gradient, and sent none on.
                 pair = max(users, key=lambda pair: pair.candidate.index, default=root)
@@ -250,12 +255,6 @@ class Judge:
             what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
             measured = self.measures(check.reference, check.candidate)
             yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)
-
-    def _sent(self, users: Sequence[Pair]) -> float:
-        """Return the largest root mean square of the gradients that come to the outputs of some calls."""
-        found = (self.trace.gradient(leaf) for pair in users for leaf in pair.reference.outputs)
-        arrays = [np.asarray(one, dtype=np.float64) for one in found if one is not None and one.size]
-        return max((float(np.sqrt(np.mean(one * one))) for one in arrays), default=0.0)
 
     def excused(self, earlier: Sequence[Suspicion]) -> set[Key]:
         """Return the keys of the calls whose later differences follow from what is known of them already."""
@@ -277,7 +276,9 @@ class Judge:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
         spot = check.spot
         # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
-        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *self._taking(spot.reference)]
+        token = spot.reference.token
+        alike = [p for p in self.alignment.pairs if any(p.reference.inputs[i].token == token for i, _ in p.inputs)]
+        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *alike]
         taken = [pair for pair in taken if pair is not spot.pair]
         if spot.what == "input":
             taken.append(spot.pair)
@@ -287,20 +288,23 @@ class Judge:
         suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
         if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
             return None
-        read = gradient_of(spot.reference.token)
+        read = gradient_of(token)
         for pair in suspects:
             ruling = self.settler.settle(pair, read, check.difference, expected, what=within(pair, spot))
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
+                if self._is_right(pair):
+                    self.unproven = True
+                    return None
                 return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
         return self._unexplained(check, suspects)
 
-    def _taking(self, leaf: Leaf) -> Iterator[Pair]:
-        """Yield the pairs that take a tensor of the reference's, or what stands for it."""
-        for pair in self.alignment.pairs:
-            if any(pair.reference.inputs[ours].token == leaf.token for ours, _ in pair.inputs):
-                yield pair
+    def _is_right(self, pair: Pair) -> bool | None:
+        """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
+        if pair.key not in self._right:
+            self._right[pair.key] = right_as_a_whole(self.settler.bench, pair)
+        return self._right[pair.key]
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
@@ -316,8 +320,8 @@ class Judge:
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if any(map(self.settler.chance.takes, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
-        if apart.rel_l2 <= KINK(eps) and check.close is None:
-            self.unproven = True
+        if check.close is None and self._is_right(root) is not False:
+            self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("whole_model_only"),))
         pair = (suspects or self._sharing(spot) or [spot.pair])[0]

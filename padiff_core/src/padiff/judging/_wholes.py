@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Side, compared_gradients
@@ -25,7 +27,9 @@ from padiff.parameters import UnitMatch
 from padiff.report import Phase, What
 from padiff.trace import Key, Leaf, Trace
 
-__all__ = ["Ends", "Gap", "Gradients", "Runs", "Wholes", "worst"]
+__all__ = ["Ends", "Gap", "Gradients", "Runs", "Wholes", "is_mask", "worst"]
+
+Array = NDArray[Any]
 
 
 @attrs.frozen
@@ -141,10 +145,23 @@ class Gradients:
     def _inputs(self, matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
         for ours, theirs in matched:
             a, b = runs.reference.input_gradients.get(ours), runs.candidate.input_gradients.get(theirs)
+            leaf = self.root.reference.inputs[ours]
+            if (a is None) is not (b is None) and not is_mask(runs.reference.value(leaf)):
+                a, b = _or_nothing(a, b), _or_nothing(b, a)
             if a is not None and b is not None and a.shape == b.shape:
                 apart = difference(a, b)
-                what = What("input_gradient", self.root.reference.inputs[ours].path, ours)
+                what = What("input_gradient", leaf.path, ours)
                 yield Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, max(epsilon(a.dtype), epsilon(b.dtype)))
+
+
+def is_mask(value: Array | None) -> bool:
+    """Return whether an input is a mask, of zeros and ones: one model computes with it, the other compares it."""
+    return value is not None and bool(np.isin(value, (0, 1)).all())
+
+
+def _or_nothing(array: Array | None, like: Array | None) -> Array | None:
+    """Return a gradient, or zeros in its place where only the other side has one."""
+    return np.zeros_like(like) if array is None and like is not None else array
 
 
 def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:

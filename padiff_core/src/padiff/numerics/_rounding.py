@@ -30,7 +30,6 @@ __all__ = [
     "GROSS",
     "JITTER",
     "JITTERS",
-    "KINK",
     "LOSS",
     "NEGLIGIBLE",
     "NEGLIGIBLE_GRADIENT",
@@ -200,13 +199,6 @@ GROSS = Threshold(
     "differs without settling, enough to see whether the matching is right",
     "1.1e-2 in float32",
 )
-KINK = Threshold(
-    "KINK",
-    "0.3",
-    lambda _: 0.3,
-    "a gradient that every call gets right by itself, where a relu's input that cannot be fed is zero but for rounding",
-    "one element's whole gradient comes or goes",
-)
 SETTING = Threshold(
     "SETTING",
     "2^-30",
@@ -232,7 +224,6 @@ THRESHOLDS = (
     RANDOM,
     ORDER,
     GROSS,
-    KINK,
     SETTING,
 )
 

@@ -1,0 +1,69 @@
+"""Ask whether two calls, each run freely as a whole in float64, compute the same: then no gradient inside is a fault.
+
+Which tensor inside stands for which follows from values. Where two hold the same (what a relu takes, and what it gives,
+if nothing of it is negative), each side may hold the other one's, and send it another gradient, while all that goes out
+of the call is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Bench, Replayed
+from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, difference, epsilon_of
+
+__all__ = ["right_as_a_whole"]
+
+Array = NDArray[Any]
+
+
+def right_as_a_whole(bench: Bench, pair: Pair) -> bool | None:
+    """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
+
+    None where they do not run so.
+    """
+    free = attrs.evolve(bench, alignment=Alignment([pair], [], []))
+    if any(_has_more(getattr(pair, what), pair, what) for what in ("inputs", "outputs")):
+        return False
+    try:
+        ours = free.run_reference(pair, "float64")
+        theirs = free.run_candidate(pair, ours.observed, "float64", own=False)
+    except Exception:  # a kernel without float64, a hard-coded cast
+        return None
+    taken, made = ([getattr(pair.reference, what)[i] for i, _ in getattr(pair, what)] for what in ("inputs", "outputs"))
+    compared = [
+        *((ours.observed.value(leaf), theirs.observed.value(leaf)) for leaf in made),
+        # Of several outputs one may be made of another.
+        *((ours.observed.gradient(leaf), theirs.observed.gradient(leaf)) for leaf in (*taken, *made)),
+        (_sorted(ours), _sorted(theirs)),
+    ]
+    known = [(a, b) for a, b in compared if a is not None or b is not None]
+    return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known)
+
+
+def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]]) -> bool:
+    """Return whether arrays are together; of one that cancels, as far as the largest of all rounds."""
+    apart = [difference(a, b) for a, b in pairs if a is not None and b is not None]
+    largest = max((float(np.abs(a).max()) for a, _ in pairs if a is not None and a.size), default=0.0)
+    bound, rounded = CONSTANT(epsilon_of("float32")), NEGLIGIBLE_GRADIENT(epsilon_of("float64")) * largest
+    return all(one.rel_l2 <= bound or one.max_abs <= rounded for one in apart)
+
+
+def _has_more(tied: Sequence[tuple[int, int]], pair: Pair, what: str) -> bool:
+    """Return whether gradients go through a tensor of either call that is compared with nothing."""
+    for side, call in enumerate((pair.reference, pair.candidate)):
+        compared = {both[side] for both in tied}
+        if any(leaf.differentiable and i not in compared for i, leaf in enumerate(getattr(call, what))):
+            return True
+    return False
+
+
+def _sorted(run: Replayed) -> Array:
+    """Return all numbers in the gradients of a call's parameters, whatever their layouts: sorted."""
+    return np.sort(np.concatenate([np.zeros(0), *(one.astype(np.float64).ravel() for one in run.gradients.values())]))
