@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 from padiff.report import Figures, Finding, Phase, Place, Verdict, What
@@ -138,14 +139,38 @@ def test_what_differs_is_unfolded_and_selected(opened) -> None:
         graph.candidate,
         graph.links,
         (Finding(Verdict.DIFFERS, Phase.FORWARD, *places, What("output"), Figures(1e-3, 0.5), source=True),),
-        "not aligned: 1 source",
+        "not aligned: 1 source in 2 places\ntwo runs <as they were recorded>",
+        "1 source in 2 places",
         backward=True,
     )
     shown = opened(graph)
+    assert shown.run("[...document.querySelectorAll('#headline div')].map((line) => line.textContent)") == [
+        "not aligned: 1 source in 2 places",
+        "two runs <as they were recorded>",
+    ]
+    assert shown.run("document.querySelector('#legend .is-source').textContent") == "✖ 1 source in 2 places"
     assert "is-source selected" in state(shown, 0, f"{inner[0]}.ColumnParallelLinear.forward.0")
     assert "source: differs, forward" in shown.run("document.querySelector('#details').textContent")
     shown.click("document.querySelector('#backward')")
     assert f"{inner[0]}.ColumnParallelLinear.backward.0" in names(shown, 0)
+
+
+def test_what_differs_in_backward_alone_is_told_apart_and_the_first_nan_is_found(opened) -> None:
+    graph = drawn(left(2), right(2), [("module", "model"), ("module.module", "model.module")], "differs")
+    finding = Finding(Verdict.DIFFERS, Phase.BACKWARD, Place("module.module"), Place("model.module"), What("output"))
+    ours = list(graph.reference.nodes)
+    for index, wrong in ((3, "Inf"), (5, "NaN")):
+        ours[index] = attrs.evolve(ours[index], wrong=wrong)
+    side = attrs.evolve(graph.reference, nodes=tuple(ours), label="reference")
+    shown = opened(attrs.evolve(graph, reference=side, findings=(finding,)))
+    assert "is-differs" in state(shown, 0, "module.Float16Module.forward.0")
+    assert "is-backward" in state(shown, 0, "module.module.GPTModel.forward.0")
+    legend = shown.run("document.querySelector('#legend').textContent")
+    assert "1 in backward alone" in legend
+    shown.click("document.querySelector('#legend .is-wrong')")
+    name = f"{INSIDE}.encoder.ParallelTransformer.forward.0"
+    assert "selected" in state(shown, 0, name)
+    assert "⚠ NaN" in shown.run(f"{row(0, name)}.textContent")
 
 
 HOSTILE = (

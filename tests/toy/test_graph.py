@@ -20,9 +20,10 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 class MLP(rows.Module):
     def __init__(self) -> None:
         self.up, self.act, self.down = rows.Linear(4, 8), rows.GELU(), rows.Linear(8, 4)
+        self.slip = 1.0
 
     def forward(self, x: Any) -> Any:
-        return self.down(self.act(self.up(x)))
+        return self.down(self.act(self.up(x))) * self.slip
 
 
 class Block(columns.Layer):
@@ -95,14 +96,58 @@ def test_calls_are_matched_by_what_holds_parameters(tmp_path: Path, values: str)
     assert {value["name"] for value in up["parameters"]} == {"weight", "bias"}
     known = up["inputs"][0].get("statistics", {})
     assert known.keys() == (set() if values == "structure" else {"mean", "std", "min", "max", "norm"})
-    assert "no values were compared" in found["headline"]
+    assert ("no values were compared" in found["headline"]) == (values == "structure")
 
 
 def test_steps_are_drawn_below_each_other(tmp_path: Path) -> None:
     runs = recorded(tmp_path, steps=2)
     found = data(padiff.graph(*runs))
-    assert [node["label"] for node in found["sides"][0]["nodes"] if node["path"] is None] == ["step 1", "step 2"]
+    assert [node["label"] for node in found["sides"][0]["nodes"] if node["path"] is None] == ["step 0", "step 1"]
     assert len(data(padiff.graph(*runs, step=1))["sides"][0]["nodes"]) == 13
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+def test_verdicts_colour_the_calls_of_two_runs(tmp_path: Path, values: str) -> None:
+    """What `compare` tells, on the page: the same words, the same places, every verdict."""
+    for name, slip in (("a", 1.0), ("b", 1.01)):
+        model = Net()
+        for index, parameter in enumerate(model.parameters()):
+            parameter.data[...] = np.random.default_rng(index).normal(size=parameter.data.shape)
+        model.layers[1].slip = slip
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
+            for step in range(2):
+                model(rows.Tensor(X + step))
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    found = data(padiff.graph(tmp_path / "a", tmp_path / "b"))
+    assert found["headline"].splitlines()[0] == str(report).splitlines()[0]
+    assert found["sources"] == "1 source"
+    nodes = found["sides"][1]["nodes"]
+    seen = [(nodes[link["nodes"][1]], link["verdict"]) for link in found["links"]]
+    verdicts = {(node["path"], node["step"]): verdict for node, verdict in seen}
+    agreeing = {"equal", "rounding"}
+    for step in (0, 1):
+        assert verdicts[None, step] is None
+        assert verdicts["layers.0", step] in agreeing
+        assert verdicts["layers.1", step] == verdicts["layers.2", step] == "differs"
+        assert verdicts["layers.1.down", step] in agreeing
+    (source,) = [one for one in found["findings"] if one["source"]]
+    assert nodes[source["nodes"][1]]["path"] == "layers.1"
+    (only,) = data(padiff.graph(tmp_path / "a", tmp_path / "b", step=1))["sides"][0]["nodes"][:1]
+    assert (only["path"], only["step"]) == ("", 1)
+
+
+def test_a_call_with_nan_is_marked(tmp_path: Path) -> None:
+    for name, wrong in (("a", 0.0), ("b", np.nan)):
+        model = Net()
+        model.layers[1].slip = 1 + wrong
+        with padiff.record(model, tmp_path / name) as recorder:
+            model(rows.Tensor(X))
+            recorder.step()
+    sides = data(padiff.graph(tmp_path / "a", tmp_path / "b"))["sides"]
+    marked = [[node["path"] for node in side["nodes"] if node.get("wrong") == "NaN"] for side in sides]
+    assert marked[0] == []
+    assert marked[1][:3] == ["", "layers.1", "layers.2"]
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

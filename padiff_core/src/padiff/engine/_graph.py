@@ -1,23 +1,39 @@
-"""Draw two recorded runs side by side: which call is which, by structure, and what was kept of each."""
+"""Draw two recorded runs side by side: which call is which, how they compare, and what was kept of each."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from padiff.alignment import NAMED, MappingFile, read_mapping, resolved_file
+from padiff.engine._compare import compare
 from padiff.engine._open import opened
 from padiff.engine._runs import matched_runs, steps_of
 from padiff.errors import InputError
-from padiff.report import Graph, GraphLink, GraphNode, GraphSide, GraphValue, page
+from padiff.report import (
+    Graph,
+    GraphLink,
+    GraphNode,
+    GraphSide,
+    GraphValue,
+    Report,
+    headline,
+    page,
+    recorded,
+    sources,
+)
 from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, summarized
 
 __all__ = ["graph", "graph_of_runs"]
 
 PathLike = str | os.PathLike[str]
 _SAME_NAME = "the same name"
+_SIDES = ("left", "right")
 
 
 def graph(reference: PathLike, candidate: PathLike, *, mapping: PathLike | None = None, step: int | None = None) -> str:
@@ -40,30 +56,58 @@ def graph_of_runs(
 ) -> Graph:
     """Return the data of the page of two runs; ``labels`` say what each side is."""
     file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
-    told = resolved_file(file, reference.about, candidate.about)
+    compared = _compared(reference, candidate, mapping, step)
+    report = compared if isinstance(compared, Report) else None
     sides = _Nodes(reference), _Nodes(candidate)
-    links: list[GraphLink] = []
+    links: dict[int, GraphLink] = {}
     steps = steps_of(reference, candidate, step)
-    for number, (ours, theirs) in enumerate(steps):
+    for ours, theirs in steps:
         traces = reference.trace(ours), candidate.trace(theirs)
-        places = [side.add(trace, number, several=len(steps) > 1) for side, trace in zip(sides, traces, strict=True)]
+        places = [side.add(trace, ours, several=len(steps) > 1) for side, trace in zip(sides, traces, strict=True)]
+        if report is not None:
+            links.update(_judged(report, ours, sides))
+        taken = {link.candidate for link in links.values()}
         for pair in matched_runs(reference, candidate, traces, file).alignment.pairs:
             a, b = places[0].get(pair.reference.index), places[1].get(pair.candidate.index)
-            if a is not None and b is not None:
+            if a is not None and b is not None and a not in links and b not in taken:
                 why = _SAME_NAME if pair.why == NAMED and not file.rules else pair.why
-                links.append(GraphLink(a, b, why=why))
+                links[a] = GraphLink(a, b, why=why)
     left, right = (
         GraphSide(f"{run.about.framework}: {run.about.class_name}", tuple(side.nodes), label)
         for run, side, label in zip((reference, candidate), sides, labels, strict=True)
     )
+    notes = resolved_file(file, reference.about, candidate.about).notes
     return Graph(
         left,
         right,
-        tuple(links),
-        headline="\n".join([_headline(sides, links), *(f"note: {note.text}" for note in told.notes)]),
+        tuple(links[a] for a in sorted(links)),
+        () if report is None else report.findings,
+        headline="\n".join([*_headline(sides, links, compared), *(f"note: {note.text}" for note in notes)]),
+        sources="" if report is None else sources(report),
+        recorded=True,
         rules=_rules(file),
         backward=all(side.backward for side in sides),
     )
+
+
+def _compared(reference: Run, candidate: Run, mapping: PathLike | None, step: int | None) -> Report | str:
+    """Return the report of two runs, or why their values cannot be compared."""
+    if "structure" in (reference.values, candidate.values):
+        return "no values were compared"
+    try:
+        return compare(reference, candidate, mapping=mapping, step=step)
+    except InputError as error:  # the trees can be drawn all the same
+        return f"no values were compared: {str(error).partition(chr(10))[0]}"
+
+
+def _judged(report: Report, step: int, sides: tuple[_Nodes, _Nodes]) -> Iterator[tuple[int, GraphLink]]:
+    """Yield the pairs of nodes of a step that the report judges, each with the left one's place."""
+    for call in report.calls:
+        if call.step == step and call.reference is not None and call.candidate is not None:
+            a = sides[0].places.get((step, call.reference.path or "", call.reference.call))
+            b = sides[1].places.get((step, call.candidate.path or "", call.candidate.call))
+            if a is not None and b is not None:
+                yield a, GraphLink(a, b, str(call.verdict), call.why, call.forced, call.free)
 
 
 def _rules(file: MappingFile) -> dict[str, dict[str, str]]:
@@ -75,11 +119,16 @@ def _rules(file: MappingFile) -> dict[str, dict[str, str]]:
     return dict(found)
 
 
-def _headline(sides: Sequence[_Nodes], links: Sequence[GraphLink]) -> str:
+def _headline(sides: Sequence[_Nodes], links: Mapping[int, GraphLink], compared: Report | str) -> Iterator[str]:
     calls = [sum(node.path is not None for node in side.nodes) for side in sides]
     said = [f"{len(links)} calls matched"]
-    said += [f"{count - len(links)} only on the {name}" for count, name in zip(calls, ("left", "right"), strict=True)]
-    return f"{', '.join(said)}; no values were compared"
+    said += [f"{count - len(links)} only on the {name}" for count, name in zip(calls, _SIDES, strict=True)]
+    if isinstance(compared, Report):
+        yield headline(compared)
+        yield ", ".join(said)
+        yield from recorded(compared.recorded) if compared.recorded is not None and not compared.aligned else ()
+    else:
+        yield f"{', '.join(said)}; {compared}"
 
 
 class _Nodes:
@@ -87,6 +136,8 @@ class _Nodes:
 
     def __init__(self, run: Run) -> None:
         self.nodes: list[GraphNode] = []
+        self.places: dict[tuple[int, str, int], int] = {}
+        """Step, path and ordinal of a call -> its place among the nodes."""
         self.backward = False
         self._parameters: dict[str, list[str]] = defaultdict(list)
         for path in run.about.parameters:
@@ -105,12 +156,12 @@ class _Nodes:
             if call.module.operation:
                 continue
             above = next((places[one.index] for one in call.ancestors() if one.index in places), top)
-            places[call.index] = len(self.nodes)
+            places[call.index] = self.places[step, call.path, call.ordinal] = len(self.nodes)
             self.nodes.append(self._node(call, trace, step, above, statistics))
         return places
 
     def _node(self, call: Call, trace: Trace, step: int, above: int | None, statistics: _Statistics) -> GraphNode:
-        return GraphNode(
+        node = GraphNode(
             call.path,
             call.module.class_name,
             call.ordinal,
@@ -125,11 +176,14 @@ class _Nodes:
             parameters=tuple(self._values(call.path, trace, statistics)),
             settings={name: setting.spelled for name, setting in call.settings.items()},
         )
+        return attrs.evolve(node, wrong=_wrong(node))
 
     def _values(self, path: str, trace: Trace, statistics: _Statistics) -> Iterator[GraphValue]:
         for name in self._parameters.get(path, ()):
             known = self._known[name]
             found = statistics.of(trace.weights.get(name))
+            sent = statistics.of(trace.parameter_gradients.get(name)).get("norm")
+            found = found if sent is None else {**found, "norm of gradient": sent}
             about = "buffer" if known.buffer else "" if known.trainable else "frozen"
             yield GraphValue(name.rpartition(".")[2], known.dtype, known.shape, found, about)
 
@@ -177,6 +231,15 @@ def _figures(summary: Summary | None) -> dict[str, float]:
         "infinite": summary.infinities or None,
     }
     return {name: float(figure) for name, figure in figures.items() if figure is not None}
+
+
+def _wrong(node: GraphNode) -> str:
+    """Return ``NaN`` or ``Inf`` where what is known of a node's values says that they hold one."""
+    values = (*node.inputs, *node.outputs, *node.input_gradients, *node.output_gradients, *node.parameters)
+    known = [(name, number) for value in values for name, number in value.statistics.items()]
+    if any(name == "NaN" or math.isnan(number) for name, number in known):
+        return "NaN"
+    return "Inf" if any(name == "infinite" or math.isinf(number) for name, number in known) else ""
 
 
 def _location(module: ModuleRecord) -> str:

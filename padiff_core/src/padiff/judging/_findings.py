@@ -117,6 +117,8 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
 def _between(suspicion: Suspicion) -> tuple[str, str] | None:
     """Return the children between which the code lies, as the call that holds it names them."""
     spot, between = suspicion.spot, suspicion.between
+    if between is not None and not any(between):
+        return None  # a gradient that a call gives comes of all of its code
     if between is None or spot is None or spot.maker is None:
         return between
     owner = suspicion.pair.candidate.path

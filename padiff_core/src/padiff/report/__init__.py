@@ -18,7 +18,7 @@ from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._text import to_text
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
-from padiff.report._words import headline, summary
+from padiff.report._words import headline, recorded, sources, summary
 
 __all__ = [
     "SCHEMA",
@@ -49,6 +49,8 @@ __all__ = [
     "graph_of_report",
     "headline",
     "page",
+    "recorded",
+    "sources",
     "summary",
     "to_dict",
     "to_json",

@@ -42,7 +42,7 @@ def lay_out(report: Report) -> Iterator[Line]:
 
 
 def _sources(report: Report) -> Iterator[Line]:
-    steps = any(finding.step for finding in report.findings)
+    first = words.first_step(report) if any(finding.step for finding in report.findings) else None
     blocks = blocks_of(report.sources)
     total = count_of(blocks)
     alone = [block for block in blocks if not block.fold]
@@ -53,7 +53,7 @@ def _sources(report: Report) -> Iterator[Line]:
         yield from fold_block(fold, total)
     for block in shown:
         yield _GAP
-        yield from _block(block, total, shared, steps=steps)
+        yield from _block(block, total, shared, first)
     if shared:
         yield _GAP
         said = [
@@ -78,16 +78,16 @@ def _shared(blocks: Sequence[Block]) -> dict[Evidence, list[int]]:
     }
 
 
-def _block(block: Block, total: int, shared: Collection[Evidence], *, steps: bool) -> Iterator[Line]:
+def _block(block: Block, total: int, shared: Collection[Evidence], step: int | None) -> Iterator[Line]:
     findings = block.findings
     first = findings[0]
     counted = numbered(block.numbers, total)
-    when = _steps(_steps_at(findings, _both(first))) if steps else ""
+    when = "" if step is None else _steps(_steps_at(findings, _both(first)), step)
     yield heading((counted, "source"), (f"  {words.title(first, when)}", "bold"))
     yield from _pair(first.reference, first.candidate)
     yield from several("where", _all(words.between, findings), most=MOST_PLACES)
     yield from several("dataflow", _all(words.dataflow, findings), most=MOST_PLACES)
-    others = list(_elsewhere(findings, steps=steps))
+    others = list(_elsewhere(findings, step))
     yield from several("also at", others, most=MOST_PLACES, rest="(report.sources has all)")
     if first.cause:
         yield from several("cause", first.cause.splitlines(), "cause")
@@ -120,22 +120,22 @@ def _frames(place: Place) -> str:
     return " < ".join(map(words.short, others[:MOST_FRAMES]))
 
 
-def _elsewhere(findings: Sequence[Finding], *, steps: bool) -> Iterator[str]:
+def _elsewhere(findings: Sequence[Finding], step: int | None) -> Iterator[str]:
     """Yield the other places of one fault, each once; with its steps where they are not those of the first place."""
     here = _both(findings[0])
     usual = _steps_at(findings, here)
     for name in dict.fromkeys(_both(finding) for finding in findings if _both(finding) != here):
         found = _steps_at(findings, name)
-        yield name + (f" ({_steps(found)})" if steps and found != usual else "")
+        yield name + ("" if step is None or found == usual else f" ({_steps(found, step)})")
 
 
 def _steps_at(findings: Sequence[Finding], place: str) -> list[int]:
     return [finding.step for finding in findings if _both(finding) == place]
 
 
-def _steps(found: Sequence[int]) -> str:
-    """Return ``step 1`` or ``steps 1-3``."""
-    numbers = sorted({step + 1 for step in found})
+def _steps(found: Sequence[int], first: int) -> str:
+    """Return ``step 1`` or ``steps 1-3``; ``first`` is what step 0 is called."""
+    numbers = sorted({step + first for step in found})
     return f"step{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "difference",
     "few",
     "figure",
+    "first_step",
     "folded",
     "free_runs",
     "headline",
@@ -34,6 +35,7 @@ __all__ = [
     "position",
     "recorded",
     "short",
+    "sources",
     "summary",
     "title",
     "tolerance",
@@ -72,9 +74,7 @@ def summary(report: Report) -> str:
 
 def _found(report: Report) -> str:
     if report.sources:
-        count = count_of(blocks_of(report.sources))
-        places = f" in {len(report.sources)} places" if count < len(report.sources) else ""
-        return plural(count, "source") + places
+        return sources(report)
     differ, unmatched = len(report.victims), len(report.unmatched)
     said = []
     if differ:
@@ -82,6 +82,18 @@ def _found(report: Report) -> str:
     if unmatched:
         said.append(f"{plural(unmatched, 'place')} without counterpart, hence not compared")
     return "; ".join(said)
+
+
+def sources(report: Report) -> str:
+    """Return how many sources there are: one fault counts once, wherever it is; empty where there are none."""
+    count = count_of(blocks_of(report.sources))
+    places = f" in {len(report.sources)} places" if count < len(report.sources) else ""
+    return plural(count, "source") + places if report.sources else ""
+
+
+def first_step(report: Report) -> int:
+    """Return the number by which step 0 is shown: recorded runs have numbers of their own."""
+    return 1 if report.recorded is None else 0
 
 
 def _scope(report: Report) -> Iterable[str]:

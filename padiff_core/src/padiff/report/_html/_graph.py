@@ -43,6 +43,8 @@ class GraphNode:
     parameters: tuple[GraphValue, ...] = ()
     settings: Mapping[str, str] = attrs.field(factory=dict)
     """The hyper-parameters as they were at the call, as they read."""
+    wrong: str = ""
+    """``NaN`` or ``Inf``, where its values hold one."""
 
 
 @attrs.frozen
@@ -78,6 +80,10 @@ class Graph:
     links: tuple[GraphLink, ...] = ()
     findings: tuple[Finding, ...] = ()
     headline: str = ""
+    sources: str = ""
+    """How many sources there are, in the words of the report."""
+    recorded: bool = False
+    """Whether the values are those of recorded runs: nothing was fed, and steps have the numbers of the recordings."""
     rules: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     """The rules of a mapping.yaml that hold already: class of the reference's parent -> name -> the candidate's."""
     backward: bool = False

@@ -9,7 +9,7 @@ from padiff.report._compared import ComparedCall
 from padiff.report._finding import Phase, Place
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
 from padiff.report._report import Report
-from padiff.report._words import headline
+from padiff.report._words import headline, sources
 
 __all__ = ["graph_of_report"]
 
@@ -25,7 +25,16 @@ def graph_of_report(report: Report) -> Graph:
         if index in places[0] and index in places[1]
     )
     backward = any(finding.phase is Phase.BACKWARD for finding in report.findings)
-    return Graph(ours, theirs, links, report.findings, headline(report), backward=backward or report.phase != "forward")
+    return Graph(
+        ours,
+        theirs,
+        links,
+        report.findings,
+        headline(report),
+        sources(report),
+        recorded=report.recorded is not None,
+        backward=backward or report.phase != "forward",
+    )
 
 
 def _side(report: Report, side: str) -> tuple[GraphSide, Mapping[int, int]]:

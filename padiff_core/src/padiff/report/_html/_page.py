@@ -24,6 +24,8 @@ __all__ = ["page"]
 
 _SCRIPTS = ("model.js", "rules.js", "view.js", "panel.js", "main.js")
 _ANGLES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
+_MEASURED = {False: ("by itself", "free runs"), True: ("at most", "outputs")}
+"""What the figures of a call are of, by whether the runs were recorded."""
 _VALUES = ("inputs", "outputs", "input_gradients", "output_gradients", "parameters")
 
 
@@ -58,7 +60,8 @@ def _as_json(graph: Graph) -> str:
     data = {
         "title": " · ".join(filter(None, dict.fromkeys(side.title for side in sides))) or "padiff",
         "headline": graph.headline,
-        "sides": [_side(side) for side in sides],
+        "sources": graph.sources,
+        "sides": [_side(side, 0 if graph.recorded else 1) for side in sides],
         "links": [
             {
                 "nodes": [link.reference, link.candidate],
@@ -66,7 +69,7 @@ def _as_json(graph: Graph) -> str:
                 "why": link.why,
                 "figures": [
                     [name, _figures(found)]
-                    for name, found in (("by itself", link.forced), ("free runs", link.free))
+                    for name, found in zip(_MEASURED[graph.recorded], (link.forced, link.free), strict=True)
                     if found is not None
                 ],
             }
@@ -85,15 +88,15 @@ def _steps(sides: Sequence[GraphSide]) -> list[GraphLink]:
     return [GraphLink(index, heads[1][step]) for step, index in heads[0].items() if step in heads[1]]
 
 
-def _side(side: GraphSide) -> dict[str, Any]:
+def _side(side: GraphSide, first_step: int) -> dict[str, Any]:
     """Return a side with what repeats, classes and frames, written once."""
     classes: dict[str, int] = {}
     frames: dict[str, int] = {}
-    nodes = [_node(node, classes, frames) for node in side.nodes]
+    nodes = [_node(node, classes, frames, first_step) for node in side.nodes]
     return {"title": side.title, "label": side.label, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
 
 
-def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int]) -> dict[str, Any]:
+def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int], first_step: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         "path": node.path,
         "class": classes.setdefault(node.class_name, len(classes)),
@@ -101,13 +104,15 @@ def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int]) -> d
         "step": node.step,
     }
     if node.path is None:
-        found["label"] = f"step {node.step + 1}"
+        found["label"] = f"step {node.step + first_step}"
     if node.parent is not None:
         found["parent"] = node.parent
     if node.location:
         found["location"] = node.location
     if node.stack:
         found["stack"] = [frames.setdefault(frame, len(frames)) for frame in node.stack]
+    if node.wrong:
+        found["wrong"] = node.wrong
     if node.settings:
         found["settings"] = dict(node.settings)
     for name in _VALUES:

@@ -1,4 +1,5 @@
 // Search, keys and buttons; then the first drawing.
+const SIDE_NAMES = ["left", "right"];
 const found = { hits: [], at: -1, text: "" };
 
 function search(text) {
@@ -41,11 +42,22 @@ function showCounts() {
   right.state.forEach((_, i) => { if (right.mate[i] < 0) count(right, i); });
   const order = Object.keys(MARKS).filter((state) => counts.has(state));
   byId("legend").replaceChildren(...order.map((state) => {
-    const button = make("button", `key is-${state.replace(" ", "-")}`, `${MARKS[state]} ${counts.get(state)} ${state === "source" && counts.get(state) > 1 ? "sources" : state}`);
-    button.title = `${WORDS[state]}: step through them`;
+    const said = state === "source" && DATA.sources ? DATA.sources : `${counts.get(state)} ${NOUNS[state] || state}`;
+    const button = make("button", `key is-${state.replace(" ", "-")}`, `${MARKS[state]} ${said}`);
+    button.title = `${WORDS[state]}: step through the calls`;
     button.addEventListener("click", () => step(state));
     return button;
-  }));
+  }), ...SIDES.map(firstWrong).filter(Boolean));
+}
+
+/** A button that goes to the first call of a side whose values are no numbers: NaN before Inf, which a mask may hold. */
+function firstWrong(side) {
+  const i = ["NaN", "Inf"].map((what) => side.raw.nodes.findIndex((node) => node.wrong === what)).find((at) => at >= 0);
+  if (i === undefined) return null;
+  const button = make("button", "key is-wrong", `⚠ first ${side.raw.nodes[i].wrong}, ${shown(side.label || SIDE_NAMES[side.index])}`);
+  button.title = `${shown(nameOf(side, i, view.pass))}: go there`;
+  button.addEventListener("click", () => select(side, i));
+  return button;
 }
 
 /** Go to the next node in a state, from the selected one on. */
@@ -85,7 +97,7 @@ COLUMNS.forEach((column) => column.box.addEventListener("keydown", (event) => {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea")) return;
-  const keys = { "/": () => byId("search").focus(), d: () => step("source", "differs"), u: () => step(GREY), o: () => byId("only").click(),
+  const keys = { "/": () => byId("search").focus(), d: () => step("source", "differs", BACKWARD), u: () => step(GREY), o: () => byId("only").click(),
     n: () => nextHit(1), N: () => nextHit(-1), j: () => byId("joining")?.click() };
   if (!(event.key in keys)) return;
   event.preventDefault();
@@ -114,7 +126,7 @@ byId("theme").addEventListener("click", () => {
 });
 
 document.title = shown(DATA.title);
-byId("headline").textContent = shown(DATA.headline);
+byId("headline").replaceChildren(...DATA.headline.split("\n").filter(Boolean).map((line, k) => make("div", k ? "dim" : "verdict-line", shown(line))));
 SIDES.forEach((side, k) => { byId(`title${k}`).textContent = shown(side.title);
   byId(`label${k}`).textContent = shown(side.label); });
 byId("passes").hidden = !DATA.backward;

@@ -1,7 +1,7 @@
 // The two trees as columns of plain arrays, and what is matched with what.
 const DATA = JSON.parse(document.getElementById("graph").textContent);
-const GREY = "unmatched", MATCHED = "matched", JOINED = "joined";
-const SERIOUS = { source: 4, differs: 3, unmatched: 2, precision: 1, stochastic: 1 };
+const GREY = "unmatched", MATCHED = "matched", JOINED = "joined", BACKWARD = "backward";
+const SERIOUS = { source: 5, differs: 4, unmatched: 3, backward: 2, precision: 1, stochastic: 1 };
 
 function makeSide(raw, index) {
   const count = raw.nodes.length;
@@ -59,6 +59,14 @@ for (const finding of DATA.findings) {
     if (finding.source) side.state[i] = "source";
     else if ((SERIOUS[finding.verdict] || 0) > (SERIOUS[side.state[i]] || 0)) side.state[i] = finding.verdict;
   }
+}
+
+// Where gradients alone differ the forward pass does not begin to: that is another sort of difference.
+for (const side of SIDES) {
+  side.findings.forEach((found, i) => {
+    const differing = found.filter((one) => one.verdict === "differs");
+    if (side.state[i] === "differs" && differing.length && differing.every((one) => one.phase === "backward")) side.state[i] = BACKWARD;
+  });
 }
 
 /** Say for every node the worst of what lies below it, for a folded row to show. */
@@ -130,7 +138,7 @@ function foldToWhatMatters() {
     let rows = side.tops.length;
     const unfold = (i) => { if (!side.open[i]) { side.open[i] = 1; rows += side.children[i].length; } };
     const all = [...side.state.keys()];
-    const wanted = ["source", "differs", GREY, "precision"].flatMap((state) => all.filter((i) => side.state[i] === state));
+    const wanted = ["source", "differs", GREY, BACKWARD, "precision"].flatMap((state) => all.filter((i) => side.state[i] === state));
     const opened = wanted.slice(0, 2000).filter((i) => {
       if (rows > budget) return false;
       for (let above = side.parent[i]; above >= 0; above = side.parent[above]) unfold(above);

@@ -1,10 +1,12 @@
 // What is known of the selected nodes, and the rules that were made by hand.
-const MARKS = { source: "✖", differs: "≠", unmatched: "○", precision: "≈", stochastic: "⚄", ignored: "–",
+const MARKS = { source: "✖", differs: "≠", backward: "≠", unmatched: "○", precision: "≈", stochastic: "⚄", ignored: "–",
   equal: "=", rounding: "≈", "within tolerance": "≈", matched: "·", joined: "⇄" };
-const WORDS = { source: "differs: a difference arises here", differs: "differs", unmatched: "has no counterpart",
+const WORDS = { source: "differs: a difference arises here", differs: "differs", backward: "differs in the backward pass alone", unmatched: "has no counterpart",
   precision: "differs by a dtype policy alone", stochastic: "random", ignored: "ignored", equal: "equal",
   rounding: "rounding", "within tolerance": "within tolerance", matched: "matched; no values compared",
   joined: "joined by hand" };
+
+const NOUNS = { differs: "more that differ", backward: "in backward alone" };
 
 const figure = (x) => (typeof x === "number" ? (x !== 0 && (Math.abs(x) < 1e-3 || Math.abs(x) >= 1e5)
   ? x.toExponential(2) : String(+x.toPrecision(5))) : String(x));

@@ -21,10 +21,10 @@ function rowElement(column) {
   const row = make("div", "row");
   row.setAttribute("role", "treeitem");
   row.parts = { twist: make("span", "twist"), mark: make("span", "mark"), name: make("span", "name"),
-    shared: make("bdi", "shared"), own: make("bdi", "own"), tail: make("bdi", "tail"), more: make("span", "more") };
-  const { twist, mark, name, shared, own, tail, more } = row.parts;
+    shared: make("bdi", "shared"), own: make("bdi", "own"), tail: make("bdi", "tail"), wrong: make("span", "wrong"), more: make("span", "more") };
+  const { twist, mark, name, shared, own, tail, wrong, more } = row.parts;
   name.append(shared, own, tail);
-  row.append(twist, mark, name, more);
+  row.append(twist, mark, name, wrong, more);
   row.addEventListener("click", (event) => {
     if (event.target === twist) toggle(column.side, row.node);
     else select(column.side, row.node);
@@ -35,7 +35,7 @@ function rowElement(column) {
 }
 
 function fill(row, column, i) {
-  const { side } = column, { twist, mark, shared, own, tail, more } = row.parts;
+  const { side } = column, { twist, mark, shared, own, tail, wrong, more } = row.parts;
   const node = side.raw.nodes[i], folded = side.children[i].length && !side.open[i];
   row.node = i;
   row.id = `row${side.index}-${i}`;
@@ -55,6 +55,7 @@ function fill(row, column, i) {
   own.textContent = shown(parts[1]);
   tail.textContent = shown(parts[2]);
   row.title = `${shown(nameOf(side, i, view.pass))}\n${WORDS[side.state[i]] || side.state[i]}`;
+  wrong.textContent = node.wrong ? `⚠ ${node.wrong}` : "";
   const hidden = folded ? side.worst[i] : "";
   more.className = hidden ? `more is-${hidden}` : "more";
   more.textContent = hidden ? `${MARKS[hidden]} inside` : (folded ? String(side.children[i].length) : "");
