@@ -17,19 +17,15 @@ from .test_faults import _models
 
 Frameworks = tuple[str, str]
 GLUE = (
-    "transformer-attention_scale",
     "transformer-scale_slightly_off",
     "transformer-missing_residual",
     "transformer-softmax_axis",
     "convnet-relu_before_add",
-    "convnet-missing_final_relu",
     "llama-rope_sign",
-    "llama-residual_scaled",
     "llama-wrong_activation",
     "recurrent-pool_mean",
-    "vae-logvar_not_halved",
 )
-"""Faults in the code between modules."""
+"""Faults in the code between modules: a factor, a term, an axis, an order, a sign, a function, a mean."""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +69,7 @@ def test_a_fault_is_named_in_its_code(row: Row, frameworks: Frameworks) -> None:
 @pytest.mark.parametrize("frameworks", [("torch", "paddle"), ("paddle", "torch")], ids="-".join)
 @pytest.mark.parametrize(
     ("name", "train"),
-    [("resnet18", True), ("resnet18", False), ("mobilenet_v2", True), ("shufflenet_v2_x1_0", False)],
+    [("resnet18", True), ("shufflenet_v2_x1_0", False)],
 )
 def test_vision_models_are_aligned(name: str, train: bool, frameworks: Frameworks) -> None:
     models = [built(framework, name, train=train) for framework in frameworks]

@@ -31,7 +31,7 @@ def _sources(report: padiff.Report) -> set[tuple[str, str | None, str | None]]:
     [
         ("resnet50", False),
         ("resnet50", True),
-        ("mobilenet_v2", False),
+        ("mobilenet_v2", True),
         ("densenet121", True),
         ("shufflenet_v2_x1_0", True),
         ("mobilenet_v3_small", False),

@@ -17,7 +17,10 @@ from . import twins_flax, twins_paddle, twins_torch
 
 TWINS: dict[str, ModuleType] = {"torch": twins_torch, "paddle": twins_paddle, "flax": twins_flax}
 PAIRS = [("torch", "flax"), ("flax", "torch"), ("paddle", "flax"), ("flax", "paddle")]
-EACH_PAIR = pytest.mark.parametrize(("reference", "candidate"), PAIRS, ids=map("-".join, PAIRS))
+BOTH_WAYS = pytest.mark.parametrize(
+    ("reference", "candidate"), [PAIRS[0], PAIRS[3]], ids=("-".join(PAIRS[0]), "-".join(PAIRS[3]))
+)
+"""Flax as the candidate of one framework, and as the reference of the other."""
 
 
 def inputs(name: str, framework: str, seed: int = 0) -> dict[str, Any]:
@@ -43,13 +46,12 @@ def compare(
     ("name", "train", "reference", "candidate"),
     [
         pytest.param(name, train, *PAIRS[pair], id=f"{name}-{'train' if train else 'eval'}-{'-'.join(PAIRS[pair])}")
-        for name, train, *pairs in (
-            ("encoder", False, 0, 3),
-            ("encoder", True, 1, 2),
-            ("convnet", False, 1, 2),
-            ("convnet", True, 0, 3),
+        for name, train, pair in (
+            ("encoder", False, 3),
+            ("encoder", True, 1),
+            ("convnet", False, 2),
+            ("convnet", True, 0),
         )
-        for pair in pairs
     ],
 )
 def test_twins_are_aligned(name: str, reference: str, candidate: str, train: bool) -> None:
@@ -60,8 +62,7 @@ def test_twins_are_aligned(name: str, reference: str, candidate: str, train: boo
     assert "unmatched" not in report.counts, report
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
-@pytest.mark.parametrize("name", ["encoder", "convnet"])
+@pytest.mark.parametrize(("name", "seed"), [("encoder", 1), ("convnet", 2)])
 def test_no_seed_raises_an_alarm(name: str, seed: int) -> None:
     report = compare(name, "torch", "flax", train=name == "convnet", seed=seed)
     assert report.aligned, report
@@ -128,7 +129,7 @@ def test_a_fault_is_named_at_its_place(fault: Fault, reference: str, candidate: 
     assert fault.line in linecache.getline(file, int(line)), f"{file}:{line}"
 
 
-@EACH_PAIR
+@BOTH_WAYS
 def test_several_faults_are_all_named(reference: str, candidate: str) -> None:
     names = ["eps", "gelu", "residual", "scale"]
     report = compare("encoder", reference, candidate, names)
@@ -136,7 +137,7 @@ def test_several_faults_are_all_named(reference: str, candidate: str) -> None:
     assert {source.candidate.path for source in report.sources} == expected, report
 
 
-@EACH_PAIR
+@BOTH_WAYS
 def test_a_square_weight_that_was_copied_transposed_is_named(reference: str, candidate: str) -> None:
     ours, theirs = (TWINS[name].build("encoder", (), seed, False) for seed, name in enumerate((reference, candidate)))
     given = inputs("encoder", "torch")
