@@ -93,7 +93,7 @@ class LiftError(PadiffError):
 
 
 class WorkerError(PadiffError):
-    """A remote model whose process did not start, died, or does not answer."""
+    """A process that did not start, died, or does not answer: a remote model's, or one of an executor."""
 
 
 class RemoteError(Exception):

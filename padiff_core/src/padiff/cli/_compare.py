@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("candidate", metavar="CANDIDATE", help="directory of the run to check")
     add("--step", metavar="N", type=whole(0), help="compare this step alone (default: every step of both)")
     _rank.add_arguments(parser)
+    add("--cache", metavar="FILE", help="keep what is measured: go on from there, or under another tolerance")
     add("--mapping", metavar="FILE", help="a mapping file, or SPEC of a padiff.LayerMap")
     _tolerance.add_arguments(parser)
     _output.add_arguments(parser)
@@ -45,6 +46,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         mapping=_sides.mapping_of(arguments.mapping) if arguments.mapping else None,
         tolerance=_tolerance.given(arguments),
         step=arguments.step,
+        cache=arguments.cache,
     )
     well, text = _output.written(report, wanted, quiet=arguments.quiet, mapping=arguments.show_mapping)
     return (2 if not well else 0 if report.aligned else 1), text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
-from padiff.judging import Recorded, axis_notes, measures_of, rule_of, shown_rule
+from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of, shown_rule
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, named_alike, pair_parameters, units_of
 from padiff.recording import Task
@@ -36,6 +37,8 @@ def compare(
     mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
     tolerance: Mapping[str, Any] | None = None,
     step: int | None = None,
+    executor: Executor | None = None,
+    cache: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Tell whether two recorded runs show the same, and if not, where they begin to differ.
 
@@ -44,13 +47,31 @@ def compare(
     ``tolerance`` are those of `diff`. Every step that both runs hold is compared, or ``step`` alone; once something
     differs, later differences may be consequences.
 
-    Raises `InputError` where a directory holds no run, or the two have no step in common.
+    Values are read and measured by a thread for each core, or by what ``executor`` runs: any of `concurrent.futures`,
+    or that of a cluster (`distributed.Client.get_executor()`), whose workers reach the directories under the same
+    paths. ``cache`` is a file that keeps what was measured: a comparison that was killed goes on from there, and one
+    under another mapping or tolerance reads again what it has to.
+
+    Raises `InputError` where a directory holds no run, or the two have no step in common, `WorkerError` where the
+    executor loses what it was given.
     """
+    with measuring(rule_of(tolerance), tolerance, executor, cache) as by:
+        return _compared(reference, candidate, mapping, tolerance, step, by)
+
+
+def _compared(
+    reference: str | os.PathLike[str] | Run,
+    candidate: str | os.PathLike[str] | Run,
+    mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None,
+    tolerance: Mapping[str, Any] | None,
+    step: int | None,
+    by: Measuring,
+) -> Report:
     started = time.perf_counter()
     runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
     options = DiffOptions(1, "both", False, tolerance, 0)
     steps = _steps(runs, step)
-    measures, rule = measures_of(tolerance), rule_of(tolerance)
+    measures = measures_of(tolerance)
     found: Recorded | None = None
     known: Correspondence | None = None
     sides: tuple[RecordedSide, RecordedSide] | None = None
@@ -59,7 +80,7 @@ def compare(
         sides = both
         if found is None:
             resolved = resolve(mapping, *sides)
-            found = Recorded(resolved.ignored, rule, measures)
+            found = Recorded(resolved.ignored, by, measures)
             notes += dtype_notes(*_any(sides))
             notes += resolved.notes
             known = _matched(sides, resolved)

@@ -5,6 +5,7 @@ from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge
 from padiff.judging._leaps import Leaps, Told
+from padiff.judging._meter import Measuring, measuring
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
 from padiff.judging._optimizer_step import step_both
@@ -22,6 +23,7 @@ __all__ = [
     "Judge",
     "Leaps",
     "Measures",
+    "Measuring",
     "Outcome",
     "Recorded",
     "Replays",
@@ -37,6 +39,7 @@ __all__ = [
     "is_rounding",
     "matching_of",
     "measures_of",
+    "measuring",
     "missing_path",
     "naming_notes",
     "parameter_findings",

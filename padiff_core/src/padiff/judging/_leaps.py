@@ -15,10 +15,10 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
+from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Size, held, nothing_like, size_of
+from padiff.judging._sizes import Size
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at
-from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import (
     CONSTANT,
@@ -68,14 +68,12 @@ class Leaps:
 
     def __init__(
         self,
-        reference: Trace,
-        candidate: Trace,
+        meter: Meter,
         alignment: Alignment,
-        rule: Rule | None = None,
         drift: float = 0.0,
     ) -> None:
-        self.reference, self.candidate, self.alignment = reference, candidate, alignment
-        self._rule, self._drift = rule, drift
+        self.reference, self.candidate = meter.traces
+        self.meter, self.alignment, self._drift = meter, alignment, drift
         self.checks: list[Check] = []
         """Every value that is not equal, forward and backward."""
         self.compared: set[int] = set()
@@ -90,9 +88,9 @@ class Leaps:
         self._last: dict[Call, str] = {}
         self._sent: set[tuple[int, int]] = set()
         self._top = _Level()
-        self._given = _given(reference), _given(candidate)
+        self._given = _given(self.reference), _given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
-        self._untold = _tells_nothing(reference, candidate)
+        self._untold = _tells_nothing(self.reference, self.candidate)
 
     # Forward
 
@@ -150,11 +148,7 @@ class Leaps:
 
     def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
         """Return how far apart two values are; None where one of them was not kept."""
-        return size_of(
-            held(self.reference, self.reference.values.get(ours.token)),
-            held(self.candidate, self.candidate.values.get(theirs.token)),
-            self._rule,
-        )
+        return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
 
     def _judged(self, spot: Spot, size: Size, level: _Level) -> Iterator[Told]:
         check = Check(spot, False, size.apart, close=size.close)
@@ -244,11 +238,8 @@ class Leaps:
     def _meet(self, spot: Spot, known: _Level, takers: tuple[_Level, ...]) -> Iterator[Told]:
         """Judge a gradient where the backward pass first leads to it."""
         key = spot.reference.token, spot.candidate.token
-        ours = held(self.reference, self.reference.gradients.get(key[0]))
-        theirs = held(self.candidate, self.candidate.gradients.get(key[1]))
-        if (ours is None) is not (theirs is None) and self._is_awaited(spot):
-            ours, theirs = (nothing_like(theirs), theirs) if ours is None else (ours, nothing_like(ours))
-        size = size_of(ours, theirs, self._rule)
+        keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
+        size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
         if size is None:
             return
         level = _Level(size.error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -14,10 +15,11 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._findings import place_of
 from padiff.judging._leaps import Leaps, Told
+from padiff.judging._meter import Kept, Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Size, held, magnitude, nothing_like, size_of
+from padiff.judging._sizes import Size, held, magnitude, nothing_like
 from padiff.judging._state import is_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
@@ -26,7 +28,7 @@ from padiff.parameters import Correspondence, Link, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import ParameterRecord, Summary
 
-__all__ = ["drift_of", "loss_told", "of_recorded_state", "of_recorded_update"]
+__all__ = ["drift_of", "loss_told", "of_recorded_state", "of_recorded_update", "step_ahead"]
 
 Array = NDArray[Any]
 Sides = tuple[RecordedSide, RecordedSide]
@@ -79,26 +81,22 @@ def _unordered(ours: Any, theirs: Any) -> tuple[Any, Any]:
     )
 
 
-def of_recorded_state(
-    leaps: Leaps, sides: Sides, known: Correspondence, rule: Rule | None, *, backward: bool
-) -> Iterator[Told | Note]:
+def of_recorded_state(leaps: Leaps, sides: Sides, known: Correspondence, *, backward: bool) -> Iterator[Told | Note]:
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
     for match in known.matches:
         users = leaps.alignment.using(match.candidate.module.path)
         if users:
-            yield from _buffers(leaps, sides, match, users, rule)
+            yield from _buffers(leaps, sides, match, users)
         if users and backward:
-            yield from _gradients(leaps, sides, match, users, rule)
+            yield from _gradients(leaps, sides, match, users)
 
 
-def _buffers(
-    leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair], rule: Rule | None
-) -> Iterator[Told | Note]:
+def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told | Note]:
     named = sides[0].trace.buffers, sides[1].trace.buffers
     for link in (link for link in match.links if link.buffer):
-        values = _both(link, sides, named, gradient=False)
-        size = size_of(*values, rule)
-        if size is not None and link.role == "running_var" and _is_convention(link, sides, values, users):
+        values = partial(_both, link, sides, named, gradient=False)
+        size = leaps.meter.of_link(link, "buffer", values)
+        if size is not None and link.role == "running_var" and _is_convention(link, sides, values(), users):
             frameworks = {"reference": sides[0].about.framework, "candidate": sides[1].about.framework}
             yield Note("running_variance", frameworks)
         elif size is not None:
@@ -106,20 +104,26 @@ def _buffers(
             yield from _told(leaps.left_behind(size, users), users[0], link, Phase.BUFFER, what)
 
 
-def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair], rule: Rule | None) -> Iterator[Told]:
+def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told]:
     """Yield the gradients that differ; one that cancels to zero (a bias before a softmax) is held to its unit's."""
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     links = [link for link in match.links if not link.buffer and link.differentiated]
-    pairs = [(link, _both(link, sides, named, gradient=True)) for link in links]
-    found = [(link, size_of(*both, rule)) for link, both in pairs]
+    values = [partial(_both, link, sides, named, gradient=True) for link in links]
+    found = [(link, leaps.meter.of_link(link, "gradient", both)) for link, both in zip(links, values, strict=True)]
     if all(size is None or size.apart.equal for _, size in found):
         return
-    scale = max(magnitude(both[0]) for _, both in pairs)
+    scale = max(_scale(size, both) for (_, size), both in zip(found, values, strict=True))
     for link, size in found:
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
             ruled = leaps.graded(attrs.evolve(size, scale=scale), users)
             yield from _told(ruled, users[0], link, Phase.BACKWARD, what)
+
+
+def _scale(size: Size | None, values: Callable[[], tuple[Any, Any]]) -> float:
+    """Return the root mean square of what the reference holds, which is read where it was not measured."""
+    measured = size is not None and math.isfinite(size.apart.scale)
+    return size.apart.scale if size is not None and measured else magnitude(values()[0])
 
 
 def _told(ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What) -> Iterator[Told]:
@@ -164,20 +168,24 @@ def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: floa
 
 
 def of_recorded_update(
-    sides: Sides, known: Correspondence, ignored: Ignored, rule: Rule | None, step: int
+    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int
 ) -> Iterator[Finding]:
     """Yield the parameters that the step left with other values than their gradients explain."""
+    meter.ahead(meter.of_links(known, "updated", _of_traces(sides, "updated")))
     found = []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     traces = sides[0].trace, sides[1].trace
     for match, link in links:
-        ours, theirs = _both(link, sides, (traces[0].updated, traces[1].updated), gradient=False)
-        size = size_of(ours, theirs, rule)
+        both = partial(_both, link, sides, (traces[0].updated, traces[1].updated), gradient=False)
+        size = meter.of_link(link, "updated", both)
         if size is None or size.apart.equal or is_ignored(match, link, ignored):
             continue
+        if size.close is None and not size.error > EXACT(size.eps):
+            continue  # however far the step went
+        ours, theirs = both()
         moved = _moved(link, sides, ours)
         named = traces[0].parameter_gradients, traces[1].parameter_gradients
-        sent = size_of(*_both(link, sides, named, gradient=True))
+        sent = meter.of_link(link, "gradient", partial(_both, link, sides, named, gradient=True))
         if not size.close if size.close is not None else _exceeds(size, moved, sent):
             finding = Finding(
                 verdict=Verdict.DIFFERS,
@@ -193,6 +201,25 @@ def of_recorded_update(
             )
             found.append((link, finding))
     yield from of_one_cause(found, sides, len({link.candidate.parameter.path for _, link in links}))
+
+
+def step_ahead(meter: Meter, sides: Sides, known: Correspondence, *, backward: bool) -> None:
+    """Measure what `Leaps` and `of_recorded_state` ask for."""
+    asks = [*meter.of_values(known.alignment), *meter.of_links(known, "buffer", _of_traces(sides, "buffers"))]
+    if backward:
+        asks += meter.of_links(known, "gradient", _of_traces(sides, "parameter_gradients"))
+    meter.ahead(asks)
+
+
+def _of_traces(sides: Sides, named: str) -> tuple[Kept, Kept]:
+    """Return where both sides' traces of the step keep what they have under some names."""
+    ours, theirs = ({path: (side.trace, key) for path, key in getattr(side.trace, named).items()} for side in sides)
+    return ours, theirs
+
+
+def _before(link: Link, sides: Sides) -> tuple[Any, Any]:
+    ours = link.expected(lambda parameter: sides[0].value(parameter.path))
+    return ours, canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
 
 
 def _place(class_name: str, path: str) -> Place:
@@ -231,20 +258,19 @@ def _exceeds(size: Size, moved: float | None, sent: Size | None) -> bool:
     return size.error > max(allowed * reach, EXACT(size.eps))
 
 
-def drift_of(sides: Sides, known: Correspondence) -> float:
+def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> float:
     """Return how far apart all parameters together are before a step, relative L2; 0 where they are not known."""
+    meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
     apart = whole = 0.0
     for _, link in known.links:
         kept = [sides[0].before.get(h.parameter.path) for h in link.references]
         kept.append(sides[1].before.get(link.candidate.parameter.path))
         if link.buffer or any(one is None or one[1] < 0 for one in kept):
             continue
-        ours = link.expected(lambda parameter: sides[0].value(parameter.path))
-        theirs = canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
-        if ours is None:
-            continue
-        found = difference(ours, theirs)
-        norm = float(np.linalg.norm(np.asarray(ours, np.float32)))
-        whole += norm**2
-        apart += 0.0 if found.equal else (found.rel_l2 * norm) ** 2
+        values = partial(_before, link, sides)
+        size = meter.of_link(link, "before", values)
+        if size is not None:
+            squares = _scale(size, values) ** 2 * size.apart.count
+            whole += squares
+            apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
     return math.sqrt(apart / whole) if whole else 0.0

@@ -16,10 +16,11 @@ from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, place_of
 from padiff.judging._leaps import Leaps, Told
+from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
-from padiff.judging._recorded import drift_of, loss_told, of_recorded_state, of_recorded_update
+from padiff.judging._recorded import drift_of, loss_told, of_recorded_state, of_recorded_update, step_ahead
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence
@@ -46,7 +47,7 @@ class Recorded:
     """What is known so far of two recorded runs."""
 
     ignored: Ignored
-    rule: Rule | None
+    by: Measuring
     measures: Measures
     findings: list[Finding] = attrs.field(factory=list)
     notes: list[Note] = attrs.field(factory=list)
@@ -58,6 +59,11 @@ class Recorded:
     loss: tuple[float, float] | None = None
     backward: bool = False
     """Whether gradients were compared."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """Return the user's own rule, where one was given."""
+        return self.by.rule
 
     @property
     def counts(self) -> dict[str, int]:
@@ -74,19 +80,21 @@ class Recorded:
         """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
         before, first = self.differs, not self.calls
         traces = sides[0].trace, sides[1].trace
-        drift = 0.0 if first else drift_of(sides, known)
-        leaps, told = self._leaps(sides, known, drift)
+        meter = Meter(traces, self.by)
+        backward = bool(traces[0].gradients) and bool(traces[1].gradients)
+        drift = 0.0 if first else drift_of(meter, sides, known)
+        step_ahead(meter, sides, known, backward=backward)
+        leaps, told = self._leaps(meter, known, drift)
         wrong = _misplaced(leaps, told)
         if wrong:
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps, told = self._leaps(sides, known, drift)
+            leaps, told = self._leaps(meter, known, drift)
         alignment = known.alignment
-        backward = bool(traces[0].gradients) and bool(traces[1].gradients)
         self.backward |= backward
         told += list(leaps.backward()) if backward else []
         params = self._parameters(sides, known) if first and all(side.whole for side in sides) else []
         params += self._missing(sides, known) if first and not all(side.whole for side in sides) else []
-        for one in of_recorded_state(leaps, sides, known, self.rule, backward=backward):
+        for one in of_recorded_state(leaps, sides, known, backward=backward):
             if isinstance(one, Note):
                 self.notes.append(one)
             else:
@@ -99,7 +107,7 @@ class Recorded:
         size = self._outputs(leaps, alignment, first=first)
         found += loss_told(sides, alignment, self.rule, size, step)
         found = merged(found)
-        updates = [] if any(map(_counts, found)) else of_recorded_update(sides, known, self.ignored, self.rule, step)
+        updates = [] if any(map(_counts, found)) else of_recorded_update(meter, sides, known, self.ignored, step)
         found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
         if before or (params and any(f.source for f in params)):
             kept = len(params)
@@ -124,10 +132,8 @@ class Recorded:
                 self.loss = traces[0].loss, traces[1].loss
         return known
 
-    def _leaps(
-        self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, drift: float
-    ) -> tuple[Leaps, list[Told]]:
-        leaps = Leaps(sides[0].trace, sides[1].trace, known.alignment, self.rule, drift)
+    def _leaps(self, meter: Meter, known: Correspondence, drift: float) -> tuple[Leaps, list[Told]]:
+        leaps = Leaps(meter, known.alignment, drift)
         return leaps, list(leaps.forward())
 
     def _parameters(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:

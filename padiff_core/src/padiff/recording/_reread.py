@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from padiff.kinds import ORDERS
 from padiff.recording._order import Order, Turns
-from padiff.trace import Call, Leaf, Samples, Trace, ValueStore
+from padiff.trace import Call, Leaf, Lent, Samples, Trace, ValueStore
 
 __all__ = ["reread"]
 
@@ -36,6 +36,36 @@ class _RereadStore(ValueStore):
             return self._inner.get(key)
         own, order = self._reread[key - _FIRST]
         return order.read(self._inner.get(own))
+
+    def lent(self, key: int) -> Lent | None:
+        """Return what reads an array in another process too, or None."""
+        if key < _FIRST:
+            return self._inner.lent(key)
+        own, order = self._reread[key - _FIRST]
+        inner = self._inner.lent(own)
+        return None if inner is None else _Turned(inner, order)
+
+
+@attrs.frozen
+class _Turned:
+    """Where a value lies that is read in another order: see `Lent`."""
+
+    inner: Lent
+    order: Order
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes it takes."""
+        return self.inner.bytes
+
+    @property
+    def name(self) -> str | None:
+        """Return what no other value is called."""
+        return self.inner.name and f"{self.inner.name} {self.order!r}"
+
+    def read(self) -> NDArray[Any]:
+        """Return the value in that order."""
+        return self.order.read(self.inner.read())
 
 
 def reread(trace: Trace, turns: Turns) -> Trace:

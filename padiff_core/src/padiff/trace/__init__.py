@@ -33,7 +33,7 @@ from padiff.trace._settings import (
 )
 from padiff.trace._shared import SharedStore
 from padiff.trace._summary import Summary, summarized
-from padiff.trace._values import ValueStore, temporary_store
+from padiff.trace._values import Lent, ValueStore, temporary_store
 
 __all__ = [
     "INPUT",
@@ -49,6 +49,7 @@ __all__ = [
     "Kept",
     "Key",
     "Leaf",
+    "Lent",
     "ModuleDescription",
     "ModuleRecord",
     "NpyFiles",

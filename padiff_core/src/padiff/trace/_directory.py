@@ -27,7 +27,7 @@ from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept, Run
-from padiff.trace._shards import Lent, Placed, ShardReader
+from padiff.trace._shards import InShard, Placed, ShardReader
 from padiff.trace._values import ValueStore
 
 __all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "Samples", "open_run", "records_name", "run_codec"]
@@ -54,7 +54,7 @@ class PlacedStore(ValueStore):
         """Return the array of a key where it lies; raise `InputError` where it is damaged."""
         return self._reader.get(self.places[key])
 
-    def lent(self, key: int) -> Lent:
+    def lent(self, key: int) -> InShard:
         """Return what reads the array of a key in another process."""
         return self._reader.lent(self.places[key])
 
@@ -140,6 +140,8 @@ class _Directory:
         about, values = found.get("about"), found.get("values")
         if not isinstance(about, Description) or values not in ("tensors", "summary", "structure"):
             raise _damaged(folder.at(MANIFEST), "it does not tell of a model")
+        name = found.get("id")
+        self._reader.run = name if isinstance(name, str) else ""
         self.about: Description = about
         self.values: Kept = values
 

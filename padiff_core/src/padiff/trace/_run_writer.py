@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -63,7 +64,7 @@ class RunWriter:
             msg = f"{self.folder.where} holds something already; nothing of it was touched.\n"
             msg += "Hint: give a directory that is new or empty."
             raise InputError(msg)
-        self._write(MANIFEST, {"values": values, "about": about})
+        self._write(MANIFEST, {"id": uuid.uuid4().hex, "values": values, "about": about})
 
     def read(self, placed: Placed) -> Array:
         """Return an array that was written."""

@@ -22,7 +22,7 @@ from padiff.codec import DTYPES
 from padiff.errors import InputError
 from padiff.trace._folder import Folder
 
-__all__ = ["Lent", "Placed", "Shard", "ShardReader", "checksum"]
+__all__ = ["InShard", "Placed", "Shard", "ShardReader", "checksum"]
 
 Array = NDArray[Any]
 
@@ -162,6 +162,8 @@ class ShardReader:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self.run = ""
+        """What the run is called, where it has a name."""
         self._sound: set[Placed] = set()
 
     def get(self, placed: Placed) -> Array:
@@ -176,9 +178,9 @@ class ShardReader:
             self._sound.add(placed)
         return array
 
-    def lent(self, placed: Placed) -> Lent:
+    def lent(self, placed: Placed) -> InShard:
         """Return what reads an array in another process."""
-        return Lent(self._folder, placed)
+        return InShard(self._folder, placed, self.run)
 
     def _bytes(self, placed: Placed) -> Array:
         path = self._folder.at(placed.shard)
@@ -193,11 +195,23 @@ class ShardReader:
 
 
 @attrs.frozen
-class Lent:
-    """Where an array lies: plain data, which reads it in whatever process it comes to."""
+class InShard:
+    """Where an array of a directory lies: see `Lent`."""
 
     folder: Folder
     placed: Placed
+    run: str = ""
+    """What the run is called, wherever it lies."""
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes it takes."""
+        return self.placed.size
+
+    @property
+    def name(self) -> str | None:
+        """Return what no other value is called."""
+        return f"{self.run} {self.placed!r}" if self.run else None
 
     def read(self) -> Array:
         """Return the array; raises `InputError` as `ShardReader.get`."""

@@ -6,12 +6,12 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ValueStore"]
+__all__ = ["Lent", "ValueStore"]
 
 Array = NDArray[Any]
 
@@ -24,6 +24,21 @@ def _default_budget() -> int:
     if asked:
         return int(asked)
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) // _SHARE_OF_MEMORY
+
+
+class Lent(Protocol):
+    """Where a value lies: plain data, which reads it in whatever process it comes to."""
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes it takes."""
+
+    @property
+    def name(self) -> str | None:
+        """Return what no other value is called, of any run; None where that is not known."""
+
+    def read(self) -> Array:
+        """Return the value; never write to it."""
 
 
 class ValueStore:
@@ -64,8 +79,8 @@ class ValueStore:
         """Return the array of a key; never write to it."""
         return self._values[key]
 
-    def lent(self, key: int) -> Any:
-        """Return plain data whose ``read()`` gives an array in another process too, or None."""
+    def lent(self, key: int) -> Lent | None:
+        """Return what reads an array in another process too, or None."""
         return None
 
     def close(self) -> None:

@@ -1,0 +1,208 @@
+"""Measure the values of two recorded steps: each pair once, ahead of the judgement, on whatever cores there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Alignment
+from padiff.errors import PadiffError, WorkerError
+from padiff.judging._ask import Ask, measured
+from padiff.judging._measurements import Measurements
+from padiff.judging._sizes import Size, held, nothing_like, size_of
+from padiff.judging._tolerance import Rule
+from padiff.parameters import Correspondence, Link
+from padiff.trace import Trace
+
+__all__ = ["Kept", "Measuring", "Meter", "measuring"]
+
+_BATCH = 32 << 20
+"""Bytes that a worker reads for one request."""
+_MOST = 256
+"""Pairs of values in one request, at most."""
+_WORTH = 64 << 20
+"""Bytes from which on a step is worth a thread for each core."""
+
+Traces = tuple[Trace, Trace]
+Asked = tuple[Hashable, Ask]
+Kept = Mapping[str, tuple[Trace, int]]
+
+
+@attrs.frozen
+class Measuring:
+    """With what values are measured."""
+
+    rule: Rule | None = None
+    tolerance: Mapping[str, Any] | None = None
+    executor: Executor | None = None
+    known: Measurements | None = None
+    """What was measured before, and is kept."""
+
+
+@contextmanager
+def measuring(
+    rule: Rule | None,
+    tolerance: Mapping[str, Any] | None,
+    executor: Executor | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Iterator[Measuring]:
+    """Give what measures with an executor of the user's, or else with a thread for each core."""
+    known = None if cache is None else Measurements(cache, tolerance)
+    own = None if executor is not None else ThreadPoolExecutor(_cores(), "padiff-compare")
+    try:
+        yield Measuring(rule, tolerance, executor or own, known)
+    finally:
+        if own is not None:
+            own.shutdown(wait=True, cancel_futures=True)
+        if known is not None:
+            known.close()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Meter:
+    """What knows how far apart the values of one step are."""
+
+    def __init__(self, traces: Traces, by: Measuring) -> None:
+        self.traces, self._by = traces, by
+        self._sizes: dict[Hashable, Size | None] = {}
+
+    def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
+        """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
+
+        A gradient that is awaited and does not come is zeros.
+        """
+        key = ours, theirs, awaited
+        if key not in self._sizes:
+            values = held(self.traces[0], ours), held(self.traces[1], theirs)
+            if awaited:
+                first, second = values
+                values = (nothing_like(second), second) if first is None else (first, nothing_like(first))
+            self._sizes[key] = size_of(*values, self._by.rule)
+        return self._sizes[key]
+
+    def of_link(self, link: Link, what: str, values: Callable[[], tuple[Any, Any]]) -> Size | None:
+        """Return how far apart what both sides hold of a link is; ``values`` reads it if it was not yet measured."""
+        if (link, what) not in self._sizes:
+            self._sizes[link, what] = size_of(*values(), self._by.rule)
+        return self._sizes[link, what]
+
+    def of_values(self, alignment: Alignment) -> list[Asked]:
+        """Ask for what matched calls took and gave, and its gradients."""
+        pairs: dict[tuple[int, int], None] = {}
+        ours, theirs = self.traces
+        for pair in alignment.pairs:
+            both = pair.reference, pair.candidate
+            leaves = [(both[0].inputs[i], both[1].inputs[j]) for i, j in pair.inputs]
+            leaves += [(both[0].outputs[i], both[1].outputs[j]) for i, j in pair.outputs]
+            for one, other in leaves:
+                for named in ((ours.values, theirs.values), (ours.gradients, theirs.gradients)):
+                    keys = named[0].get(one.token, -1), named[1].get(other.token, -1)
+                    if min(keys) >= 0:
+                        pairs[keys] = None
+        asks: list[Asked] = []
+        for keys in pairs:
+            lent = ours.store.lent(keys[0]), theirs.store.lent(keys[1])
+            if lent[0] is not None and lent[1] is not None:
+                asks.append(((*keys, False), Ask({"": lent[0]}, lent[1])))
+        return asks
+
+    def of_links(self, known: Correspondence, what: str, kept: tuple[Kept, Kept]) -> list[Asked]:
+        """Ask for what both sides hold of parameters: path -> where it lies; see `of_link` for ``what``."""
+        asks: list[Asked] = []
+        for _, link in known.links:
+            if type(link) is not Link or link.buffer is not (what == "buffer"):
+                continue
+            ours = {h.parameter.path: _lent(kept[0], h.parameter.path) for h in link.references}
+            theirs = _lent(kept[1], link.candidate.parameter.path)
+            if theirs is not None and all(one is not None for one in ours.values()):
+                asks.append(((link, what), Ask(ours, theirs, link, what == "gradient")))
+        return asks
+
+    def ahead(self, asks: Iterable[Asked]) -> None:
+        """Measure what is not known yet."""
+        open_asks = []
+        known = self._by.known
+        for key, ask in asks:
+            if key in self._sizes:
+                continue
+            found = None if known is None else known.get(ask)
+            if found is None:
+                open_asks.append((key, ask))
+            else:
+                self._sizes[key] = found
+        if self._by.executor is None or (
+            isinstance(self._by.executor, ThreadPoolExecutor)
+            and known is None
+            and sum(ask.weight for _, ask in open_asks) < _WORTH
+        ):
+            return  # each when it is asked for
+        self._spread(list(_batches(open_asks)), self._by.executor)
+
+    def _spread(self, batches: Sequence[Sequence[Asked]], executor: Executor) -> None:
+        """Let an executor's workers measure, and keep what each gives as soon as it comes."""
+        waiting: dict[Future[list[Size | None]], Sequence[Asked]] = {}
+        done, trouble = 0, None
+        try:
+            for batch in batches:
+                waiting[executor.submit(measured, [ask for _, ask in batch], self._by.tolerance)] = batch
+        except Exception as error:
+            trouble = error
+        try:
+            for future in as_completed(waiting):
+                try:
+                    sizes = future.result()
+                except (Exception, CancelledError) as error:
+                    trouble = trouble or error
+                    for other in waiting:
+                        other.cancel()  # what is measured already is kept all the same
+                else:
+                    done += 1
+                    self._keep(waiting[future], sizes)
+        finally:
+            for future in waiting:
+                future.cancel()
+        if isinstance(trouble, PadiffError):
+            raise trouble
+        if trouble is not None:
+            raise self._lost(trouble, done, len(batches)) from trouble
+
+    def _keep(self, batch: Sequence[Asked], sizes: Sequence[Size | None]) -> None:
+        for (key, ask), size in zip(batch, sizes, strict=True):
+            self._sizes[key] = size
+            if self._by.known is not None:
+                self._by.known.put(ask, size)
+
+    def _lost(self, error: BaseException, done: int, count: int) -> WorkerError:
+        known = self._by.known
+        said = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
+        msg = f"the executor answered {done} of {count} requests, and lost the others ({said}).\n"
+        msg += "Hint: compare again, with "
+        if known is None:
+            return WorkerError(f"{msg}cache=FILE, which keeps what is measured.")
+        return WorkerError(f"{msg}the same cache={known.where!r}: what was measured is in it.")
+
+
+def _lent(kept: Kept, path: str) -> Any:
+    trace, key = kept.get(path, (None, -1))
+    return None if trace is None or key < 0 else trace.store.lent(key)
+
+
+def _batches(asks: Sequence[Asked]) -> Iterator[list[Asked]]:
+    batch: list[Asked] = []
+    size = 0
+    for one in asks:
+        batch.append(one)
+        size += one[1].weight
+        if size >= _BATCH or len(batch) >= _MOST:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
