@@ -125,6 +125,11 @@ class Alignment:
         """Return the pair of a candidate's call by its path and ordinal."""
         return self._of_candidate.get(key)
 
+    def around(self, pair: Pair) -> Pair | None:
+        """Return the nearest matched call around a pair's."""
+        found = (self.of_candidate(call) for call in pair.candidate.ancestors())
+        return next((one for one in found if one is not None), None)
+
     def using(self, path: str) -> list[Pair]:
         """Return the matched calls whose own code uses the parameters of the candidate's module at a path.
 

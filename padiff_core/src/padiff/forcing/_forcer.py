@@ -20,7 +20,7 @@ from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
-from padiff.trace import Call, Key, ModuleRecord, contrasts
+from padiff.trace import Call, Key, ModuleRecord
 
 __all__ = ["Forcer"]
 
@@ -134,7 +134,7 @@ class Forcer(Watcher):
             if theirs < len(tensors):
                 spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
                 self.checks.append(Check(spot, False, _UNLIKE, tainted=call in self._tainted or pair.misfed))
-                if call in self._tainted or not pair.misfed or contrasts(pair.reference, pair.candidate):
+                if call in self._tainted or not pair.misfed:
                     # Else the code around chose the shapes: what it makes of them in the end is its own.
                     self._tainted.add(parent)
         self._last[parent] = _relative(pair.candidate, owner)

@@ -30,6 +30,7 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
+from padiff.judging._unfed import Unfed
 from padiff.judging._wholes import is_mask
 from padiff.kinds import ORDERS
 from padiff.numerics import (
@@ -80,6 +81,7 @@ class Judge:
         self.policies = Policies(bench)
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
+        self.unfed = Unfed(bench.alignment, forced.checks)
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
         self._right: dict[Key, bool | None] = {}
@@ -117,7 +119,10 @@ class Judge:
                 continue
             if not rough:
                 self.policies.look(owner, spot.reference.dtype)
-            if check.tainted and not contrasted(owner, but=OF_STATE | ORDERS):
+            if owner.key in self.unfed.right:
+                continue
+            tainted = check.tainted or self.unfed.taints(check)
+            if tainted and not contrasted(owner, but=OF_STATE | ORDERS):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)
@@ -138,7 +143,7 @@ class Judge:
         if rough:
             return found
         if all(check.close is None for check in self.forced.checks):
-            found += sampled_values(self.settler, self.around, self._read, found)
+            found += sampled_values(self.settler, self.alignment.around, self._read, found)
         return sorted(map(self._traced_to_masks, found), key=lambda suspicion: suspicion.order)
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
@@ -173,7 +178,7 @@ class Judge:
         """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
         spot = suspicion.spot
         kept = [check for check in self.forced.checks if check.kept]
-        near = [c for c in kept if suspicion.pair in (c.spot.pair, self.around(c.spot.pair))]
+        near = [c for c in kept if suspicion.pair in (c.spot.pair, self.alignment.around(c.spot.pair))]
         if suspicion.verdict is not Verdict.DIFFERS or spot is None or not near:
             return suspicion
         runs = self.settler.runs(suspicion.pair, "float64", own=False)
@@ -192,11 +197,6 @@ class Judge:
         right = Evidence.of("right_when_given", call=call, name=made.spot.reference.path)
         ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
         return suspicion_of(made.spot.owner, Phase.FORWARD, value_at(made.spot), ruling, made)
-
-    def around(self, pair: Pair) -> Pair | None:
-        """Return the nearest matched call around a pair's."""
-        found = (self.alignment.of_candidate(call) for call in pair.candidate.ancestors())
-        return next((p for p in found if p is not None), None)
 
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the suspects of the backward pass that no forward source explains."""
@@ -221,7 +221,7 @@ class Judge:
                 if suspicion is not None:
                     found.append(suspicion)
         if all(check.close is None for check in self.forced.checks):
-            found += sampled_gradients(self.settler, self.around, forward)
+            found += sampled_gradients(self.settler, self.alignment.around, forward)
         found = [*self._at_inputs(excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
@@ -260,13 +260,15 @@ class Judge:
         """Return the keys of the calls whose later differences follow from what is known of them already."""
         parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
         # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
-        written = [one for pair in parting if "same" in pair.memory and (one := self.around(pair)) is not None]
+        written = [
+            one for pair in parting if "same" in pair.memory and (one := self.alignment.around(pair)) is not None
+        ]
         known = {pair.key for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
-        faulty = [pair for pair in unfit if not pair.misfed or contrasted(pair)]
-        around = [pair for pair in map(self.around, faulty) if pair is not None]
+        faulty = [pair for pair in unfit if not pair.misfed or pair in self.unfed.wrong]
+        around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss
         bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
@@ -330,13 +332,13 @@ class Judge:
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
         as long as the tensor is handed on outwards."""
-        pair = self.around(spot.pair) if spot.what == "output" else spot.owner
+        pair = self.alignment.around(spot.pair) if spot.what == "output" else spot.owner
         found: list[Pair] = []
         while pair is not None:
             found.append(pair)
             if all(leaf.token != spot.reference.token for leaf in pair.reference.outputs):
                 break
-            pair = self.around(pair)
+            pair = self.alignment.around(pair)
         return found
 
 

@@ -17,7 +17,7 @@ from padiff.forcing import Replayed, StateCheck
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader
-from padiff.judging._suspicion import Suspicion, contrasted
+from padiff.judging._suspicion import Suspicion
 from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
@@ -90,7 +90,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     path = check.link.candidate.parameter.path
     shared = [one.match for one in judge.forced.gradients if one.link.candidate.parameter.path == path]
     pairs = [pair for match in shared for pair in judge.alignment.using(match.candidate.module.path)]
-    around = [p for p in map(judge.around, pairs) if p is not None]
+    around = [p for p in map(judge.alignment.around, pairs) if p is not None]
     if not pairs or any(link is check.link for _, link, _ in judge.forced.frozen):
         return None
     if any(pair.key in excused | judge.forced.unreached for pair in pairs):
@@ -147,7 +147,7 @@ def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Stat
 def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
     pairs = judge.alignment.using(check.match.candidate.module.path)
     what = What("updated_buffer", check.link.candidate.part.parameter)
-    if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
+    if len(pairs) == 1 and pairs[0] in judge.unfed.wrong:
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
         return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)

@@ -141,7 +141,7 @@ def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignme
         if match.reference in known.symmetric
         and not match.candidate.name
         and any(
-            judge.around(pair) is owner and pair.candidate.path == match.candidate.module.path
+            judge.alignment.around(pair) is owner and pair.candidate.path == match.candidate.module.path
             for pair in alignment.using(match.candidate.module.path)
         )
     ]

@@ -152,7 +152,7 @@ def _may_be_mismatched(
         return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
         return pair
-    around = judge.around(pair)
+    around = judge.alignment.around(pair)
     if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
         return pair
@@ -201,7 +201,7 @@ def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
     """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's."""
-    around = judge.around(pair)
+    around = judge.alignment.around(pair)
     start = pair.candidate.index
     after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
     return bool(after)
