@@ -110,13 +110,19 @@ def namesakes(rows: Sequence[str], columns: Sequence[str]) -> dict[int, int]:
 
 def _sayings_of(rows: Sequence[str], columns: Sequence[str]) -> tuple[list[_Saying], list[_Saying]]:
     """Return what names of both sides say, in the words of the side that has these in full."""
-    said = [[_said(path) for path in paths] for paths in (rows, columns)]
+    said = [_telling([_said(path) for path in paths]) for paths in (rows, columns)]
     full = _in_full(*({word for words in side for word in words} for side in said))
     ours, theirs = (
         _sayings(paths, [frozenset(more.get(word, word) for word in words) for words in side])
         for paths, side, more in zip((rows, columns), said, full, strict=True)
     )
     return ours, theirs
+
+
+def _telling(said: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return the words that tell the names of a side apart: what all of them say, says nothing."""
+    common = frozenset.intersection(*said) if len(said) > 1 else frozenset()
+    return [words - common or words for words in said]
 
 
 def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_Saying]:

@@ -82,7 +82,8 @@ _WAYS: tuple[tuple[Any, ...], ...] = (
     (_everything, _unset, True),
     (_everything, _set, True),
 )
-_VIEWS = [_View(unit, *more) for unit in (_exactly, _barely, _mainly) for more in _WAYS]
+_UNITS = (_exactly, _barely, _mainly)
+_VIEWS = [_View(unit, *more) for unit in _UNITS for more in _WAYS]
 """The views in the order in which they are believed: what is seen in all ports of a model comes first."""
 _PLAIN = [view for view in _VIEWS if view.ways is _nothing]
 
@@ -176,7 +177,8 @@ class _Matching:
     def _breaks_symmetries(self) -> bool:
         """Pick partners for one unit of each part of the graph that is not matched yet: what follows is refined."""
         parts = self._parts()
-        for classes in self._levels([view for view in self._views if view.unit is _exactly][::-1]):
+        closest = [view for unit in _UNITS for view in self._views[::-1] if view.unit is unit]
+        for classes in self._levels(closest):
             found, done = [], set()
             for ours, theirs in sorted(classes, key=lambda pair: self._graphs[0].order[pair[0][0]]):
                 if len(ours) != len(theirs):

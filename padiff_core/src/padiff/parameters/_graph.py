@@ -53,6 +53,17 @@ class Graph:
         """Yield (who gives, who takes, the ways)."""
         return ((source, node, labels) for node, found in enumerate(self.takes) for source, labels in found.items())
 
+    def joined(self, groups: Sequence[Sequence[int]]) -> Graph:
+        """Return the graph with each group of units as one node, the group's first; the others are met no more."""
+        into = {node: group[0] for group in groups for node in group}
+        takes: list[dict[int, Labels]] = [{} for _ in self.takes]
+        for source, node, labels in self.edges:
+            found = takes[into.get(node, node)]
+            source = into.get(source, source)
+            found[source] = found.get(source, frozenset()) | labels
+        order = [len(self.units) if into.get(unit, unit) != unit else rank for unit, rank in enumerate(self.order)]
+        return attrs.evolve(self, takes=takes, order=order)
+
     def is_met(self, node: int) -> bool:
         """Return whether the run used a unit."""
         return node >= len(self.units) or self.order[node] < len(self.units)

@@ -1,8 +1,8 @@
 """Match a packed layer with the layers that it packs: one linear that gives q, k and v against three.
 
-A packed layer computes several linear maps of one input. So its counterparts are found by structure: they stand side
-by side, take the same tensor, and their outputs together are as wide. In which order it packs them, and whether head
-by head, no shape tells: forcing settles it.
+A packed layer, linear or a convolution, computes several maps of one input. So its counterparts are found by
+structure: they stand side by side, take the same tensor, and their outputs together are as wide. In which order it
+packs them, and whether head by head, no shape tells: forcing settles it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from math import gcd
 
 import attrs
 
-from padiff.kinds import interleaved
+from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
+from padiff.trace import settings_of
 
 __all__ = ["Arrangement", "Packing", "find_packings"]
 
@@ -60,7 +61,9 @@ class Packing:
         """Return what belongs together under one way of packing, member by member."""
         names = (member.path.rpartition(".")[2] for member in self.members)
         pieces = (
-            HeldUnit(self.packed.module, name, _LINEAR, self._cut(member, rows))
+            HeldUnit(
+                self.packed.module, name, self.packed.kind or _LINEAR, self._cut(member, rows), self.packed.settings
+            )
             for name, member, rows in zip(names, self.members, arrangement.rows(self._sizes()), strict=True)
         )
         return tuple(self._match(piece, member) for piece, member in zip(pieces, self.members, strict=True))
@@ -75,7 +78,9 @@ class Packing:
 
     def _cut(self, member: HeldUnit, rows: tuple[tuple[int, int], ...]) -> dict[str, Held]:
         return {
-            role: Held(held.parameter, attrs.evolve(held.part, rows=rows), member.roles[role].shape)
+            role: Held(
+                held.parameter, attrs.evolve(held.part, rows=rows), (member.roles[role].shape[0], *held.shape[1:])
+            )
             for role, held in self.roles.items()
             if role in member.roles
         }
@@ -95,7 +100,7 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
         groups = list(_side_by_side(yours))
         for unit in mine.units:
-            ways = list(_as_linear(unit)) if unit in unmatched else []
+            ways = list(_as_maps(unit)) if unit in unmatched else []
             fits = ((way, g) for g in groups if any(u in unmatched for u in g) for way in ways if _packs(way, g))
             way, fit = next(fits, (None, ()))
             if way is not None:
@@ -104,9 +109,9 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
     return found
 
 
-def _as_linear(unit: HeldUnit) -> Iterator[HeldUnit]:
-    """Yield a unit as the linear layer that it is; of a matrix that no rule speaks of, either way it may lie."""
-    if unit.kind == _LINEAR:
+def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
+    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, either way it may lie."""
+    if _is_map(unit):
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
@@ -123,17 +128,27 @@ def _as_linear(unit: HeldUnit) -> Iterator[HeldUnit]:
             yield attrs.evolve(unit, kind=_LINEAR, roles=roles)
 
 
+def _is_map(unit: HeldUnit) -> bool:
+    """Return whether each row of the weight is a map of all input channels by itself."""
+    return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
+
+
 def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
     weight = unit.roles["weight"].shape
     shapes = [member.roles["weight"].shape for member in members]
-    return all(shape[1] == weight[1] for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]
+    return all(_map(shape) == _map(weight) for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]
+
+
+def _map(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of one row; a kernel of one element is none."""
+    return tuple(shape[1:2]) if set(shape[2:]) <= {1} else tuple(shape[1:])
 
 
 def _side_by_side(graph: Graph) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the linear units of one parent, or of one attention, that take the same values, in execution order."""
+    """Yield the linear maps of one parent, or of one attention, that take the same values, in execution order."""
     groups: dict[tuple[str, frozenset[int]], list[HeldUnit]] = {}
     for unit, takes in zip(graph.units, graph.takes, strict=False):
-        if unit.kind == _LINEAR and "weight" in unit.roles and takes:
+        if _is_map(unit) and takes:
             parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
             groups.setdefault((parent, frozenset(takes)), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)

@@ -13,7 +13,7 @@ from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._matching import match_strays, match_units, same_names, same_order
-from padiff.parameters._packing import find_packings
+from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import left_over, split_where_left_over
@@ -24,6 +24,8 @@ from padiff.trace import Flow
 __all__ = ["Order", "defined_alike", "matched_unrun", "matcher", "named_alike", "pair_parameters"]
 
 Units = Sequence[HeldUnit]
+Pairs = dict[int, int]
+Groups = list[list[int]]
 Order = Literal["run", "definition"]
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
@@ -97,9 +99,18 @@ def _paired(
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
     choose = _chooser(ours, theirs, (reference, candidate) if order == "definition" else (ours, theirs))
     regions = _regions(ours, theirs, fixed)
-    pairs, left = matched_by_colour(graphs, joined, regions, choose, by_order=order is not None)
-    symmetric = frozenset(ours[i] for i in left)
-    pairs = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
+
+    def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
+        """Match what the dataflow tells; what a packed layer packs stands where that stands."""
+        known, groups = _packed(packings, ours, theirs)
+        both, ends = [
+            (one[0].joined(groups[0]), one[1].joined(groups[1])) if packings else one for one in (graphs, joined)
+        ]
+        pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=order is not None)
+        found = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
+        return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
+
+    pairs, symmetric = by_flow(())
     if guess is not None:
         known = _indices(guess, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
@@ -115,6 +126,7 @@ def _paired(
     settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
     mine, yours = ours, theirs
     if packed or settled:
+        pairs, symmetric = by_flow([*packings, *(packing for packing, arrangement in told if arrangement)])
         gone |= {unit for packing in packings for unit in (packing.packed, *packing.members)}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
         kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
@@ -126,6 +138,19 @@ def _paired(
     matches += match_strays(ours, theirs, matches)
     matches = with_told_parameters(matches, ours, theirs, fixed)
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
+
+
+def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pairs, tuple[Groups, Groups]]:
+    """Return which unit stands for a packed one, and the units that stand together on both sides."""
+    places = [{unit: i for i, unit in enumerate(units)} for units in (ours, theirs)]
+    known: Pairs = {}
+    groups: tuple[Groups, Groups] = ([], [])
+    for packing in packings:
+        mine, yours = places if packing.ours else places[::-1]
+        packed, members = mine[packing.packed], [yours[unit] for unit in packing.members]
+        known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
+        groups[packing.ours].append(members)
+    return known, groups
 
 
 def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:

@@ -24,12 +24,9 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     there), they are a match of their own.
     """
     partner = {one.reference: one.candidate for one in matches}
-    whole = {a: b for a, b in partner.items() if not (_is_loose(a) and _is_loose(b))}
+    whole = {a: b for a, b in partner.items() if not (_is_loose(a) or _is_loose(b))}
     kept = {*whole, *whole.values()}
-    pieces = [
-        {unit: list(_pieces(unit)) for unit in units if _is_loose(unit) and unit not in kept}
-        for units in (ours, theirs)
-    ]
+    pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
     if not any(len(found) > 1 for side in pieces for found in side.values()):
         return list(matches)
     split = [
@@ -56,7 +53,7 @@ def _is_loose(unit: HeldUnit) -> bool:
 
 def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:
     """Yield a unit of each parameter of a unit."""
-    if len(unit.roles) == 1:
+    if len(unit.roles) == 1 or not _is_loose(unit):
         yield unit
         return
     for role, held in unit.roles.items():

@@ -72,15 +72,15 @@ def _as_most(
     Whoever loads weights converts all of them in one way.
     """
     groups: dict[tuple[str, bool, int], list[Packing]] = {}
-    for packing in chosen:
+    for packing in (packed.packing for packed in correspondence.packed):
         like = _NUMBER.sub("#", packing.packed.path), packing.ours, len(packing.members)
         groups.setdefault(like, []).append(packing)
     for group in groups.values():
-        counts = Counter(chosen[packing] for packing in group)
+        counts = Counter(chosen[packing] for packing in group if packing in chosen)
         ways = [way for way in group[0].arrangements() if way in counts]
         usual = max(ways, key=lambda way: counts[way], default=None)
         for packed in [one for one in correspondence.packed if one.packing in group]:
-            if usual is not None and chosen[packed.packing] != usual:
+            if usual is not None and chosen.get(packed.packing) != usual:
                 correspondence = correspondence.arranged(packed, usual)
                 settled = {**correspondence.settled, packed.packing.packed.path: packed.packing.named(usual)}
                 correspondence = attrs.evolve(correspondence, settled=settled)

@@ -1,0 +1,119 @@
+"""Pad by hand what the other side's module pads: it cannot be fed, and is right where the code around it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+IMAGES = np.random.default_rng(0).standard_normal((2, 6, 6, 3)).astype(np.float32)
+
+
+class Gated(rows.Module):
+    """One convolution that pads and gives value and gate, and two maps of what comes out."""
+
+    def __init__(self) -> None:
+        self.both, self.keep, self.skip = rows.Conv2d(3, 6, 3, padding=1), rows.Conv2d(3, 3, 1), rows.Conv2d(3, 3, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = self.both(x)
+        y = F.tanh(y[:, :3]) * F.sigmoid(y[:, 3:])
+        skip = self.skip(y)
+        return x + self.keep(y), skip
+
+
+class Net(rows.Module):
+    """Two such blocks; what they skip is summed."""
+
+    def __init__(self) -> None:
+        self.blocks, self.head = rows.ModuleList(Gated(), Gated()), rows.Conv2d(3, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = x.transpose(0, 3, 1, 2)
+        x, first = self.blocks[0](x)
+        x, second = self.blocks[1](x)
+        return self.head(F.relu(first + second)).mean((2, 3))
+
+
+class Apart(columns.Layer):
+    """Pads by hand, has value and gate in a convolution each, and calls the two maps in the other order."""
+
+    def __init__(self, fault: str) -> None:
+        self.value, self.gate = columns.Conv(3, 3, 3), columns.Conv(3, 3, 3)
+        self.residual, self.skipped, self.fault = columns.Conv(3, 3, 1), columns.Conv(3, 3, 1), fault
+
+    def forward(self, x: Any) -> Any:
+        wide = _padded(x, 2 if self.fault == "more padding" else 1)
+        value, gate = self.value(wide), self.gate(wide)
+        if self.fault == "more padding":
+            value, gate = value[:, :6, :6], gate[:, :6, :6]
+        if self.fault == "crossed":
+            value, gate = gate, value
+        y = F.tanh(value) * (F.tanh(gate) if self.fault == "gate" else F.sigmoid(gate))
+        return x + self.residual(y), self.skipped(y)
+
+
+def _padded(x: Any, by: int) -> Any:
+    def zeros(*shape: int) -> Any:
+        return columns.Tensor(np.zeros(shape, np.float32))
+
+    for axis in (1, 2):
+        edge = [*x.shape]
+        edge[axis] = by
+        x = F.concat([zeros(*edge), x, zeros(*edge)], axis)
+    return x
+
+
+class Port(columns.Layer):
+    """The same, channels last."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.layers, self.out = columns.Layers(Apart(""), Apart(fault)), columns.Conv(3, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        x, first = self.layers[0](x)
+        x, second = self.layers[1](x)
+        return self.out(F.relu(first + second)).mean((1, 2))
+
+
+def test_a_right_port_is_aligned() -> None:
+    """Version 0.5 called each convolution wrong for its padding, crossed the maps, or found no place for the gates."""
+    report = padiff.diff(Net(), Port(), IMAGES)
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("fault", ["more padding", "gate", "crossed"])
+def test_a_fault_behind_it_is_named_there(fault: str) -> None:
+    report = padiff.diff(Net(), Port(fault), IMAGES)
+    assert {source.candidate.path for source in report.sources} == {"layers.1"}, str(report)
+
+
+class Padding(rows.Module):
+    """A convolution that pads, alone."""
+
+    def __init__(self) -> None:
+        self.conv, self.head = rows.Conv2d(3, 3, 3, padding=1), rows.Conv2d(3, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(F.tanh(self.conv(x.transpose(0, 3, 1, 2)))).mean((2, 3))
+
+
+class PaddedBefore(columns.Layer):
+    """Pads by hand, and once more in the module, or not enough."""
+
+    def __init__(self, padding: int, by: int) -> None:
+        self.conv, self.head, self.by = columns.Conv(3, 3, 3, padding=padding), columns.Conv(3, 4, 1), by
+
+    def forward(self, x: Any) -> Any:
+        return self.head(F.tanh(self.conv(_padded(x, self.by))[:, :6, :6])).mean((1, 2))
+
+
+@pytest.mark.parametrize(("padding", "by", "aligned"), [(0, 1, True), (1, 1, False), (0, 2, False)])
+def test_padding_that_is_no_padding_of_the_other_side(padding: int, by: int, aligned: bool) -> None:
+    report = padiff.diff(Padding(), PaddedBefore(padding, by), IMAGES)
+    assert report.aligned == aligned, str(report)
