@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import HookedModel, LiftError, TensorParameter, qualified_name, switched
+from padiff.adapter import HookedModel, LiftError, Ranks, TensorParameter, qualified_name, switched
 from padiff_torch import state
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
@@ -108,6 +108,14 @@ class TorchModel(HookedModel):
     def differentiated(self, starts: Sequence[tuple[Any, Any | None]]) -> None:
         """Run backward from tensors, each with its gradient."""
         torch.autograd.backward([tensor for tensor, _ in starts], [gradient for _, gradient in starts])
+
+    def ranks(self) -> Ranks | None:
+        """Return what this process is among the ranks of its job."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return None
+        from padiff_torch.distributed.ranks import ranks_of
+
+        return ranks_of(self)
 
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold floating tensors in ``dtype``; raises `LiftError` where weights are packed."""

@@ -13,6 +13,7 @@ from padiff.adapter._listening import Hear, Hook, Intercept, Listener
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
+from padiff.adapter._ranks import Placement, Ranks, Spread
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
@@ -56,11 +57,14 @@ __all__ = [
     "NotOffered",
     "Parameter",
     "Part",
+    "Placement",
+    "Ranks",
     "Reader",
     "Renderer",
     "Rule",
     "Setting",
     "SpecialTransfer",
+    "Spread",
     "Tape",
     "Tensor",
     "TensorParameter",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook, Intercept, Listener
 from padiff.adapter._module import Module, Parameter
+from padiff.adapter._ranks import Ranks
 from padiff.errors import InputError, LiftError, NotOffered
 from padiff.import_string import loss_of, optimizer_of
 
@@ -126,6 +127,13 @@ class Model(ABC):
         Old values come back bit for bit, as the same storage. Raises `LiftError` where a move is impossible.
         """
         raise LiftError(offered_not(f"{type(self.native).__qualname__} was to run in {dtype}", "float64"))
+
+    def ranks(self) -> Ranks | None:
+        """Return what this process is among several that run the model; None where it is the only one.
+
+        Nothing is asked of another rank.
+        """
+        return None
 
     def rebuild(self) -> list[str]:
         """Let modules make anew what they keep of their weights, which are others now; name what changed.

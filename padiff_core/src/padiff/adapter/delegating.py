@@ -33,7 +33,7 @@ class DelegatingModel(Model):
     hear_operations = intercept_operations
     run, tape = _asked("run"), _asked("tape")
     preserved, evaluate, lifted = _asked("preserved"), _asked("evaluate"), _asked("lifted")
-    rebuild = _asked("rebuild")
+    rebuild, ranks = _asked("rebuild"), _asked("ranks")
     step, loss, optimizer = _asked("step"), _asked("loss"), _asked("optimizer")
 
     def __getattr__(self, name: str) -> Any:

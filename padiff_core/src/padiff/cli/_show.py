@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     from padiff.errors import InputError
 
     found = opened(arguments.run, arguments.rank)
-    lines = [headline(found)]
+    lines = [headline(found), *_ranks(found)]
     if found.steps:
         step = found.steps[0] if arguments.step is None else arguments.step
         trace = found.trace(step)
@@ -45,6 +45,19 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
             raise InputError(msg + "Hint: leave --module out to see all of them.")
         lines += ["", *_step(step, trace, calls)]
     return 0, "\n".join(lines)
+
+
+def _ranks(run: Run) -> Iterator[str]:
+    """Yield which ranks recorded a run of several, and why the others are not there."""
+    from padiff.distributed import RankedRun
+
+    if isinstance(run, RankedRun):
+        groups = ", ".join(f"{axis} {run.grid.size(axis)}" for axis in run.grid.axes)
+        yield f"ranks: {len(run.runs)} of {run.world} recorded ({groups}): {_ranges(sorted(run.runs))}"
+        for rank, run_of_it in run.runs.items():
+            if list(run_of_it.steps) != list(run.steps):
+                yield f"  rank {rank} finished other steps than all did: {_ranges(run_of_it.steps)}"
+        yield from (f"  rank {rank} is missing: {why}" for rank, why in run.missing)
 
 
 def headline(found: Run) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import LayerMap, Resolved, resolve
+from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._diff import environment_of, named
 from padiff.engine._matching import Matching
@@ -68,7 +69,8 @@ def _compared(
     by: Measuring,
 ) -> Report:
     started = time.perf_counter()
-    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
+    given = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
+    runs = facing(given)
     options = DiffOptions(1, "both", False, tolerance, 0)
     steps = _steps(runs, step)
     measures = measures_of(tolerance)
@@ -91,6 +93,8 @@ def _compared(
                 notes += axis_notes(known)
             sides = sides[0], sides[1].permuted(known.axes)
         known = found.gather(number, sides, known)
+        found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
+        notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
     assert sides is not None
     why = None if found.backward else _forward_only(sides)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from padiff.distributed import open_ranks
 from padiff.errors import InputError, PadiffError, PluginError
 from padiff.plugins import readers, told
-from padiff.trace import Run, is_url, open_run
+from padiff.trace import Run, is_url, open_run, rank_folder
 
 __all__ = ["opened"]
 
@@ -19,8 +20,11 @@ def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
     nothing can be read, or the rank is not there, `PluginError` for a reader's fault.
     """
     if is_url(path):
-        return open_run(path if rank is None else f"{os.fspath(path).rstrip('/')}/rank{rank}")
-    place = Path(path) if rank is None else Path(path) / f"rank{rank}"
+        return open_run(path if rank is None else rank_folder(path, rank))
+    place = Path(path)
+    if rank is not None:
+        own = Path(rank_folder(path, rank))
+        place = own if own.is_dir() else place / f"rank{rank}"
     for reader in readers():
         try:
             if reader.recognizes(place):
@@ -33,4 +37,5 @@ def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
     if rank is not None and not place.exists():
         msg = f"{path} has no rank {rank}: it is no dump of several ranks.\nHint: leave the rank out."
         raise InputError(msg)
-    return open_run(place)
+    ranked = open_ranks(place)
+    return open_run(place) if ranked is None else ranked

@@ -11,7 +11,7 @@ from padiff.forcing import LocalSide
 from padiff.isolation import Remote
 from padiff.plugins import adapter_for
 from padiff.recording import Loop, Task, Watcher, arguments, differentiator, guarded_run, narrowed, operating
-from padiff.trace import Kept
+from padiff.trace import Kept, rank_folder
 
 __all__ = ["record", "record_once"]
 
@@ -34,6 +34,8 @@ def record(
     alone. ``steps`` is how many steps are recorded, or their numbers, from 0; ``modules`` are paths, with ``*`` for
     anything, of the modules whose values are kept. With ``operations`` the functions, operators and tensor methods that
     the model's own code calls are recorded too.
+
+    In a job of several ranks each records to a folder of its own below ``path``, and none waits for another.
 
     The model computes what it computed before. Raises `PadiffError`s for a model that cannot be watched; on entering
     `InputError` for a directory that holds something.
@@ -84,4 +86,7 @@ def _loop(
         msg = "a model of another process cannot be watched from here.\nHint: call padiff.record() in that process."
         raise InputError(msg)
     wrapped = adapter_for(model).wrap(model)
+    ranks = wrapped.ranks()
+    if ranks is not None and ranks.world > 1:
+        path = rank_folder(path, ranks.rank)
     return Loop(operating(wrapped) if operations else wrapped, path, values=values, steps=steps, modules=modules)

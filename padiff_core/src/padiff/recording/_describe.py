@@ -44,6 +44,7 @@ def describe(model: Model, live: Live | None = None) -> Description:
         environment=adapter.environment(),
         modules={path: described(module, None if live is None else live.settings) for path, module in modules.items()},
         parameters={path: parameter_record(parameter) for path, parameter in parameters.items()},
+        ranks=model.ranks(),
     )
 
 

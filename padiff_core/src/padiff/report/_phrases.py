@@ -6,7 +6,7 @@ that ``side`` is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from padiff.report._phrases_of_notes import NOTES, OTHER, few
@@ -87,7 +87,35 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks in words."""
+    named = [str(rank) for rank in ranks[:_RANKS]] + ([f"{len(ranks) - _RANKS} more"] if len(ranks) > _RANKS else [])
+    if len(named) == 1:
+        return f"rank {named[0]}"
+    return f"ranks {', '.join(named[:-1])} and {named[-1]}"
+
+
+_RANKS = 8
+"""How many ranks are named."""
+
 _CAUSES: dict[str, Phrase] = {
+    "missing_all_reduce": lambda data: (
+        f"what {_ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
+    ),
+    "reduced_twice": lambda data: (
+        f"{data['times']} times the other side's value on {_ranks(data['ranks'])}: summed over them once too often"
+    ),
+    "averaged": lambda data: (
+        f"1/{data['times']} of the other side's value on {_ranks(data['ranks'])}: averaged over them, not summed"
+    ),
+    "shard_order": lambda data: (
+        f"{_ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
+    ),
+    "wrong_on_ranks": lambda data: f"wrong on {_ranks(data['ranks'])}, right on {_ranks(data['right'])}",
+    "out_of_step": lambda data: (
+        f"{_ranks(data['ranks'])} {'holds' if len(data['ranks']) == 1 else 'hold'} another value than "
+        f"{_ranks([data['first']])}, though all should hold the same"
+    ),
     "settings": settings,
     "optimizer_settings": settings,
     "dtypes": "{candidate} in the candidate, {reference} in the reference",
@@ -179,6 +207,7 @@ EXPLAINED = {
 
 _EVIDENCE: dict[str, Phrase] = {
     "unexplained": _unexplained,
+    "ranks_disagree": lambda data: f"compared between the ranks of the {data['side']}, whatever the other side holds",
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",
     "whole_numbers": "whole numbers differ",

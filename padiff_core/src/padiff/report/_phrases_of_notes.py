@@ -49,7 +49,18 @@ def _axis_order(data: Data) -> str:
     return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
 
 
+def _ranks_missing(data: Data) -> str:
+    told = few([f"rank {rank} ({why})" for rank, why in data["missing"]])
+    return f"of the {data['side']}'s {data['world']} ranks some are missing, and with them their shards: {told}"
+
+
 NOTES: dict[str, Phrase] = {
+    "ranks": lambda data: (
+        f"the {data['side']} is merged from {data['count']} ranks"
+        + (f"; how {data['inferred']} values are spread is inferred from the values" if data["inferred"] else "")
+        + (f"; {data['left']} could not be put together, and are not compared" if data["left"] else "")
+    ),
+    "ranks_missing": _ranks_missing,
     "rewritten_weights": lambda data: (
         f"the {data['side']}'s forward changes weights of its own, put back after every run: "
         + few([repr(path) for path in data["paths"]])

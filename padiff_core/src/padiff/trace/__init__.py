@@ -7,6 +7,7 @@ from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_cal
 from padiff.trace._folder import is_url
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
+from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
     Call,
     Frame,
@@ -80,6 +81,8 @@ __all__ = [
     "joint_of",
     "open_run",
     "plain_values",
+    "rank_folder",
+    "rank_folders",
     "report_codec",
     "settings_of",
     "summarized",

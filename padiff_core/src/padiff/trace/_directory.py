@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.adapter import Placement, Ranks
 from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
 from padiff.kinds import Part, Unit
@@ -39,7 +40,7 @@ FORMAT, VERSION = "padiff run", 1
 _LARGEST = 1 << 30
 """Bytes of records, at most."""
 _LONGEST_HEAD = 1 << 16
-_RECORDS = (*TRACE_RECORDS, Description, ModuleDescription, Part, Placed, Unit)
+_RECORDS = (*TRACE_RECORDS, Description, ModuleDescription, Part, Placed, Placement, Ranks, Unit)
 
 
 class PlacedStore(ValueStore):

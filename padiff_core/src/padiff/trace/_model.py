@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from padiff.adapter import Ranks
 from padiff.kinds import Unit
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import ModuleRecord, SettingRecord
@@ -40,3 +41,5 @@ class Description:
     """Every module once, by its first path, parents first."""
     parameters: Mapping[str, ParameterRecord]
     """Every parameter and buffer once, by its first path."""
+    ranks: Ranks | None = None
+    """What the process was among several; None where it was the only one."""

@@ -1,0 +1,51 @@
+"""Say what a process is among the ranks that run one model, and how a value is spread over them: in DTensor's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+__all__ = ["Placement", "Ranks", "Spread"]
+
+
+@attrs.frozen
+class Placement:
+    """How a value lies on the ranks of one group."""
+
+    kind: Literal["replicate", "shard", "partial", "range"] = "replicate"
+    """``replicate``: each rank holds it; ``shard``: each holds a part, in the ranks' order; ``partial``: what they hold
+    adds up to it; ``range``: each holds a range of its elements, laid out flat."""
+    dim: int = 0
+    """The dimension along which it is sharded."""
+    stride: int = 1
+    """Of a shard: how many layers lie behind each other on each rank (2 where gate and up are one)."""
+    mean: bool = False
+    """Whether the ranks' values, or shards, are to be divided by how many they are: gradients of a mean of losses."""
+
+    def __str__(self) -> str:
+        """Return it as DTensor writes it."""
+        if self.kind == "shard":
+            return f"Shard({self.dim})" if self.stride == 1 else f"Shard({self.dim}, stride={self.stride})"
+        partial = "Partial(avg)" if self.mean else "Partial(sum)"
+        return {"replicate": "Replicate", "partial": partial, "range": "Range"}[self.kind]
+
+
+Spread = Mapping[str, Placement]
+"""Name of a group -> how a value lies on its ranks; in a group that is not named, nobody says."""
+
+
+@attrs.frozen
+class Ranks:
+    """What one process is among several, as far as its framework knows."""
+
+    rank: int
+    world: int
+    """How many ranks there are."""
+    groups: Mapping[str, tuple[int, ...]]
+    """Name of a group that this rank is in (``tp``, ``dp``, ``pp``) -> its ranks, in the order of their shards."""
+    parameters: Mapping[str, Spread] = attrs.field(factory=dict)
+    """Path of a parameter or buffer -> how it is spread."""
+    outputs: Mapping[str, Spread] = attrs.field(factory=dict)
+    """Path of a module -> how its first output is spread, where its class says so."""

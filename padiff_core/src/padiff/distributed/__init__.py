@@ -1,0 +1,7 @@
+"""Merge what the ranks of a job recorded, and find where they do not agree with each other."""
+
+from padiff.distributed._causes import explained
+from padiff.distributed._facing import facing, rank_notes
+from padiff.distributed._run import RankedRun, open_ranks
+
+__all__ = ["RankedRun", "explained", "facing", "open_ranks", "rank_notes"]

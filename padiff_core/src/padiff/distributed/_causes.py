@@ -1,0 +1,206 @@
+"""Say of differences which ranks they are on, and which reduction explains them; find ranks that disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Placement
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import merged
+from padiff.distributed._run import RankedRun
+from padiff.distributed._trace import MergedStep, Parts
+from padiff.numerics import SAME, difference, epsilon_of
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.trace import Call, Key, Trace
+
+__all__ = ["explained"]
+
+Array = NDArray[Any]
+
+_MOST_SHARDS = 6
+"""Ranks of a group whose shards are tried in every order."""
+_SIDES = ("reference", "candidate")
+
+
+def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence[Trace], step: int) -> list[Finding]:
+    """Return the findings with what the ranks tell of those of a step, and behind them those of ranks that disagree.
+
+    ``runs`` are the reference's and the candidate's, ``traces`` theirs of the step.
+    """
+    found = list(findings)
+    for index, run in enumerate(runs):
+        if not isinstance(run, RankedRun):
+            continue
+        merged_step, others = run.merged(step), traces[1 - index]
+        for number, one in enumerate(found):
+            if one.step == step and one.source and one.cause is None:
+                cause = _cause_of(one, index, merged_step, run.grid, others)
+                found[number] = one if cause is None else attrs.evolve(one, cause=cause)
+        # What is told of an earlier step is the reason of what follows.
+        told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
+        at = {getattr(one, _SIDES[index]).path for one in found if one.source and one.step == step}
+        if not any(one.source and one.step < step for one in found):
+            more = list(_disagreements(merged_step, run, index, others, step, told))
+            found += [one for one in more if getattr(one, _SIDES[index]).path not in at]
+    return found
+
+
+def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others: Trace) -> Cause | None:
+    """Return what the parts on the ranks tell of a difference."""
+    mine, theirs = (finding.candidate, finding.reference) if index else (finding.reference, finding.candidate)
+    if mine.path is None or theirs.path is None:
+        return None
+    if finding.what.kind in _HELD:
+        return _cause_held(finding.what, mine.path, theirs.path, step, grid, others)
+    if finding.what.kind != "output":
+        return None
+    which = finding.what.index or 0
+    parts = step.values.get(((mine.path, mine.call), "output", which))
+    call = next((one for one in others.calls if one.key == (theirs.path, theirs.call)), None)
+    if parts is None or call is None or which >= len(call.outputs):
+        return None
+    whole = others.value(call.outputs[which])
+    return None if whole is None else _cause(parts, grid, whole)
+
+
+_HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_gradient": "parameter_gradients"}
+"""Kind of what a finding is about -> where a trace keeps it, under the parameter's path."""
+
+
+def _cause_held(what: What, mine: str, theirs: str, step: MergedStep, grid: Grid, others: Trace) -> Cause | None:
+    name = _HELD[what.kind]
+    paths = [f"{home}.{what.name}" if home else what.name for home in (mine, theirs)]
+    parts, key = step.parameters.get((name, paths[0])), getattr(others, name).get(paths[1], -1)
+    return None if parts is None or key < 0 else _cause(parts, grid, others.array(key))
+
+
+def _cause(parts: Parts, grid: Grid, whole: Array) -> Cause | None:
+    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    how = dict(parts.spreading.placements)
+
+    def fits(placements: Mapping[str, Placement], held: Mapping[int, Array] = arrays, times: float = 1.0) -> bool:
+        value = merged(held, grid, placements)
+        return value.shape == whole.shape and _is_same(whole, value if times == 1.0 else value * times)
+
+    for axis, placement in how.items():
+        group = grid.groups(list(arrays), axis)[0]
+        size = len(group)
+        if size < 2:
+            continue
+        if placement.kind == "replicate":
+            unlike = parts.spreading.unlike
+            if unlike and fits({**how, axis: Placement("partial")}):
+                return Cause("missing_all_reduce", {"ranks": group}, verified=True)
+            if not unlike:
+                for times, name in ((1 / size, "reduced_twice"), (float(size), "averaged")):
+                    if fits(how, times=times):
+                        return Cause(name, {"ranks": group, "times": size}, verified=True)
+        if placement.kind == "shard" and size <= _MOST_SHARDS:
+            for order in permutations(group):
+                moved = {**arrays, **{rank: arrays[other] for rank, other in zip(group, order, strict=True)}}
+                if list(order) != group and fits(how, moved):
+                    return Cause("shard_order", {"ranks": group, "order": list(order)}, verified=True)
+    wrong = [rank for rank in sorted(arrays) if not _right(rank, arrays, how, grid, whole)]
+    if wrong and len(wrong) < len(arrays):
+        right = [rank for rank in sorted(arrays) if rank not in wrong]
+        return Cause("wrong_on_ranks", {"ranks": wrong, "right": right}, verified=True)
+    return None
+
+
+def _right(rank: int, arrays: Mapping[int, Array], how: Mapping[str, Placement], grid: Grid, whole: Array) -> bool:
+    """Return whether what one rank holds is its part of a whole."""
+    part = whole
+    for axis in reversed(grid.axes):
+        placement = how.get(axis, Placement())
+        group = next(group for group in grid.groups(list(arrays), axis) if rank in group)
+        if placement.kind == "shard" and placement.stride == 1:
+            sizes = [arrays[one].shape[placement.dim] for one in group]
+            part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
+        elif placement.kind != "replicate":
+            return True
+    return part.shape == arrays[rank].shape and _is_same(part, arrays[rank])
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    found = difference(one, other)
+    return found.equal or found.rel_l2 <= SAME(epsilon_of(one.dtype.name) or 0.0)
+
+
+def _disagreements(
+    step: MergedStep, run: RankedRun, index: int, others: Trace, number: int, known: set[str]
+) -> Iterator[Finding]:
+    """Yield where ranks begin to hold other values than ranks that should hold the same."""
+    weights = [path for (name, path), parts in step.parameters.items() if name == "weights" and parts.spreading.unlike]
+    theirs = {call.key: call for call in others.calls}
+    fresh = [path for path in weights if path not in known]
+    known.update(weights)
+    for path in fresh:
+        yield _finding(step.parameters["weights", path], path, None, index, theirs, run, number)
+    unlike = {place for place, parts in step.values.items() if parts.spreading.unlike}
+    calls = {call.key for (call_key, side, _) in unlike for call in step.trace.calls if call.key == call_key}
+    begins = [call for call in step.trace.calls if call.key in calls and _begins(call, unlike, weights)]
+    for call in begins:
+        which = next(i for key, side, i in sorted(unlike) if key == call.key and side == "output")
+        yield _finding(step.values[call.key, "output", which], call.path, call, index, theirs, run, number)
+    if unlike or weights:
+        return
+    for (name, path), parts in step.parameters.items():
+        if name == "updated" and parts.spreading.unlike and path not in known:
+            known.add(path)
+            yield _finding(parts, path, None, index, theirs, run, number, updated=True)
+
+
+def _begins(call: Call, unlike: Iterable[tuple[Key, str, int]], weights: Sequence[str]) -> bool:
+    """Return whether ranks begin to disagree in a call: in what it gives, not in what it takes or calls, or holds."""
+    places = {(key, side) for key, side, _ in unlike}
+    if (call.key, "output") not in places or (call.key, "input") in places:
+        return False
+    if any((child.key, side) in places for child in call.subtree() if child is not call for side in _LEAVES):
+        return False
+    return not any(path.startswith(f"{call.path}.") or not call.path for path in weights)
+
+
+_LEAVES = ("input", "output")
+
+
+def _finding(
+    parts: Parts,
+    path: str,
+    call: Call | None,
+    index: int,
+    theirs: Mapping[Key, Call],
+    run: RankedRun,
+    step: int,
+    *,
+    updated: bool = False,
+) -> Finding:
+    home, _, name = path.rpartition(".")
+    about = run.about.modules.get(path if call is not None else home)
+    mine = Place(path if call is not None else home, "" if about is None else about.module.class_name)
+    mine = mine if call is None else attrs.evolve(mine, call=call.ordinal)
+    other = Place(mine.path if call is None or call.key in theirs else None, mine.class_name, call=mine.call)
+    wrong = parts.spreading.unlike
+    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    first = next(rank for rank in arrays if rank not in wrong)
+    apart = max((difference(arrays[first], arrays[rank]) for rank in wrong), key=lambda one: one.rel_l2)
+    kind = "output" if call is not None else "updated_parameter" if updated else "parameter"
+    phase = Phase.FORWARD if call is not None else Phase.UPDATE if updated else Phase.PARAMETER
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=phase,
+        reference=other if index else mine,
+        candidate=mine if index else other,
+        what=What(kind, "" if call is not None else name),
+        figures=Figures(apart.rel_l2, apart.max_abs),
+        evidence=(Evidence("ranks_disagree", {"side": _SIDES[index], "ranks": list(wrong), "first": first}),),
+        cause=Cause("out_of_step", {"ranks": list(wrong), "first": first}, verified=True),
+        source=True,
+        side=None,
+        step=step,
+    )

@@ -1,0 +1,50 @@
+"""Know where each rank of a job stands: in which group of which sort, at which place of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import attrs
+
+from padiff.adapter import Ranks
+
+__all__ = ["Grid", "grid_of"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Grid:
+    """The axes along which a job's ranks lie, and where each of them is."""
+
+    axes: tuple[str, ...]
+    """Innermost first: the one whose groups hold neighbours."""
+    places: Mapping[int, Mapping[str, tuple[int, ...]]]
+    """Rank -> axis -> the ranks of its group along it."""
+
+    def groups(self, ranks: Sequence[int], axis: str) -> list[list[int]]:
+        """Return ranks in their groups along an axis, each in each group's order; of a group those that are given."""
+        found: dict[tuple[int, ...], None] = {}
+        for rank in ranks:
+            found.setdefault(self.places[rank].get(axis, (rank,)))
+        return [[rank for rank in group if rank in ranks] for group in found]
+
+    def size(self, axis: str) -> int:
+        """Return how many ranks a group along an axis has."""
+        return max(len(groups.get(axis, ())) for groups in self.places.values())
+
+    def reduced(self, values: Mapping[int, T], axis: str, reduce: Callable[[list[T]], T]) -> dict[int, T]:
+        """Return values with those of each group along an axis made one, which stands at the group's first rank."""
+        return {group[0]: reduce([values[rank] for rank in group]) for group in self.groups(list(values), axis)}
+
+
+def grid_of(ranks: Mapping[int, Ranks]) -> Grid:
+    """Return where the ranks stand that are there."""
+    spans: dict[str, int] = {}
+    for one in ranks.values():
+        for name, group in one.groups.items():
+            spans[name] = min(spans.get(name, one.world), min(b - a for a, b in itertools.pairwise(group)))
+    axes = sorted(spans, key=lambda name: (spans[name], name))
+    return Grid(tuple(axes), {rank: one.groups for rank, one in ranks.items()})

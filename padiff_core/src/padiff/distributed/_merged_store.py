@@ -1,0 +1,48 @@
+"""Hold values that are put together from several ranks' when they are asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from padiff.trace import ValueStore
+
+__all__ = ["MergedStore"]
+
+Array = NDArray[Any]
+
+_KEPT = 64 << 20
+"""Bytes of values that are kept when they were put together."""
+
+
+class MergedStore(ValueStore):
+    """A store of values that nobody holds as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._makers: list[Callable[[], Array]] = []
+        self._kept: OrderedDict[int, Array] = OrderedDict()
+        self._size = 0
+
+    def promise(self, make: Callable[[], Array]) -> int:
+        """Return the key of a value that a function makes."""
+        self._makers.append(make)
+        return len(self._makers) - 1
+
+    def get(self, key: int) -> Array:
+        """Return the value of a key; never write to it."""
+        if key not in self._kept:
+            array = self._makers[key]()
+            self._kept[key] = array
+            self._size += array.nbytes
+            while self._size > _KEPT and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1].nbytes
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def arrays(self) -> Sequence[Array]:
+        """Return all values, in the order of the keys."""
+        return [self.get(key) for key in range(len(self._makers))]

@@ -1,0 +1,62 @@
+"""Put the parts of a value together that lie on the ranks of one group."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.adapter import Placement
+
+__all__ = ["REPLICATE", "joined", "joined_shape"]
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+REPLICATE = Placement()
+
+
+def joined(parts: Sequence[Array], placement: Placement, whole: Shape | None = None) -> Array:
+    """Return a value, of which each rank of a group holds a part, in the order of the group.
+
+    Of flat ranges ``whole`` is the value's shape. Raises ``ValueError`` where the parts do not fit.
+    """
+    if placement.kind == "replicate" or (len(parts) == 1 and placement.kind != "range"):
+        return parts[0]
+    if placement.kind == "partial":
+        total: Array = functools.reduce(operator.add, parts)
+        return _scaled(total, len(parts)) if placement.mean else total
+    if placement.kind == "range":
+        flat: Array = np.concatenate([part.reshape(-1) for part in parts])
+        return flat if whole is None else flat.reshape(whole)
+    blocks = [np.split(part, placement.stride, placement.dim) for part in parts]
+    whole_value: Array = np.concatenate(
+        [one[index] for index in range(placement.stride) for one in blocks], placement.dim
+    )
+    return _scaled(whole_value, len(parts)) if placement.mean else whole_value
+
+
+def _scaled(array: Array, count: int) -> Array:
+    scaled: Array = (array / np.asarray(count, array.dtype)).astype(array.dtype, copy=False)
+    return scaled
+
+
+def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
+    """Return the shape of what `joined` returns, None where the parts do not fit; of flat ranges, one axis."""
+    if placement.kind == "range":
+        return (sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes),)
+    if placement.kind != "shard":
+        return shapes[0] if len(set(shapes)) == 1 else None
+    rank = len(shapes[0])
+    if not -rank <= placement.dim < rank or any(len(shape) != rank for shape in shapes):
+        return None
+    dim = placement.dim % rank
+    if len({shape[:dim] + shape[dim + 1 :] for shape in shapes}) > 1:
+        return None
+    if any(shape[dim] % placement.stride for shape in shapes):
+        return None
+    return (*shapes[0][:dim], sum(shape[dim] for shape in shapes), *shapes[0][dim + 1 :])

@@ -1,0 +1,254 @@
+"""Merge what the ranks of a job did in one step into the trace of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.adapter import Placement, Ranks, Spread
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import Spreading, differing, merged, spread_of
+from padiff.distributed._merged_store import MergedStore
+from padiff.trace import Call, Key, Leaf, ParameterRecord, Samples, Trace
+
+__all__ = ["MergedStep", "Parts", "merge_step"]
+
+Array = NDArray[Any]
+Like = tuple[tuple[int, ...], Callable[[], Array | None]]
+Place = tuple[Key, str, int]
+"""A call, ``input`` or ``output``, and which of its tensors."""
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """What the ranks hold of one value, and how it is spread."""
+
+    arrays: Mapping[int, Callable[[], Array]]
+    spreading: Spreading
+    whole: tuple[int, ...] | None = None
+
+
+@attrs.define(eq=False)
+class MergedStep:
+    """One step of a job: as a trace, and what the ranks held of each value."""
+
+    trace: Trace
+    values: dict[Place, Parts] = attrs.field(factory=dict)
+    parameters: dict[tuple[str, str], Parts] = attrs.field(factory=dict)
+    """``weights``, ``parameter_gradients``, ``updated``, ``buffers``, and the path -> what the ranks hold."""
+    left: int = 0
+    """How many values could not be put together."""
+    losses: dict[int, float] = attrs.field(factory=dict)
+
+
+def merge_step(
+    traces: Mapping[int, Trace],
+    grid: Grid,
+    ranks: Mapping[int, Ranks],
+    like: Trace | None = None,
+    *,
+    stacked: bool = False,
+) -> MergedStep:
+    """Return what the ranks did as one trace.
+
+    ``like`` is the trace of another run, whose values tell how these are spread. ``stacked`` says that the other run's
+    ranks lie alike: what nobody can put together is compared rank by rank, one behind the other.
+    """
+    return _Merger(traces, grid, ranks, like, stacked).merge()
+
+
+class _Merger:
+    def __init__(
+        self, traces: Mapping[int, Trace], grid: Grid, ranks: Mapping[int, Ranks], like: Trace | None, stacked: bool
+    ) -> None:
+        self.traces, self.grid, self.ranks = traces, grid, ranks
+        self.like, self.stacked = like, stacked
+        self.lead = next(iter(traces))
+        self.store = MergedStore()
+        self.step = MergedStep(Trace(self.store))
+        self.others = {} if like is None else {call.key: call for call in like.calls}
+        self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
+        self.spreads: dict[int, Spreading] = {}
+        """Token of the first rank -> how the tensor is spread."""
+        self.names: dict[tuple[int, ...], int] = {}
+        """Tokens of a tensor on the ranks -> its token in the merged trace."""
+
+    def merge(self) -> MergedStep:
+        """Return the merged step."""
+        self.step.losses = {rank: one.loss for rank, one in self.traces.items() if one.loss is not None}
+        shared = [call for call in self.traces[self.lead].calls if all(call.key in one for one in self.calls.values())]
+        made: dict[int, Call] = {}
+        for call in sorted(shared, key=lambda call: call.path not in self.ranks[self.lead].outputs):
+            self._decide(call, "output")  # what frameworks say first: what takes it is spread alike
+        for call in shared:
+            parent = next((made[above.index] for above in call.ancestors() if above.index in made), None)
+            one = made[call.index] = attrs.evolve(call, index=len(self.step.trace.calls), parent=parent)
+            one.children = []
+            for side in ("input", "output"):
+                self._decide(call, side)
+                leaves = [self._leaf(call, side, index) for index in range(len(_leaves(call, side)))]
+                setattr(one, f"{side}s", leaves)
+            self.step.trace.calls.append(one)
+            if parent is not None:
+                parent.children.append(one)
+        self._parameters()
+        trace, lead = self.step.trace, self.traces[self.lead]
+        losses = list(self.step.losses.values())
+        trace.loss = None if not losses else losses[0] if len(set(losses)) == 1 else sum(losses) / len(losses)
+        trace.flow, trace.sampled = lead.flow, lead.sampled
+        trace.samples = Samples(trace)
+        return self.step
+
+    def _held(self, call: Call, side: str, index: int) -> dict[int, Leaf] | None:
+        found = {}
+        for rank, calls in self.calls.items():
+            leaves = _leaves(calls[call.key], side)
+            if index >= len(leaves):
+                return None
+            found[rank] = leaves[index]
+        return found
+
+    def _decide(self, call: Call, side: str) -> None:
+        for index, own in enumerate(_leaves(call, side)):
+            held = self._held(call, side, index)
+            if held is None or own.token in self.spreads:
+                continue
+            arrays = self._arrays(held, "values")
+            says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
+            spread = arrays and spread_of(_read(arrays), self.grid, says, self._counterpart(call, side, index, "value"))
+            if arrays and spread is None and self.stacked:
+                spread = _behind(arrays, self.grid)
+            if spread:
+                self.spreads[own.token] = spread
+
+    def _arrays(self, held: Mapping[int, Leaf], kind: str) -> dict[int, Callable[[], Array]] | None:
+        found: dict[int, Callable[[], Array]] = {}
+        for rank, leaf in held.items():
+            trace = self.traces[rank]
+            key = getattr(trace, kind).get(leaf.token)
+            if key is None or key < 0:
+                return None
+            found[rank] = partial(trace.array, key)
+        return found
+
+    def _counterpart(self, call: Call, side: str, index: int, kind: str) -> Like | None:
+        other = self.others.get(call.key)
+        leaves = [] if other is None else _leaves(other, side)
+        if self.like is None or index >= len(leaves) or leaves[index].token not in getattr(self.like, f"{kind}s"):
+            return None
+        return leaves[index].shape, partial(getattr(self.like, kind), leaves[index])
+
+    def _leaf(self, call: Call, side: str, index: int) -> Leaf:
+        own = _leaves(call, side)[index]
+        held = self._held(call, side, index)
+        name = tuple(leaf.token for leaf in held.values()) if held else (own.token,)
+        known = name in self.names
+        token = self.names.setdefault(name, len(self.names) + 1)
+        arrays = held and self._arrays(held, "values")
+        spread = self.spreads.get(own.token)
+        trace = self.step.trace
+        shape = own.shape
+        if held and spread is not None:
+            place: Place = (call.key, side, index)
+            if arrays:
+                parts = self.step.values[place] = Parts(arrays, spread)
+                if not known:
+                    trace.values[token] = self._promised(parts)
+                shape = trace.array(trace.values[token]).shape if token in trace.values else shape
+            self._gradient(call, side, index, token, held, spread)
+        elif arrays and not known:
+            self.step.left += 1
+        return attrs.evolve(own, token=token, shape=shape)
+
+    def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
+        arrays = self._arrays(held, "gradients")
+        if arrays is None or token in self.step.trace.gradients:
+            return
+        like = self._counterpart(call, side, index, "gradient")
+        known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
+        spread = spread_of(_read(arrays), self.grid, self._averaged(known, arrays), like)
+        if spread is not None:
+            self.step.trace.gradients[token] = self._promised(Parts(arrays, spread))
+
+    def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
+        """Return how a gradient is spread, where each rank has the loss of its own data: a share of their mean's."""
+        found = dict(known)
+        if _DATA in self.grid.axes and len(set(self.step.losses.values())) > 1:
+            how = known.get(_DATA, Placement("partial"))
+            same = how.kind == "partial" and not differing(_read(arrays), self.grid, _DATA)
+            found[_DATA] = Placement() if same else attrs.evolve(how, mean=True)
+        return found
+
+    def _promised(self, parts: Parts) -> int:
+        how = parts.spreading.placements
+        return self.store.promise(lambda: merged(_read(parts.arrays), self.grid, how, parts.whole))
+
+    def _parameters(self) -> None:
+        lead, says = self.traces[self.lead], self.ranks[self.lead].parameters
+        for name in _OF_PARAMETERS:
+            for path in getattr(lead, name):
+                arrays = {}
+                for rank, trace in self.traces.items():
+                    key = getattr(trace, name).get(path, -1)
+                    if key < 0:
+                        break
+                    arrays[rank] = partial(trace.array, key)
+                record = None if self.like is None else self.like.parameters.get(path)
+                whole = None if record is None else record.shape
+                if len(arrays) == len(self.traces):
+                    self._parameter(name, path, arrays, says.get(path, {}), whole)
+        for path, record in lead.parameters.items():
+            self.step.trace.parameters[path] = self._record(path, record)
+
+    def _parameter(
+        self, name: str, path: str, arrays: dict[int, Any], says: Spread, whole: tuple[int, ...] | None
+    ) -> None:
+        known: dict[str, Placement] = dict(says)
+        like: Like | None = None
+        if name == "parameter_gradients":
+            # Before a reduction each rank has its own gradient, of its own data.
+            known = self._averaged({axis: how for axis, how in says.items() if how.kind == "shard"}, arrays)
+            key = None if self.like is None else self.like.parameter_gradients.get(path)
+            if key is not None and key >= 0 and whole is not None and self.like is not None:
+                like = whole, partial(self.like.array, key)
+        spread = spread_of(_read(arrays), self.grid, known, like)
+        if spread is None:
+            self.step.left += 1
+            return
+        parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
+        getattr(self.step.trace, name)[path] = self._promised(parts)
+
+    def _record(self, path: str, record: ParameterRecord) -> ParameterRecord:
+        for name in _OF_PARAMETERS:
+            key = getattr(self.step.trace, name).get(path)
+            if key is not None:
+                return attrs.evolve(record, shape=tuple(self.store.get(key).shape))
+        shape = list(record.shape)
+        for axis, how in self.ranks[self.lead].parameters.get(path, {}).items():
+            if how.kind == "shard" and axis in self.grid.axes:
+                shape[how.dim] *= self.grid.size(axis)
+        return attrs.evolve(record, shape=tuple(shape))
+
+
+_DATA = "dp"
+"""The axis along which ranks have data of their own."""
+_OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
+
+
+def _leaves(call: Call, side: str) -> Sequence[Leaf]:
+    return call.inputs if side == "input" else call.outputs
+
+
+def _read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
+    return {rank: read() for rank, read in arrays.items()}
+
+
+def _behind(arrays: Mapping[int, Callable[[], Array]], grid: Grid) -> Spreading | None:
+    """Return that the ranks' values lie one behind the other."""
+    shapes = {read().shape for read in arrays.values()}
+    alike = len(shapes) == 1 and len(shapes.pop()) > 0
+    return Spreading(dict.fromkeys(grid.axes, Placement("shard", 0)), inferred=True) if alike else None

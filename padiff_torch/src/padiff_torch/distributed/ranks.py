@@ -1,0 +1,103 @@
+"""Say what this process is among the ranks of a job, and how its parameters and its modules' outputs are spread.
+
+Read from what the frameworks know: DTensor's placements, the attributes of Megatron's parameters and layers, its
+process groups, DeepSpeed's partitions. Nothing is asked of another rank.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from padiff.adapter import Placement, Ranks, Spread
+from padiff_torch.distributed.pieces import is_partitioned
+
+__all__ = ["ranks_of"]
+
+_MEGATRON = "megatron.core.parallel_state"
+_GROUPS = {
+    "tp": "get_tensor_model_parallel_group",
+    "cp": "get_context_parallel_group",
+    "dp": "get_data_parallel_group",
+    "pp": "get_pipeline_model_parallel_group",
+}
+"""Our name of a group -> Megatron's function that returns it."""
+_REPLICATE = Placement("replicate")
+
+
+def ranks_of(model: Any) -> Ranks | None:
+    """Return what this process is among the ranks of its job; None where it is the only one."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
+        return None
+    natives = {path: parameter.native for path, parameter in model.parameters().items()}
+    groups = dict(_groups(natives.values()))
+    parameters = {path: dict(_spread(native, groups)) for path, native in natives.items()}
+    outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups))}
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs)
+
+
+def _groups(natives: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups of more than one rank that this one is in."""
+    state = sys.modules.get(_MEGATRON)
+    found: dict[str, tuple[int, ...]] = {}
+    if state is not None and state.model_parallel_is_initialized():
+        for name, function in _GROUPS.items():
+            found[name] = tuple(dist.get_process_group_ranks(getattr(state, function)()))
+    else:
+        for native in natives:
+            if hasattr(native, "device_mesh"):
+                mesh = native.device_mesh
+                names = mesh.mesh_dim_names or tuple(f"dim{index}" for index in range(mesh.ndim))
+                for name in names:
+                    group = mesh.get_group(name if mesh.mesh_dim_names else names.index(name))
+                    found[name] = tuple(dist.get_process_group_ranks(group))
+        if not found:
+            found["dp"] = tuple(range(dist.get_world_size()))
+    yield from ((name, ranks) for name, ranks in found.items() if len(ranks) > 1)
+
+
+def _spread(native: Any, groups: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Placement]]:
+    """Yield how a parameter is spread over the ranks of each group."""
+    if hasattr(native, "placements") and hasattr(native, "device_mesh"):
+        mesh = native.device_mesh
+        names = mesh.mesh_dim_names or tuple(f"dim{index}" for index in range(mesh.ndim))
+        for name, placement in zip(names, native.placements, strict=True):
+            if name in groups:
+                shard = placement.is_shard()
+                if shard:
+                    yield name, Placement("shard", int(placement.dim))
+                else:
+                    yield name, Placement("partial") if placement.is_partial() else _REPLICATE
+        return
+    for name in groups:
+        if name == "tp" and getattr(native, "tensor_model_parallel", False):
+            yield name, Placement("shard", int(native.partition_dim), int(getattr(native, "partition_stride", 1)))
+        elif name == "dp" and is_partitioned(native):
+            yield name, Placement("range")
+        elif name != "pp":
+            yield name, _REPLICATE
+
+
+def _output_of(module: Any, groups: Mapping[str, tuple[int, ...]]) -> Spread:
+    """Return how the output of one of Megatron's parallel layers is spread over its tensor-parallel group."""
+    kind = next((cls.__name__ for cls in type(module).__mro__ if cls.__module__ == _LAYERS), None)
+    rule = _OUTPUTS.get(kind or "")
+    return {} if rule is None or "tp" not in groups else {"tp": rule(module)}
+
+
+def _reduced(module: Any) -> Placement:
+    if getattr(module, "sequence_parallel", False) or getattr(module, "reduce_scatter_embeddings", False):
+        return Placement("shard", 0)
+    return _REPLICATE
+
+
+_LAYERS = "megatron.core.tensor_parallel.layers"
+_OUTPUTS = {
+    "ColumnParallelLinear": lambda module: _REPLICATE if module.gather_output else Placement("shard", -1),
+    "RowParallelLinear": _reduced,
+    "VocabParallelEmbedding": _reduced,
+}
+"""Bare name of one of Megatron's layers -> how its output is spread."""

@@ -1,0 +1,127 @@
+"""A job of several ranks, made up of arrays: a norm, a layer split by its outputs, one split by its inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from padiff.adapter import Placement, Ranks
+from padiff.kinds import Part, Unit
+from padiff.trace import (
+    Call,
+    Description,
+    Leaf,
+    ModuleDescription,
+    ModuleRecord,
+    ParameterRecord,
+    Trace,
+    ValueStore,
+    rank_folder,
+    write_run,
+)
+
+Array = Any
+PATHS = {"norm": "layer_norm", "up": "linear", "down": "linear"}
+SHARD = {"up.weight": Placement("shard", 0), "down.weight": Placement("shard", 1)}
+OUTPUTS = {"up": Placement("shard", -1), "down": Placement()}
+
+
+def weights() -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    shapes = {"norm.weight": (4,), "up.weight": (8, 4), "down.weight": (4, 8)}
+    return {path: rng.standard_normal(shape).astype(np.float32) for path, shape in shapes.items()}
+
+
+def x(batch: int = 6) -> Array:
+    return np.random.default_rng(1).standard_normal((batch, 4)).astype(np.float32)
+
+
+def record(
+    folder: Path,
+    *,
+    tp: int = 1,
+    dp: int = 1,
+    fault: Callable[[int, dict[str, Array]], None] = lambda *_: None,
+    reduce: Callable[[list[Array]], list[Array]] | None = None,
+    says: bool = True,
+    left_out: tuple[int, ...] = (),
+) -> Path:
+    """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums."""
+    world = tp * dp
+    held: dict[int, dict[str, Array]] = {}
+    for rank in range(world):
+        held[rank] = {
+            path: np.split(value, tp, SHARD[path].dim)[rank % tp] if path in SHARD else value
+            for path, value in weights().items()
+        }
+        fault(rank, held[rank])
+    for data in range(dp):
+        group = [data * tp + index for index in range(tp)]
+        given = np.split(x(), dp)[data]
+        normed = {rank: given * held[rank]["norm.weight"] for rank in group}
+        made = {rank: normed[rank] @ held[rank]["up.weight"].T for rank in group}
+        relu = {rank: np.maximum(made[rank], 0) for rank in group}
+        parts = [relu[rank] @ held[rank]["down.weight"].T for rank in group]
+        sums = reduce(parts) if reduce else [sum(parts[1:], parts[0])] * tp
+        for rank, out in zip(group, sums, strict=True):
+            steps = (("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out))
+            ranks = _ranks(rank, tp, dp, says=says) if world > 1 else None
+            if rank not in left_out:
+                where = rank_folder(folder, rank) if world > 1 else folder
+                write_run(where, _about(held[rank], ranks), [(0, _trace(given, steps, out, held[rank]))])
+    return folder
+
+
+def _ranks(rank: int, tp: int, dp: int, *, says: bool) -> Ranks:
+    groups = {}
+    if tp > 1:
+        groups["tp"] = tuple(range(rank // tp * tp, rank // tp * tp + tp))
+    if dp > 1:
+        groups["dp"] = tuple(range(rank % tp, tp * dp, tp))
+    spread = {path: {axis: Placement() for axis in groups} for path in weights()}
+    for path, placement in SHARD.items():
+        if tp > 1:
+            spread[path]["tp"] = placement
+    outputs = {path: {"tp": how} for path, how in OUTPUTS.items()} if says and tp > 1 else {}
+    return Ranks(rank, tp * dp, groups, spread, outputs)
+
+
+def _module(path: str) -> ModuleRecord:
+    return ModuleRecord(path, f"made.{(path or 'model').title()}", PATHS.get(path), definition=("made.py", 1))
+
+
+def _about(held: Mapping[str, Array], ranks: Ranks | None) -> Description:
+    units = {path: {"": Unit(kind, {"weight": Part("weight")})} for path, kind in PATHS.items()}
+    modules = {path: ModuleDescription(_module(path), {}, units.get(path, {})) for path in ("", *PATHS)}
+    return Description("toy", "Model", frozenset(), "cpu", False, {"toy": "1"}, modules, _records(held), ranks)
+
+
+def _records(held: Mapping[str, Array]) -> dict[str, ParameterRecord]:
+    return {path: ParameterRecord(path, (path,), "float32", value.shape) for path, value in held.items()}
+
+
+def _trace(given: Array, steps: Any, out: Array, held: Mapping[str, Array]) -> Trace:
+    trace, tokens = Trace(ValueStore()), itertools.count(1)
+    known: dict[int, int] = {}
+
+    def leaf(path: str, array: Array) -> Leaf:
+        if id(array) not in known:
+            known[id(array)] = next(tokens)
+            trace.values[known[id(array)]] = trace.store.put(array)
+        return Leaf(path, "float32", array.shape, known[id(array)])
+
+    root = Call(0, _module(""), 0, None, False, inputs=[leaf("x", given)])
+    trace.calls.append(root)
+    for path, taken, gave in steps:
+        call = Call(len(trace.calls), _module(path), 0, root, False)
+        call.inputs, call.outputs = [leaf("x", taken)], [leaf("", gave)]
+        trace.calls.append(call)
+        root.children.append(call)
+    root.outputs = [leaf("", out)]
+    trace.parameters = _records(held)
+    trace.weights = {path: trace.store.put(value) for path, value in held.items()}
+    return trace

@@ -1,0 +1,139 @@
+"""Merge ranks, and compare what they make together with one process, or with a job that is split otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import padiff
+from padiff.adapter import Placement
+from padiff.distributed._placements import joined, joined_shape
+from padiff.errors import InputError
+
+from .ranks import record
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1, 2]))
+def test_what_was_split_is_put_together_again(count: int, extent: int, dim: int, stride: int) -> None:
+    shape = [3, 3, 3]
+    shape[dim] = count * stride * extent
+    whole = np.arange(np.prod(shape)).reshape(shape)
+    blocks = [np.split(block, count, dim) for block in np.split(whole, stride, dim)]
+    parts = [np.concatenate([block[rank] for block in blocks], dim) for rank in range(count)]
+    how = Placement("shard", dim, stride)
+    assert np.array_equal(joined(parts, how), whole)
+    assert joined_shape([part.shape for part in parts], how) == whole.shape
+    flat = np.array_split(whole.reshape(-1), count)
+    assert np.array_equal(joined(flat, Placement("range"), whole.shape), whole)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "tp2": {"tp": 2},
+    "tp4": {"tp": 4},
+    "dp2": {"dp": 2},
+    "dp3": {"dp": 3},
+    "dp2-tp2": {"dp": 2, "tp": 2},
+    "dp3-tp4": {"dp": 3, "tp": 4},
+}
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["told", "inferred"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_job_is_the_model_that_it_runs(layout: str, says: bool, tmp_path: Path) -> None:
+    one = record(tmp_path / "one")
+    many = record(tmp_path / "many", **LAYOUTS[layout], says=says)
+    for pair in ((one, many), (many, one)):
+        report = padiff.compare(*pair)
+        assert report.aligned, report
+        assert all(call.verdict in ("equal", "rounding") for call in report.calls)
+        assert not report.coverage.missing, report
+
+
+def test_two_jobs_of_one_layout_are_compared_whole(tmp_path: Path) -> None:
+    """Nothing says how the activation lies: it is compared rank by rank."""
+    report = padiff.compare(record(tmp_path / "a", tp=2, says=False), record(tmp_path / "b", tp=2, says=False))
+    assert report.aligned, report
+    assert not report.coverage.missing, report
+
+
+def summed_twice(parts: list[Any]) -> list[Any]:
+    return [len(parts) * sum(parts)] * len(parts)
+
+
+def averaged(parts: list[Any]) -> list[Any]:
+    return [sum(parts) / np.float32(len(parts))] * len(parts)
+
+
+def swapped(rank: int, held: dict[str, Any]) -> None:
+    from .ranks import weights
+
+    held["up.weight"] = np.split(weights()["up.weight"], 2)[1 - rank]
+
+
+def stale(path: str, wrong: int) -> Callable[[int, dict[str, Any]], None]:
+    def change(rank: int, held: dict[str, Any]) -> None:
+        if rank == wrong:
+            held[path] = held[path] * np.float32(1.1)
+
+    return change
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str, str, dict[str, Any]]] = {
+    "missing all-reduce": ({"reduce": lambda parts: parts}, "down", "missing_all_reduce", {"ranks": [0, 1]}),
+    "doubled all-reduce": ({"reduce": summed_twice}, "down", "reduced_twice", {"ranks": [0, 1], "times": 2}),
+    "averaged": ({"reduce": averaged}, "down", "averaged", {"ranks": [0, 1], "times": 2}),
+    "stale replica": ({"fault": stale("norm.weight", 1)}, "norm", "out_of_step", {"ranks": [1], "first": 0}),
+}
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["told", "inferred"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_between_ranks_is_named_with_its_module_and_ranks(fault: str, says: bool, tmp_path: Path) -> None:
+    settings, path, cause, parameters = FAULTS[fault]
+    report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", tp=2, says=says, **settings))
+    if fault == "missing all-reduce" and not says:
+        pytest.xfail("parts that add up are a sum where nobody says that they should be one value")
+    found = [source for source in report.sources if source.cause is not None and source.cause.name == cause]
+    assert [(source.candidate.path, dict(source.cause.parameters)) for source in found] == [(path, parameters)], report
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_wrong_shard_is_named_with_its_rank(rank: int, tmp_path: Path) -> None:
+    one, two = record(tmp_path / "one"), record(tmp_path / "two", tp=2, fault=stale("up.weight", rank))
+    (source,) = padiff.compare(one, two).sources
+    assert (source.candidate.path, source.what.kind) == ("up", "parameter")
+    assert source.cause.name == "wrong_on_ranks"
+    assert source.cause.parameters == {"ranks": [rank], "right": [1 - rank]}
+
+
+def test_shards_in_the_wrong_order_are_told(tmp_path: Path) -> None:
+    one, two = record(tmp_path / "one"), record(tmp_path / "two", tp=2, fault=swapped)
+    sources = {source.candidate.path: source.cause for source in padiff.compare(one, two).sources}
+    assert sources["up"].name == "shard_order"
+    assert sources["up"].parameters == {"ranks": [0, 1], "order": [1, 0]}
+
+
+def test_ranks_that_are_missing_are_told_and_the_rest_is_compared(tmp_path: Path) -> None:
+    one = record(tmp_path / "one")
+    two = record(tmp_path / "two", tp=2, left_out=(1,))
+    report = padiff.compare(one, two)
+    note = next(note for note in report.notes if note.kind == "ranks_missing")
+    assert note.data["missing"] == ((1, "it recorded nothing"),)
+    assert not report.sources, report
+    assert report.coverage.missing
+    (tmp_path / "three" / "rank-00001").mkdir(parents=True)
+    report = padiff.compare(one, record(tmp_path / "three", tp=2, left_out=(1,)))
+    note = next(note for note in report.notes if note.kind == "ranks_missing")
+    assert "no manifest.json" in note.text
+
+
+def test_no_rank_that_can_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "rank-00000").mkdir()
+    with pytest.raises(InputError, match=r"holds no rank's run that can be read(.|\n)*Hint"):
+        padiff.compare(tmp_path, tmp_path)
