@@ -97,6 +97,7 @@ def _compared(
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
     assert sides is not None
+    notes += _left_out(runs, step)
     why = None if found.backward else _forward_only(sides)
     notes += [Note("forward_only", {"why": why})] if why else []
     findings = sorted(found.findings, key=lambda one: one.step)
@@ -138,12 +139,24 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
             raise InputError(msg + "Hint: give a step that both runs have.")
     if step is not None:
         return [step]
+    for name, run in zip(_NAMES, runs, strict=True):
+        if not run.steps:
+            msg = f"the {name}'s run {run.where} holds no finished step: it ended before the first.\n"
+            raise InputError(msg + "Hint: call recorder.step() at the end of each step, and record it again.")
     common = [one for one in runs[0].steps if one in set(runs[1].steps)]
     if not common:
         held = " and ".join(f"{run.where} has {_listed(run.steps)}" for run in runs)
         msg = f"the runs have no step in common: {held}.\nHint: record the same steps of both."
         raise InputError(msg)
     return common
+
+
+def _left_out(runs: Sequence[Run], step: int | None) -> Iterator[Note]:
+    """Yield what one side alone recorded."""
+    for name, run, other in zip(_NAMES, runs, reversed(runs), strict=True):
+        alone = [one for one in run.steps if one not in set(other.steps)]
+        if alone and step is None:
+            yield Note("steps_of_one_side", {"side": name, "steps": alone})
 
 
 def _listed(steps: Collection[int]) -> str:

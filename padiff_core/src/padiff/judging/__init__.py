@@ -4,7 +4,8 @@ from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge
-from padiff.judging._leaps import Leaps, Told
+from padiff.judging._leaps import Leaps
+from padiff.judging._levels import Told
 from padiff.judging._meter import Measuring, measuring
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
-__all__ = ["loss_finding", "unlike_inputs", "unmatched_outputs"]
+__all__ = ["loss_finding", "unlike_inputs", "unlike_shapes", "unmatched_outputs"]
 
 
 def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
@@ -43,6 +44,27 @@ def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
             source=True,
             step=step,
         )
+
+
+def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
+    """Yield the inputs that have other sizes on each side, where nothing at all that the models took or gave fits."""
+    root = alignment.pairs[0]
+    if root.inputs or root.outputs:
+        return
+    for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):
+        if len(ours.shape) == len(theirs.shape) and math.prod(ours.shape) != math.prod(theirs.shape):
+            shapes = {"reference": _described([ours]), "candidate": _described([theirs])}
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.FORWARD,
+                reference=place_of(root.reference),
+                candidate=place_of(root.candidate),
+                what=What("input", theirs.path),
+                evidence=(Evidence("other_input_shapes", shapes),),
+                cause=Cause("inputs", {"name": theirs.path}, verified=True),
+                source=True,
+                step=step,
+            )
 
 
 def loss_finding(

@@ -8,17 +8,16 @@ A difference that no such leap explains, and that is more than rounding accumula
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
-
-import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
+from padiff.judging._levels import Level, Told
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Size
-from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at
+from padiff.judging._suspicion import AGREEING, contrasted, suspicion_of, value_at
 from padiff.kinds import CATALOGUE
 from padiff.numerics import (
     CONSTANT,
@@ -32,35 +31,10 @@ from padiff.numerics import (
 from padiff.report import Evidence, Figures, Phase, Verdict
 from padiff.trace import Call, Key, Leaf, Trace, contrasts, draws_otherwise, settings_of
 
-__all__ = ["Leaps", "Told"]
+__all__ = ["Leaps"]
 
 
 _STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
-
-
-@attrs.frozen
-class Told:
-    """A value that differs, and whether the difference arises there."""
-
-    suspicion: Suspicion
-    source: bool
-
-
-@attrs.define(eq=False)
-class _Level:
-    """What is known of one matched call so far: how far apart what its code was given is."""
-
-    error: float = 0.0
-    differs: bool = False
-    """Whether something that it was given counts as differing."""
-    random: bool = False
-    """Whether something that it was given follows from random numbers."""
-
-    def add(self, other: _Level) -> None:
-        """Take what is known of another one too."""
-        self.error = max(self.error, other.error)
-        self.differs |= other.differs
-        self.random |= other.random
 
 
 class Leaps:
@@ -71,23 +45,30 @@ class Leaps:
         meter: Meter,
         alignment: Alignment,
         drift: float = 0.0,
+        statistics: Mapping[str, float] | None = None,
     ) -> None:
         self.reference, self.candidate = meter.traces
         self.meter, self.alignment, self._drift = meter, alignment, drift
+        self._statistics = statistics or {}
+        """Path of a module of the candidate -> how far apart are the statistics that it holds before the step."""
         self.checks: list[Check] = []
         """Every value that is not equal, forward and backward."""
         self.compared: set[int] = set()
         """Tokens of the reference whose values were compared."""
         self.random = False
         """Whether the runs draw random numbers."""
-        self.levels: dict[Key, _Level] = {}
+        self.levels: dict[Key, Level] = {}
         """Of each matched call, by its key: what its code took and, from the calls inside, got."""
-        self.gradients: dict[Key, _Level] = {}
+        self.gradients: dict[Key, Level] = {}
         """The same of the gradients that came to it."""
-        self._values: dict[tuple[int, int], _Level] = {}
+        self._values: dict[tuple[int, int], Level] = {}
         self._last: dict[Call, str] = {}
         self._sent: set[tuple[int, int]] = set()
-        self._top = _Level()
+        self._unknown: set[Key] = set()
+        """Matched calls of which it is not known what they were given: it was not kept."""
+        self._ungraded: set[Key] = set()
+        """The same of the gradients that came to them."""
+        self._top = Level()
         self._given = _given(self.reference), _given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
         self._untold = _tells_nothing(self.reference, self.candidate)
@@ -105,10 +86,13 @@ class Leaps:
         parent, owner = self._owner(call)
         if pair is not None:
             between = (self._last.get(parent, "start") if parent else "start", _relative(call, owner))
-            self.levels[pair.key] = level = _Level()
+            read = 0.0 if call.training else self._statistics.get(call.path, 0.0)
+            self.levels[pair.key] = level = Level(drift=read)
             for i, j in pair.inputs:
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
                 yield from self._see(spot, level)
+                if spot.reference.token not in self.compared:
+                    self._unknown.add(pair.key)
             if owner is not None and (len(pair.inputs) < len(call.inputs) or self._untold[0]):
                 level.add(self.levels[owner.key])  # what is compared with nothing was made by the code around
         for child in call.children:
@@ -130,17 +114,26 @@ class Leaps:
                 return above, pair
         return None, None
 
-    def _see(self, spot: Spot, taker: _Level) -> Iterator[Told]:
+    def _see(self, spot: Spot, taker: Level) -> Iterator[Told]:
         """Judge a value where it is first seen, and let whoever takes it know of it."""
         key = spot.reference.token, spot.candidate.token
         if key not in self._values:
             size = self.size(spot.reference, spot.candidate)
-            self._values[key] = _Level()
+            self._values[key] = Level()
             if size is not None:
                 self.compared.add(key[0])
-                self._values[key] = _Level(size.error, False)
+                self._values[key] = Level(size.error, False)
                 yield from self._judged(spot, size, self._values[key])
+            elif spot.owner is not None:  # not kept: it may differ as much as what it was made of
+                self._values[key].add(self.levels[spot.owner.key])
         taker.add(self._values[key])
+
+    def blamed(self, pair: Pair, *, backward: bool = False) -> Pair:
+        """Return a call, or where it is not known what that was given, the innermost one around of which it is."""
+        unknown = self._unknown | self._ungraded if backward else self._unknown
+        while pair.key in unknown and (above := self._owner(pair.candidate)[1]) is not None:
+            pair = above
+        return pair
 
     def drawn(self, token: int) -> bool:
         """Return whether a value of the reference's follows from random numbers."""
@@ -150,7 +143,7 @@ class Leaps:
         """Return how far apart two values are; None where one of them was not kept."""
         return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
 
-    def _judged(self, spot: Spot, size: Size, level: _Level) -> Iterator[Told]:
+    def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Told]:
         check = Check(spot, False, size.apart, close=size.close)
         if not size.apart.equal:
             self.checks.append(check)
@@ -158,15 +151,16 @@ class Leaps:
         if owner is None:
             level.differs = not size.apart.equal if size.close is None else not size.close
             return  # given by the script: see `unlike_inputs`
+        owner = self.blamed(owner)
         known = self.levels[owner.key]
         ruling, source = self._ruled(owner, size, known)
-        level.random = known.random or ruling.verdict is Verdict.STOCHASTIC
+        level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
         self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
         if ruling.verdict not in AGREEING:
             yield Told(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check), source)
 
-    def _ruled(self, owner: Pair, size: Size, known: _Level) -> tuple[Ruling, bool]:
+    def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
         figures = Figures(size.apart.rel_l2, size.apart.max_abs)
         if size.close is not None:
             evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
@@ -185,10 +179,11 @@ class Leaps:
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
         return self._by_leap(size, known, figures, NEGLIGIBLE)
 
-    def _by_leap(self, size: Size, known: _Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
+    def _by_leap(self, size: Size, known: Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
         """Rule on a value by what its code was given."""
-        bound = max(SAME(size.eps), VANISHES * self._drift)
-        leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), self._drift)
+        drift = max(self._drift, known.drift)
+        bound = max(SAME(size.eps), VANISHES * drift)
+        leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), drift)
         if size.eps == 0:
             bound, leaps = 0.0, known.error == 0
         if not leaps and not size.error > bound:
@@ -204,7 +199,7 @@ class Leaps:
 
     def backward(self) -> Iterator[Told]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
-        self.gradients = {pair.key: _Level() for pair in self.alignment.pairs}
+        self.gradients = {pair.key: Level() for pair in self.alignment.pairs}
         for call in reversed(self.candidate.calls):
             if call.parent is None:
                 yield from self._backward(call)
@@ -212,12 +207,12 @@ class Leaps:
     def _backward(self, call: Call) -> Iterator[Told]:
         pair = self.alignment.of_candidate(call)
         _, owner = self._owner(call)
-        above = _Level() if owner is None else self.gradients[owner.key]
+        above = Level() if owner is None else self.gradients[owner.key]
         if pair is not None:
             level = self.gradients[pair.key]
             level.add(self.levels[pair.key])  # a gradient is computed from values
             for i, j in pair.outputs:
-                value = self._values.get((pair.reference.outputs[i].token, call.outputs[j].token), _Level())
+                value = self._values.get((pair.reference.outputs[i].token, call.outputs[j].token), Level())
                 level.add(value)
                 if owner is None:
                     above.add(value)  # the loss is computed from it
@@ -230,19 +225,24 @@ class Leaps:
         if pair is not None:
             for i, j in pair.inputs:
                 spot = Spot("input", pair, pair, ("", ""), pair.reference.inputs[i], call.inputs[j])
-                both = _Level()
+                both = Level()
                 both.add(above)
                 both.add(self.gradients[pair.key])
                 yield from self._meet(spot, both, (above, self.gradients[pair.key]))
 
-    def _meet(self, spot: Spot, known: _Level, takers: tuple[_Level, ...]) -> Iterator[Told]:
+    def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Told]:
         """Judge a gradient where the backward pass first leads to it."""
         key = spot.reference.token, spot.candidate.token
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
         if size is None:
+            if not self._is_kept(spot):
+                for taker in takers:
+                    taker.add(known)
+                if spot.what == "output":
+                    self._ungraded.add(spot.pair.key)
             return
-        level = _Level(size.error)
+        level = Level(size.error)
         if key not in self._sent:
             self._sent.add(key)
             ruling, source = self._graded(size, known)
@@ -259,12 +259,14 @@ class Leaps:
 
     def _is_awaited(self, spot: Spot) -> bool:
         """Return whether both runs would have kept a gradient if it had come."""
-        kept = spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
         ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
         given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
-        return kept and ran and not given
+        return self._is_kept(spot) and ran and not given
 
-    def _graded(self, size: Size, known: _Level) -> tuple[Ruling, bool]:
+    def _is_kept(self, spot: Spot) -> bool:
+        return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
+
+    def _graded(self, size: Size, known: Level) -> tuple[Ruling, bool]:
         figures = Figures(size.apart.rel_l2, size.apart.max_abs)
         if size.close is not None:
             verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
@@ -276,16 +278,16 @@ class Leaps:
 
     def graded(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
         """Rule on the gradient of a parameter, by the gradients that came to the calls that use it."""
-        known = _Level()
+        known = Level()
         for pair in users or self.alignment.pairs[:1]:
-            known.add(self.gradients.get(pair.key, _Level()))
+            known.add(self.gradients.get(pair.key, Level()))
         return self._graded(size, known)
 
     def left_behind(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
         """Rule on a buffer after the run, by what the calls that use it were given."""
-        known = _Level()
+        known = Level()
         for pair in users or self.alignment.pairs[:1]:
-            known.add(self.levels.get(pair.key, _Level()))
+            known.add(self.levels.get(pair.key, Level()))
         figures = Figures(size.apart.rel_l2, size.apart.max_abs)
         if size.close is not None or size.apart.equal:
             return self._graded(size, known)
@@ -308,12 +310,12 @@ def _tells_nothing(*traces: Trace) -> tuple[bool, bool]:
     return given, sent
 
 
-def _arises(size: Size, known: _Level) -> bool:
+def _arises(size: Size, known: Level) -> bool:
     """Return whether a value that a user's own rule refuses is further apart than what its code was given."""
     return not known.differs and size.error > FLOORS * known.error
 
 
-def _consequence(known: _Level) -> Evidence:
+def _consequence(known: Level) -> Evidence:
     return Evidence.of("consequence", known=known.error)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, namesakes
 from padiff.judging._findings import place_of
@@ -36,11 +36,14 @@ def axis_notes(known: Correspondence) -> Iterator[Note]:
     yield Note("axis_order", {"orders": told, "images": images})
 
 
-def notes_of(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
-    """Yield the notes of one step's matched calls; ``found`` are its findings."""
+def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None = None) -> Iterator[Note]:
+    """Yield the notes of one step's matched calls; ``found`` are its findings.
+
+    ``compared`` are the tokens of the reference whose values were, where not all were kept.
+    """
     yield from _moved(alignment.pairs[0])
     yield from _not_fed(alignment, found)
-    yield from _settings(alignment, found)
+    yield from _settings(alignment, found, compared)
     yield from _left_over(alignment)
 
 
@@ -60,15 +63,18 @@ def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
         yield Note("not_fed", {"calls": calls, "sources": any(finding.source for finding in found)})
 
 
-def _settings(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
-    """Yield hyper-parameters that differ without effect."""
+def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None) -> Iterator[Note]:
+    """Yield hyper-parameters that differ without effect, or of which none would show."""
     named = {f.candidate.path for f in found}
     for pair in alignment.pairs:
         if pair.candidate.path in named:
             continue
+        seen = compared is None or any(pair.reference.outputs[i].token in compared for i, _ in pair.outputs)
         for one in contrasts(pair.reference, pair.candidate):
             data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
-            yield Note("setting", data, place_of(pair.reference), place_of(pair.candidate))
+            yield Note(
+                "setting" if seen else "setting_unseen", data, place_of(pair.reference), place_of(pair.candidate)
+            )
 
 
 def _left_over(alignment: Alignment) -> Iterator[Note]:

@@ -14,40 +14,73 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._findings import place_of
-from padiff.judging._leaps import Leaps, Told
+from padiff.judging._leaps import Leaps
+from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
-from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Size, held, magnitude, nothing_like
+from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like
 from padiff.judging._state import is_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ACCUMULATION, EXACT, LOSS, SAME, VANISHES, difference, epsilon_of
+from padiff.numerics import LOSS, SAME, VANISHES, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical
-from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
-from padiff.trace import ParameterRecord, Summary
+from padiff.report import Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
+from padiff.trace import ParameterRecord, Summary, Trace, summarized
 
-__all__ = ["drift_of", "loss_told", "of_recorded_state", "of_recorded_update", "step_ahead"]
+__all__ = [
+    "Sides",
+    "before",
+    "both",
+    "loss_told",
+    "of_recorded_state",
+    "of_recorded_weights",
+    "of_traces",
+    "place",
+    "scale_of",
+    "step_ahead",
+]
 
 Array = NDArray[Any]
 Sides = tuple[RecordedSide, RecordedSide]
 Named = Mapping[str, int]
+Reader = Callable[[str], Held]
 
 
-def _both(link: Link, sides: Sides, named: tuple[Named, Named], *, gradient: bool) -> tuple[Any, Any]:
+def both(link: Link, sides: Sides, named: tuple[Named, Named], *, gradient: bool) -> tuple[Any, Any]:
     """Return what both sides hold of a link under some names: in one layout, or summarised."""
-    traces = sides[0].trace, sides[1].trace
-    ours: dict[str, Any] = {h.parameter.path: held(traces[0], named[0].get(h.parameter.path)) for h in link.references}
-    theirs: Any = held(traces[1], named[1].get(link.candidate.parameter.path))
-    if gradient and all(named):
+    read = (_reader(side.trace, names) for side, names in zip(sides, named, strict=True))
+    return _read(link, *read, gradient=gradient, ran=gradient and all(named))
+
+
+def before(link: Link, sides: Sides) -> tuple[Any, Any]:
+    """Return what both sides held of a link before the step."""
+    return _read(link, _kept(sides[0]), _kept(sides[1]))
+
+
+def _reader(trace: Trace, named: Named) -> Reader:
+    return lambda path: held(trace, named.get(path))
+
+
+def _kept(side: RecordedSide) -> Reader:
+    def read(path: str) -> Held:
+        trace, key = side.before.get(path, (side.trace, None))
+        return held(trace, key)
+
+    return read
+
+
+def _read(link: Link, mine: Reader, yours: Reader, *, gradient: bool = False, ran: bool = False) -> tuple[Any, Any]:
+    ours: dict[str, Any] = {one.parameter.path: mine(one.parameter.path) for one in link.references}
+    theirs: Any = yours(link.candidate.parameter.path)
+    if ran:
         # Where a pass ran backward on both sides, what it does not lead to gets nothing.
         other = next((one for one in ours.values() if one is not None), None)
         if theirs is None and link.single and not link.candidate.part.partial and not link.reference.part.partial:
             theirs = _nothing(link.candidate.parameter, other)
         elif other is None and theirs is not None and link.single and not link.reference.part.partial:
             ours = {path: _nothing(link.reference.parameter, theirs) for path in ours}
-    summaries = [one for one in (*ours.values(), theirs) if isinstance(one, Summary)]
+    summaries = any(isinstance(one, Summary) for one in (*ours.values(), theirs))
     if theirs is None or all(one is None for one in ours.values()):
         return None, None
     if summaries:
@@ -71,8 +104,7 @@ def _nothing(parameter: ParameterRecord, other: Any) -> Any:
 
 def _unordered(ours: Any, theirs: Any) -> tuple[Any, Any]:
     """Return two summaries of one parameter, which may lie in two layouts: without what depends on the order."""
-    if not isinstance(ours, Summary) or not isinstance(theirs, Summary):
-        return ours, theirs
+    ours, theirs = (one if isinstance(one, Summary) else summarized(one) for one in (ours, theirs))
     if ours.shape == theirs.shape and len(set(ours.shape)) == len(ours.shape) > 0 and len(ours.shape) < 2:
         return ours, theirs
     shape = (ours.size,) if ours.size == theirs.size else ours.shape
@@ -94,53 +126,73 @@ def of_recorded_state(leaps: Leaps, sides: Sides, known: Correspondence, *, back
 def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told | Note]:
     named = sides[0].trace.buffers, sides[1].trace.buffers
     for link in (link for link in match.links if link.buffer):
-        values = partial(_both, link, sides, named, gradient=False)
+        values = partial(both, link, sides, named, gradient=False)
         size = leaps.meter.of_link(link, "buffer", values)
         if size is not None and link.role == "running_var" and _is_convention(link, sides, values(), users):
             frameworks = {"reference": sides[0].about.framework, "candidate": sides[1].about.framework}
             yield Note("running_variance", frameworks)
         elif size is not None:
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _told(leaps.left_behind(size, users), users[0], link, Phase.BUFFER, what)
+            yield from _told(leaps, leaps.left_behind(size, users), users[0], link, Phase.BUFFER, what)
 
 
 def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told]:
     """Yield the gradients that differ; one that cancels to zero (a bias before a softmax) is held to its unit's."""
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     links = [link for link in match.links if not link.buffer and link.differentiated]
-    values = [partial(_both, link, sides, named, gradient=True) for link in links]
-    found = [(link, leaps.meter.of_link(link, "gradient", both)) for link, both in zip(links, values, strict=True)]
+    values = [partial(both, link, sides, named, gradient=True) for link in links]
+    found = [(link, leaps.meter.of_link(link, "gradient", read)) for link, read in zip(links, values, strict=True)]
     if all(size is None or size.apart.equal for _, size in found):
         return
-    scale = max(_scale(size, both) for (_, size), both in zip(found, values, strict=True))
+    scale = max(scale_of(size, read) for (_, size), read in zip(found, values, strict=True))
     for link, size in found:
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
             ruled = leaps.graded(attrs.evolve(size, scale=scale), users)
-            yield from _told(ruled, users[0], link, Phase.BACKWARD, what)
+            yield from _told(leaps, ruled, users[0], link, Phase.BACKWARD, what)
 
 
-def _scale(size: Size | None, values: Callable[[], tuple[Any, Any]]) -> float:
+def scale_of(size: Size | None, values: Callable[[], tuple[Any, Any]]) -> float:
     """Return the root mean square of what the reference holds, which is read where it was not measured."""
     measured = size is not None and math.isfinite(size.apart.scale)
     return size.apart.scale if size is not None and measured else magnitude(values()[0])
 
 
-def _told(ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What) -> Iterator[Told]:
+def _told(leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What) -> Iterator[Told]:
     ruling, source = ruled
     if ruling.verdict not in AGREEING:
-        yield Told(Suspicion(pair, phase, what, ruling, pair.candidate.index, held=link.candidate), source)
+        blamed = leaps.blamed(pair, backward=phase is Phase.BACKWARD)
+        suspicion = Suspicion(blamed, phase, what, ruling, pair.candidate.index, held=link.candidate)
+        yield Told(suspicion, source, blamed is not pair)
 
 
 def _is_convention(link: Link, sides: Sides, values: tuple[Any, Any], users: Sequence[Pair]) -> bool:
-    path = link.reference.parameter.path
-    before = sides[0].before.get(path, (sides[0].trace, -1))
-    if sides[0].about.framework == sides[1].about.framework or before[1] < 0 or len(users) != 1:
+    started = before(link, sides)
+    calls = [pair.reference for pair in users if pair.reference.training]
+    if sides[0].about.framework == sides[1].about.framework or not calls:
         return False
-    if not all(isinstance(one, np.ndarray) for one in values):
+    if not all(isinstance(one, np.ndarray) for one in (*values, *started)):
         return False
-    start = link.to_candidate(canonical(link.reference, before[0].array(before[1])))
-    return is_bessel(users[0].reference, start, *values)
+    return is_bessel(calls, started, *values)
+
+
+def of_recorded_weights(meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored) -> Iterator[Finding]:
+    """Yield the parameters whose values differ before the step, as far as summaries of them show."""
+    for match, link in known.links:
+        size = meter.of_link(link, "before", partial(before, link, sides))
+        if size is None or size.apart.equal or is_ignored(match, link, ignored):
+            continue
+        if size.error > SAME(size.eps) if size.close is None else not size.close:
+            yield Finding(
+                verdict=Verdict.DIFFERS,
+                phase=Phase.PARAMETER,
+                reference=place(match.reference.module.class_name, link.reference.parameter.path),
+                candidate=place(match.candidate.module.class_name, link.candidate.parameter.path),
+                what=What("buffer" if link.buffer else "parameter", link.candidate.part.parameter),
+                figures=Figures(size.apart.rel_l2, size.apart.max_abs),
+                evidence=(Evidence("before_any_run"),),
+                source=True,
+            )
 
 
 def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: float, step: int) -> Iterator[Finding]:
@@ -167,110 +219,19 @@ def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: floa
     )
 
 
-def of_recorded_update(
-    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int
-) -> Iterator[Finding]:
-    """Yield the parameters that the step left with other values than their gradients explain."""
-    meter.ahead(meter.of_links(known, "updated", _of_traces(sides, "updated")))
-    found = []
-    links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
-    traces = sides[0].trace, sides[1].trace
-    for match, link in links:
-        both = partial(_both, link, sides, (traces[0].updated, traces[1].updated), gradient=False)
-        size = meter.of_link(link, "updated", both)
-        if size is None or size.apart.equal or is_ignored(match, link, ignored):
-            continue
-        if size.close is None and not size.error > EXACT(size.eps):
-            continue  # however far the step went
-        ours, theirs = both()
-        moved = _moved(link, sides, ours)
-        named = traces[0].parameter_gradients, traces[1].parameter_gradients
-        sent = meter.of_link(link, "gradient", partial(_both, link, sides, named, gradient=True))
-        if not size.close if size.close is not None else _exceeds(size, moved, sent):
-            finding = Finding(
-                verdict=Verdict.DIFFERS,
-                phase=Phase.UPDATE,
-                reference=_place(match.reference.module.class_name, link.reference.parameter.path),
-                candidate=_place(match.candidate.module.class_name, link.candidate.parameter.path),
-                what=What("updated_parameter", link.candidate.part.parameter),
-                figures=Figures(size.apart.rel_l2, size.apart.max_abs),
-                evidence=(Evidence.of("update_of_runs", step_rel_l2=moved or 0.0, rel_l2=size.error),),
-                cause=_scaled(link, sides, ours, theirs),
-                source=True,
-                step=step,
-            )
-            found.append((link, finding))
-    yield from of_one_cause(found, sides, len({link.candidate.parameter.path for _, link in links}))
-
-
 def step_ahead(meter: Meter, sides: Sides, known: Correspondence, *, backward: bool) -> None:
     """Measure what `Leaps` and `of_recorded_state` ask for."""
-    asks = [*meter.of_values(known.alignment), *meter.of_links(known, "buffer", _of_traces(sides, "buffers"))]
+    asks = [*meter.of_values(known.alignment), *meter.of_links(known, "buffer", of_traces(sides, "buffers"))]
     if backward:
-        asks += meter.of_links(known, "gradient", _of_traces(sides, "parameter_gradients"))
+        asks += meter.of_links(known, "gradient", of_traces(sides, "parameter_gradients"))
     meter.ahead(asks)
 
 
-def _of_traces(sides: Sides, named: str) -> tuple[Kept, Kept]:
+def of_traces(sides: Sides, named: str) -> tuple[Kept, Kept]:
     """Return where both sides' traces of the step keep what they have under some names."""
     ours, theirs = ({path: (side.trace, key) for path, key in getattr(side.trace, named).items()} for side in sides)
     return ours, theirs
 
 
-def _before(link: Link, sides: Sides) -> tuple[Any, Any]:
-    ours = link.expected(lambda parameter: sides[0].value(parameter.path))
-    return ours, canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
-
-
-def _place(class_name: str, path: str) -> Place:
+def place(class_name: str, path: str) -> Place:
     return Place(path.rpartition(".")[0], class_name)
-
-
-def _moved(link: Link, sides: Sides, after: Any) -> float | None:
-    """Return how far the reference's step went, relative to the values; None where that is not known."""
-    if isinstance(after, Summary) or after is None:
-        return None
-    kept = {h.parameter.path: sides[0].before.get(h.parameter.path) for h in link.references}
-    if any(one is None or one[1] < 0 for one in kept.values()):
-        return None
-    before = link.expected(lambda parameter: sides[0].value(parameter.path))
-    return None if before is None else (0.0 if (d := difference(after, before)).equal else d.rel_l2)
-
-
-def _scaled(link: Link, sides: Sides, ours: Any, theirs: Any) -> Cause | None:
-    """Return that one step is a multiple of the other, where it is."""
-    if not isinstance(ours, np.ndarray) or not isinstance(theirs, np.ndarray) or _moved(link, sides, ours) is None:
-        return None
-    before = link.expected(lambda parameter: sides[0].value(parameter.path))
-    times = None if before is None else rate_between((ours, theirs), before)
-    return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
-
-
-def _exceeds(size: Size, moved: float | None, sent: Size | None) -> bool:
-    """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
-
-    An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone; of elements
-    that lie as dense around zero as elsewhere this moves the step by the square root of their relative error.
-    """
-    noise = max(size.eps, 0.0 if sent is None else sent.error)
-    allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
-    reach = 1.0 if moved is None else max(moved, 0.0)
-    return size.error > max(allowed * reach, EXACT(size.eps))
-
-
-def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> float:
-    """Return how far apart all parameters together are before a step, relative L2; 0 where they are not known."""
-    meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
-    apart = whole = 0.0
-    for _, link in known.links:
-        kept = [sides[0].before.get(h.parameter.path) for h in link.references]
-        kept.append(sides[1].before.get(link.candidate.parameter.path))
-        if link.buffer or any(one is None or one[1] < 0 for one in kept):
-            continue
-        values = partial(_before, link, sides)
-        size = meter.of_link(link, "before", values)
-        if size is not None:
-            squares = _scale(size, values) ** 2 * size.apart.count
-            whole += squares
-            apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
-    return math.sqrt(apart / whole) if whole else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -13,14 +13,16 @@ from padiff.alignment import BY_PLACE, Alignment, Pair
 from padiff.forcing import Check, Forced, RecordedSide
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
-from padiff.judging._ends import unlike_inputs, unmatched_outputs
+from padiff.judging._ends import unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, place_of
-from padiff.judging._leaps import Leaps, Told
+from padiff.judging._leaps import Leaps
+from padiff.judging._levels import Told
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
-from padiff.judging._recorded import drift_of, loss_told, of_recorded_state, of_recorded_update, step_ahead
+from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_weights, step_ahead
+from padiff.judging._recorded_update import drift_of, of_recorded_update, statistics_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence
@@ -36,10 +38,12 @@ from padiff.report import (
     Verdict,
     What,
 )
+from padiff.trace import Trace
 
 __all__ = ["Recorded"]
 
 _NOTHING: dict[Any, Any] = {}
+_SIDES = ("reference", "candidate")
 
 
 @attrs.define(eq=False)
@@ -82,18 +86,19 @@ class Recorded:
         traces = sides[0].trace, sides[1].trace
         meter = Meter(traces, self.by)
         backward = bool(traces[0].gradients) and bool(traces[1].gradients)
-        drift = 0.0 if first else drift_of(meter, sides, known)
+        drift = (0.0, {}) if first else (drift_of(meter, sides, known), statistics_of(meter, sides, known))
         step_ahead(meter, sides, known, backward=backward)
-        leaps, told = self._leaps(meter, known, drift)
+        leaps, told = self._leaps(meter, known, *drift)
         wrong = _misplaced(leaps, told)
         if wrong:
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps, told = self._leaps(meter, known, drift)
+            leaps, told = self._leaps(meter, known, *drift)
         alignment = known.alignment
         self.backward |= backward
         told += list(leaps.backward()) if backward else []
         params = self._parameters(sides, known) if first and all(side.whole for side in sides) else []
-        params += self._missing(sides, known) if first and not all(side.whole for side in sides) else []
+        if first and not all(side.whole for side in sides):
+            params += [*self._missing(sides, known), *of_recorded_weights(meter, sides, known, self.ignored)]
         for one in of_recorded_state(leaps, sides, known, backward=backward):
             if isinstance(one, Note):
                 self.notes.append(one)
@@ -101,12 +106,13 @@ class Recorded:
                 told.append(one)
         changed = {f.candidate.path for f in params if f.phase is Phase.PARAMETER} | half_tied(known)
         forced = _forced(leaps.checks)
-        found = [*unlike_inputs(forced, step)]
-        found += [self._finding(one, changed, step) for one in _by_order(told)]
+        shapes = [*unlike_shapes(alignment, step)]
+        found = [*shapes, *unlike_inputs(forced, step)]
+        found += [self._finding(one, changed, step) for one in _by_order(_once(told))]
         found += unmatched_outputs(alignment, step)
         size = self._outputs(leaps, alignment, first=first)
         found += loss_told(sides, alignment, self.rule, size, step)
-        found = merged(found)
+        found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         updates = [] if any(map(_counts, found)) else of_recorded_update(meter, sides, known, self.ignored, step)
         found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
         if before or (params and any(f.source for f in params)):
@@ -125,15 +131,17 @@ class Recorded:
         )
         self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
         if first:
-            self.notes += notes_of(alignment, found)
+            self.notes += [*notes_of(alignment, found, leaps.compared), *_unlike(traces)]
             self.mapping = matching_of(alignment, known, self.findings)
             self.coverage = coverage_of(traces[0], alignment, leaps.compared)
             if traces[0].loss is not None and traces[1].loss is not None:
                 self.loss = traces[0].loss, traces[1].loss
         return known
 
-    def _leaps(self, meter: Meter, known: Correspondence, drift: float) -> tuple[Leaps, list[Told]]:
-        leaps = Leaps(meter, known.alignment, drift)
+    def _leaps(
+        self, meter: Meter, known: Correspondence, drift: float, statistics: Mapping[str, float]
+    ) -> tuple[Leaps, list[Told]]:
+        leaps = Leaps(meter, known.alignment, drift, statistics)
         return leaps, list(leaps.forward())
 
     def _parameters(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:
@@ -214,6 +222,24 @@ def _forced(checks: list[Check]) -> Forced:
 def _by_order(told: Sequence[Told]) -> list[Told]:
     """Return values in execution order, those in front at which a difference arises: of one place the first is kept."""
     return sorted(told, key=lambda one: (not one.source, one.suspicion.phase is not Phase.FORWARD, one.suspicion.order))
+
+
+def _once(told: Sequence[Told]) -> list[Told]:
+    """Return values of which the vague ones are a source once: that which the backward pass met first."""
+    vague = [one for one in told if one.vague and one.source and one.suspicion.phase is Phase.BACKWARD]
+    first = max(vague, key=lambda one: one.suspicion.order, default=None)
+    rest = [one for one in vague if one is not first]
+    return [attrs.evolve(one, source=False) if one in rest else one for one in told]
+
+
+def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
+    """Yield what the scripts did otherwise around the models."""
+    modes = [("training" if trace.root.training else "evaluation") for trace in traces]
+    if modes[0] != modes[1]:
+        yield Note("modes_differ", dict(zip(_SIDES, modes, strict=True)))
+    given = [name for name, trace in zip(_SIDES, traces, strict=True) if trace.loss is not None]
+    if len(given) == 1:
+        yield Note("loss_of_one_side", {"side": given[0]})
 
 
 def _counts(finding: Finding) -> bool:

@@ -12,7 +12,7 @@ from padiff.judging._tolerance import Rule
 from padiff.numerics import Difference, difference, epsilon_of, numpy_dtype, relative
 from padiff.trace import Summary, Trace, summarized
 
-__all__ = ["Size", "held", "magnitude", "nothing_like", "size_of"]
+__all__ = ["Held", "Size", "held", "magnitude", "nothing_like", "size_of"]
 
 Array = NDArray[Any]
 Held = NDArray[Any] | Summary | None

@@ -222,26 +222,25 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     assert check.candidate is not None
     held = check.link.reference
     before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
-    return is_bessel(calls[0], before, check.reference, check.candidate)
+    return is_bessel(calls, (before, before), check.reference, check.candidate)
 
 
-def is_bessel(call: Call, before: Array, reference: Array, candidate: Array) -> bool:
-    """Return whether two running variances after a call differ by Bessel's correction of its batch alone."""
-    momentum = call.settings["momentum"].value if "momentum" in call.settings else None
-    shape = call.inputs[0].shape if call.inputs else ()
-    count = int(np.prod(shape)) // max(reference.size, 1)
-    if momentum is None or count < 2:
+def is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array) -> bool:
+    """Return whether two running variances after calls differ by Bessel's correction of their batches alone.
+
+    ``before`` is what both sides held, ``calls`` are the reference's that changed it: on batches of one size.
+    """
+    momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
+    counts = {int(np.prod(call.inputs[0].shape)) // max(reference.size, 1) if call.inputs else 0 for call in calls}
+    count = min(counts)
+    if momentum is None or count < 2 or len(counts) > 1:
         return False
-    before = before.astype(np.float64)
-    ours, theirs = (array.astype(np.float64) - (1 - momentum) * before for array in (reference, candidate))
+    kept = [(1 - momentum) ** len(calls) * values.astype(np.float64) for values in before]
+    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64) - kept[1]
     ratio = count / (count - 1)
     eps = np.dtype(np.float32)
     return any(
-        not is_suspect(
-            difference((1 - momentum) * before + ours, (1 - momentum) * before + theirs * r),
-            eps,
-            negligible=NEGLIGIBLE_LIBRARY,
-        )
+        not is_suspect(difference(ours, kept[0] + theirs * r), eps, negligible=NEGLIGIBLE_LIBRARY)
         for r in (ratio, 1 / ratio)
     )
 

@@ -287,7 +287,7 @@ def _run(report: Report) -> Iterator[Line]:
 def _advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""
     if report.sources and report.recorded is not None:
-        said = [_FIRST]
+        said = [text for applies, text in _RECORDED if any(applies(source) for source in report.sources)] or [_FIRST]
     elif report.sources:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
         if not report.operations and any(map(_is_region, report.sources)):
@@ -307,6 +307,11 @@ def _is_region(source: Finding) -> bool:
     return source.between is not None and source.phase is Phase.FORWARD
 
 
+def _is_of_weights(source: Finding) -> bool:
+    """Return whether the values of a parameter differed before any run."""
+    return source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
+
+
 def _is_mute(source: Finding) -> bool:
     """Return whether a parameter has no counterpart, and not for its shape."""
     return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
@@ -319,10 +324,20 @@ _FIRST = (
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"
+_RECORDED = (
+    (_is_given, "give both scripts the same batches, in one order, and record them again; nothing else is said yet"),
+    (
+        _is_of_weights,
+        "start both runs from the same weights: padiff.transfer(reference_run, port) before the port's loop; record it "
+        "again, and compare again",
+    ),
+    (_is_mute, _MATCH),
+)
+"""What comes before the sources in the code can be told."""
 _NEXT = (
     (_is_given, "give both models the same inputs, and compare again"),
     (
-        lambda f: f.verdict is Verdict.DIFFERS and f.phase is Phase.PARAMETER and f.figures is not None,
+        _is_of_weights,
         "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
         "weights that were never loaded say nothing about a port",
     ),

@@ -269,6 +269,9 @@ _EVIDENCE: dict[str, Phrase] = {
         else f"{len(data['paths'])} of {data['of']} parameters: {few(data['paths'])}"
     ),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
+    "other_input_shapes": lambda data: (
+        f"the reference was given {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
+    ),
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
     "missing_output": lambda data: (
         f"the {data['side']} returns {few(data['tensors'])}, "

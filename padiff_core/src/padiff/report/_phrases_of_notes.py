@@ -97,6 +97,14 @@ NOTES: dict[str, Phrase] = {
     ),
     "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
+    "steps_of_one_side": lambda data: (
+        f"not compared: the {data['side']} alone recorded {'step' if len(data['steps']) == 1 else 'steps'} "
+        f"{few([str(one) for one in data['steps']])}"
+    ),
+    "loss_of_one_side": (
+        "the loss was not compared: step() of the {side}'s recorder alone was given one, recorder.step(loss)"
+    ),
+    "modes_differ": "the reference ran in {reference} mode, the candidate in {candidate} mode",
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
     "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",
     "mapping_inverted": (
@@ -124,6 +132,9 @@ NOTES: dict[str, Phrase] = {
     ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
+    "setting_unseen": (
+        "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
+    ),
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_parameter": lambda data: (

@@ -1,0 +1,191 @@
+"""Judge what the step of two recorded runs made of the parameters, by the gradients that it was given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.forcing import RecordedSide
+from padiff.judging._meter import Meter
+from padiff.judging._optimizer_step import of_one_cause, rate_between
+from padiff.judging._parameters import Ignored, is_ignored
+from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
+from padiff.judging._sizes import Size
+from padiff.numerics import ACCUMULATION, EXACT, SAME
+from padiff.parameters import Correspondence, Link, UnitMatch
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
+
+__all__ = ["drift_of", "of_recorded_update", "statistics_of"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen
+class _Step:
+    """What the step of both sides did to one parameter, in one layout."""
+
+    ours: Array
+    theirs: Array
+    before: Array
+    """The reference's values before it."""
+    gradients: tuple[Array, Array] | None
+    eps: float
+
+    @property
+    def moved(self) -> float:
+        """Return how far the reference's step went, relative to the values."""
+        return _norm(self.ours) / (_norm(self.before) or 1.0)
+
+    @property
+    def apart(self) -> float:
+        """Return how far apart both steps are, relative to the values."""
+        return _norm(self.theirs - self.ours) / (_norm(self.before) or 1.0)
+
+    @property
+    def exceeds(self) -> bool:
+        """Return whether the steps are further apart than gradients explain, where these are the same.
+
+        An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone: what is the
+        same on both sides but for less than `SAME` is no such element.
+        """
+        if self.gradients is None:
+            return False
+        ours, theirs = self.gradients
+        sure = np.abs(theirs - ours) <= SAME(self.eps) * np.abs(ours)
+        noise = _norm((theirs - ours)[sure]) / (_norm(ours[sure]) or 1.0)
+        reach = max(SAME(self.eps), ACCUMULATION * noise) * _norm(self.ours[sure])
+        return _norm((self.theirs - self.ours)[sure]) > max(reach, EXACT(self.eps) * _norm(self.before[sure]))
+
+    @property
+    def cause(self) -> Cause | None:
+        """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
+        still = [not np.any(step) for step in (self.ours, self.theirs)]
+        if any(still):
+            return None if all(still) else Cause("not_stepped", {"side": _SIDES[still[1]]}, verified=True)
+        after = self.before + self.ours, self.before + self.theirs
+        times = rate_between(after, self.before)
+        return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
+
+
+_SIDES = ("reference", "candidate")
+
+
+def of_recorded_update(
+    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int
+) -> Iterator[Finding]:
+    """Yield the parameters that the step left with other values than their gradients explain."""
+    meter.ahead(meter.of_links(known, "updated", of_traces(sides, "updated")))
+    found = []
+    links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
+    named = sides[0].trace.updated, sides[1].trace.updated
+    for match, link in links:
+        read = partial(both, link, sides, named, gradient=False)
+        size = meter.of_link(link, "updated", read)
+        if size is None or size.apart.equal or is_ignored(match, link, ignored):
+            continue
+        if size.close is None and not size.error > EXACT(size.eps):
+            continue  # however far the step went
+        done = _step(link, sides, read(), size.eps)
+        if not size.close if size.close is not None else _exceeds(meter, link, sides, size, done):
+            found.append((link, _finding(match, link, size, done, step)))
+    yield from of_one_cause(found, sides, len({link.candidate.parameter.path for _, link in links}))
+
+
+def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:
+    figures = {"step_rel_l2": 0.0 if done is None else done.moved, "rel_l2": size.error if done is None else done.apart}
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=Phase.UPDATE,
+        reference=place(match.reference.module.class_name, link.reference.parameter.path),
+        candidate=place(match.candidate.module.class_name, link.candidate.parameter.path),
+        what=What("updated_parameter", link.candidate.part.parameter),
+        figures=Figures(size.apart.rel_l2, size.apart.max_abs),
+        evidence=(Evidence("update_of_runs", figures),),
+        cause=None if done is None else done.cause,
+        source=True,
+        step=step,
+    )
+
+
+def _step(link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step | None:
+    """Return what both sides did to a parameter; None where its values were not kept."""
+    if not (_is_known(link, sides) and all(isinstance(one, np.ndarray) for one in after)):
+        return None
+    started = before(link, sides)
+    if started[0] is None:
+        return None
+    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
+    sent = both(link, sides, named, gradient=True)
+    known = all(isinstance(one, np.ndarray) and one.shape == started[0].shape for one in sent)
+    gradients = (_exact(sent[0]), _exact(sent[1])) if known else None
+    ours, theirs = (_exact(one) - _exact(start) for one, start in zip(after, started, strict=True))
+    return _Step(ours, theirs, started[0], gradients, eps)
+
+
+def _knows(side: RecordedSide, path: str) -> bool:
+    return side.before.get(path, (None, -1))[1] >= 0
+
+
+def _exact(values: Array) -> Array:
+    return values.astype(np.float64)
+
+
+def _norm(values: Array) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | None) -> bool:
+    """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
+
+    Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
+    root of the gradient's relative error.
+    """
+    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
+    sent = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
+    noise = max(size.eps, 0.0 if sent is None else sent.error)
+    allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
+    if done is None:
+        return size.error > max(allowed, EXACT(size.eps))
+    return done.exceeds or done.apart > max(allowed * done.moved, EXACT(size.eps))
+
+
+def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> float:
+    """Return how far apart all parameters together are before a step, relative L2; 0 where they are not known."""
+    meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
+    apart = whole = 0.0
+    for _, link in known.links:
+        if link.buffer or not _is_known(link, sides):
+            continue
+        values = partial(before, link, sides)
+        size = meter.of_link(link, "before", values)
+        if size is not None:
+            squares = scale_of(size, values) ** 2 * size.apart.count
+            whole += squares
+            apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
+    return math.sqrt(apart / whole) if whole else 0.0
+
+
+def statistics_of(meter: Meter, sides: Sides, known: Correspondence) -> dict[str, float]:
+    """Return how far apart running variances are before a step, where the frameworks track them by two conventions.
+
+    By the path of the candidate's module: what that makes of them in evaluation mode is as far apart.
+    """
+    found: dict[str, float] = {}
+    if sides[0].about.framework == sides[1].about.framework:
+        return found
+    for match, link in known.links:
+        if link.buffer and link.role == "running_var" and _is_known(link, sides):
+            size = meter.of_link(link, "before", partial(before, link, sides))
+            found[match.candidate.module.path] = 0.0 if size is None or size.apart.equal else size.error
+    return found
+
+
+def _is_known(link: Link, sides: Sides) -> bool:
+    held = all(_knows(sides[0], one.parameter.path) for one in link.references)
+    return held and _knows(sides[1], link.candidate.parameter.path)

@@ -1,0 +1,176 @@
+"""Compare what scripts record otherwise: other batches, weights, modules, optimizers, an evaluation between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.errors import InputError
+from padiff.report import Phase
+from padiff.testing.toy import columns, rows
+
+from .test_compare import Net, Port, loop, pair, places
+
+
+def both(tmp_path: Path, net: Any, port: Any, *, a: Any = (), b: Any = ()) -> padiff.Report:
+    loop(net, tmp_path / "a", **dict(a))
+    loop(port, tmp_path / "b", **dict(b))
+    return padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("fault", ["", "glue"])
+def test_what_was_not_kept_is_not_taken_for_equal(tmp_path: Path, fault: str) -> None:
+    """Each parameter behind values that were not kept was a source, and the layer where they are known again."""
+    net, port = pair(fault)
+    report = both(tmp_path, net, port, a={"modules": "blocks.0*"}, b={"modules": "layers.0*"})
+    assert places(report) == ([("", "forward")] if fault else []), str(report)
+    assert report.coverage is not None
+    assert report.coverage.missing
+
+
+def test_a_setting_whose_effect_was_not_kept_is_not_called_without_effect(tmp_path: Path) -> None:
+    net, port = pair("epsilon")
+    report = both(tmp_path, net, port, a={"modules": "blocks.0*"}, b={"modules": "layers.0*"})
+    assert "eps: 1e-05 in the reference, 0.0001 in the candidate; what it makes of it was not recorded" in str(report)
+
+
+def test_tensors_are_compared_with_summaries(tmp_path: Path) -> None:
+    """Weights that lie transposed had another shape, and an infinite error."""
+    report = both(tmp_path, *pair(), a={"values": "summary"})
+    assert report.aligned, str(report)
+    assert "as far as summaries show" in str(report)
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+def test_weights_that_were_never_copied_are_told_first(tmp_path: Path, values: str) -> None:
+    np.random.seed(0)
+    report = both(tmp_path, Net(), Port(), a={"values": values}, b={"values": values})
+    assert {one.phase for one in report.sources} == {Phase.PARAMETER}, str(report)
+    assert "padiff.transfer(reference_run, port)" in str(report).split("next")[1]
+
+
+def test_another_number_of_rows_is_one_source(tmp_path: Path) -> None:
+    net, port = pair()
+    loop(net, tmp_path / "a")
+    with padiff.record(port, tmp_path / "b") as recorder:
+        y = port(columns.Tensor(np.ones((4, 3, 6), np.float32)))
+        (y * y).mean().backward()
+        recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.cause.name for one in report.sources if one.cause] == ["inputs"], str(report)
+    assert "was given x float32[5, 3, 6]" in str(report)
+    assert "the same batches" in str(report).split("next")[1]
+
+
+def test_what_one_script_did_alone_is_noted(tmp_path: Path) -> None:
+    net, port = pair()
+    port.train(False)
+    loop(net, tmp_path / "a", steps=3)
+    with padiff.record(port, tmp_path / "b") as recorder:
+        y = port(columns.Tensor(np.random.default_rng(1).standard_normal((5, 3, 6), dtype=np.float32)))
+        (y * y).mean().backward()
+        recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert {note.kind for note in report.notes} == {"modes_differ", "loss_of_one_side", "steps_of_one_side"}
+    assert "the reference alone recorded steps 1, 2" in str(report)
+
+
+def test_a_run_that_ended_in_its_first_step_says_so(tmp_path: Path) -> None:
+    net, port = pair()
+    loop(net, tmp_path / "a")
+    with pytest.raises(TypeError), padiff.record(port, tmp_path / "b"):
+        port(columns.Tensor(np.ones((5, 3, 6), np.float32)) + port)
+    with pytest.raises(InputError, match=r"the candidate's run .* holds no finished step"):
+        padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+class Adam:
+    """The optimizer that divides a gradient by its size: what is rounding alone makes a whole step."""
+
+    def __init__(self, model: Any, beta: float = 0.999) -> None:
+        self.parameters = list(model.parameters())
+        self.beta, self.time = beta, 0
+        self.state = [(np.zeros_like(one.data), np.zeros_like(one.data)) for one in self.parameters]
+
+    def step(self) -> None:
+        self.time += 1
+        for index, one in enumerate(self.parameters):
+            mean, square = self.state[index]
+            mean = 0.9 * mean + 0.1 * one.grad
+            square = self.beta * square + (1 - self.beta) * one.grad**2
+            self.state[index] = mean, square
+            root = np.sqrt(square / (1 - self.beta**self.time)) + 1e-8
+            one.data[...] -= np.float32(1e-3) * mean / (1 - 0.9**self.time) / root
+
+    def clear(self) -> None:
+        for one in self.parameters:
+            one.grad = None
+
+
+@pytest.mark.parametrize("beta", [0.999, 0.99])
+def test_another_beta_shows_in_the_second_step(tmp_path: Path, beta: float) -> None:
+    """The bound allowed for elements that are rounding alone, and let it pass: those are known by their gradients."""
+    net, port = pair()
+    loop(net, tmp_path / "a", Adam(net), 4)
+    loop(port, tmp_path / "b", Adam(port, beta), 4)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    expected = set() if beta == 0.999 else {(Phase.UPDATE, 1)}
+    assert {(one.phase, one.step) for one in report.sources} == expected, str(report)
+    assert report.aligned is not expected
+
+
+def test_an_optimizer_that_never_steps_is_named(tmp_path: Path) -> None:
+    net, port = pair()
+    report = both(tmp_path, net, port, a={"optimizer": rows.SGD(net.parameters(), 0.1)})
+    assert [one.cause.name for one in report.sources if one.cause] == ["not_stepped"], str(report)
+    assert "the candidate's optimizer does not step" in str(report)
+
+
+class Normed(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm, self.head = rows.Linear(6, 8), rows.BatchNorm(8), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.norm(self.first(x)))
+
+
+class Biased(columns.Layer):
+    """A port to a framework that tracks variances without Bessel's correction."""
+
+    def __init__(self) -> None:
+        self.first, self.norm, self.head = columns.Dense(6, 8), columns.BatchNormalization(8), columns.Dense(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        before = self.norm.moving_variance.data.copy()
+        y = self.norm(self.first(x))
+        if self.training:
+            kept = before * self.norm.keep
+            self.norm.moving_variance.data[...] = kept + (self.norm.moving_variance.data - kept) * (14 / 15)
+        return self.head(y)
+
+
+def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Path) -> None:
+    """From the second step on each was a source, as was the layer in an evaluation between the steps."""
+    net, port = Normed(), Biased()
+    padiff.diff(net, port, (np.random.default_rng(0).standard_normal((15, 6), dtype=np.float32),))
+    rng = np.random.default_rng(1)
+    batches = [rng.standard_normal((15, 6), dtype=np.float32) for _ in range(3)]
+    for model, home, name in ((net, rows, "a"), (port, columns, "b")):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for batch in batches:
+                y = model(home.Tensor(batch))
+                (y * y).mean().backward()
+                recorder.step()
+                model.train(False)
+                model(home.Tensor(batch))
+                model.train(True)
+                for parameter in model.parameters():
+                    parameter.grad = None
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert "running_variance" in {note.kind for note in report.notes}
