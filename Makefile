@@ -55,6 +55,7 @@ bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/depth.py
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/operations.py
+	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/versus.py
 
 clean:  ## remove caches and build outputs, keep .venv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,15 @@ def test_a_link_is_not_followed(written: Path, tmp_path: Path, name: str) -> Non
     told = [one[-1] for one in read_all(written) if isinstance(one[-1], str)]
     assert told
     assert all("link" in text for text in told)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "step-00000000.json", "shard-00000.safetensors"])
+def test_what_is_no_file_is_not_waited_for(written: Path, name: str) -> None:
+    (written / name).unlink()
+    os.mkfifo(written / name)
+    told = [one[-1] for one in read_all(written) if isinstance(one[-1], str)]
+    assert told
+    assert all("no file" in text for text in told)
 
 
 @pytest.mark.parametrize(

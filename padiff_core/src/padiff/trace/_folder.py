@@ -74,7 +74,7 @@ class LocalFolder:
 
     def at(self, name: str) -> str:
         """Return a file's path."""
-        return str(self.root / name)
+        return os.path.join(self.root, name)
 
     def make(self) -> None:
         """Make it, and what is above."""
@@ -107,10 +107,10 @@ class LocalFolder:
             os.close(descriptor)
 
     def _descriptor(self, name: str) -> tuple[int, int]:
-        path = self.root / name
-        if path.is_symlink():
-            raise OSError(errno.ELOOP, "it is a link")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(self.at(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise OSError(errno.ELOOP, "it is a link") if error.errno == errno.ELOOP else error from None
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             os.close(descriptor)

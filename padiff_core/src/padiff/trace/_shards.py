@@ -183,13 +183,14 @@ class ShardReader:
         return InShard(self._folder, placed, self.run)
 
     def _bytes(self, placed: Placed) -> Array:
-        path = self._folder.at(placed.shard)
         try:
             return self._folder.array(placed.shard, placed.start, placed.size)
         except EOFError as error:
+            path = self._folder.at(placed.shard)
             msg = f"{path} was cut off: it has {error} bytes, and not {placed.start + placed.size}.\n{_HINT}"
             raise InputError(msg) from None
         except OSError as error:
+            path = self._folder.at(placed.shard)
             msg = f"{path} cannot be read: {error.strerror or error}.\n{_HINT}"
             raise InputError(msg) from error
 
