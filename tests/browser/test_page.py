@@ -161,7 +161,7 @@ def test_what_differs_in_backward_alone_is_told_apart_and_the_first_nan_is_found
     ours = list(graph.reference.nodes)
     for index, wrong in ((3, "Inf"), (5, "NaN")):
         ours[index] = attrs.evolve(ours[index], wrong=wrong)
-    side = attrs.evolve(graph.reference, nodes=tuple(ours), label="reference")
+    side = attrs.evolve(graph.reference, nodes=tuple(ours), label="reference", wrong={"NaN": 5, "Inf": 3})
     shown = opened(attrs.evolve(graph, reference=side, findings=(finding,)))
     assert "is-differs" in state(shown, 0, "module.Float16Module.forward.0")
     assert "is-backward" in state(shown, 0, "module.module.GPTModel.forward.0")

@@ -346,4 +346,4 @@ def test_the_first_nan_is_shown(tmp_path: Path, capsys: Any) -> None:
     net.blocks[0].up.bias.data[0] = np.nan
     loop(net, tmp_path / "a")
     assert main(["show", str(tmp_path / "a")]) == 0
-    assert "first NaN or Inf: blocks.0.up, which gives" in capsys.readouterr().out
+    assert "first NaN: blocks.0.up holds bias" in capsys.readouterr().out

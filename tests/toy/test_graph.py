@@ -148,6 +148,8 @@ def test_a_call_with_nan_is_marked(tmp_path: Path) -> None:
     marked = [[node["path"] for node in side["nodes"] if node.get("wrong") == "NaN"] for side in sides]
     assert marked[0] == []
     assert marked[1][:3] == ["", "layers.1", "layers.2"]
+    assert sides[0]["wrong"] == {}
+    assert sides[1]["nodes"][sides[1]["wrong"]["NaN"]]["path"] == "layers.1"  # where it came up, inside of the model
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from padiff.cli import _rank
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "headline", "run"]
 
+_ROOT = "(the model itself)"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -38,12 +39,12 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     lines = [headline(found), *_ranks(found)]
     if found.steps:
         step = found.steps[0] if arguments.step is None else arguments.step
-        trace = found.trace(step)
-        calls = [call for call in trace.calls if _is_below(call.path, arguments.module)]
+        shown = _Shown(found.trace(step), found.trace(step - 1) if step - 1 in found.steps else None)
+        calls = [call for call in shown.trace.calls if _is_below(call.path, arguments.module)]
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
             raise InputError(msg + "Hint: leave --module out to see all of them.")
-        lines += ["", *_step(step, trace, calls)]
+        lines += ["", *_step(step, shown, calls)]
     return 0, "\n".join(lines)
 
 
@@ -72,11 +73,37 @@ def headline(found: Run) -> str:
     )
 
 
-def _step(step: int, trace: Trace, calls: Sequence[Call]) -> Iterator[str]:
+class _Shown:
+    """A step, with what is known of its values."""
+
+    def __init__(self, trace: Trace, earlier: Trace | None) -> None:
+        from padiff.forcing import weights_of
+
+        self.trace = trace
+        self.weights = weights_of(trace, earlier)
+        """Path of a parameter or buffer -> the trace that knows its value before the step, and the key there."""
+        self._known: dict[tuple[int, int], Summary] = {}
+
+    def of(self, key: int | None, trace: Trace | None = None) -> Summary | None:
+        """Return what is known of a value of the step, or of another trace."""
+        from padiff.trace import summarized
+
+        trace = trace or self.trace
+        if key is None or key < 0:
+            return None if key is None else trace.summaries.get(key)
+        known = self._known.get((id(trace), key))
+        if known is None:
+            known = self._known[id(trace), key] = summarized(trace.array(key))
+        return known
+
+
+def _step(step: int, shown: _Shown, calls: Sequence[Call]) -> Iterator[str]:
+    trace = shown.trace
     loss = "" if trace.loss is None else f", loss {trace.loss:.7g}"
     gradients = len(trace.gradients) + len(trace.parameter_gradients)
     yield f"step {step}: {len(trace.calls)} calls, {len(trace.values)} values, {gradients} gradients{loss}"
-    lines, wrong = [], None
+    yield from _first_wrong(shown, calls)
+    yield ""
     top = min(_depth(call) for call in calls)
     for call in calls:
         indent = "  " * (_depth(call) - top)
@@ -84,56 +111,60 @@ def _step(step: int, trace: Trace, calls: Sequence[Call]) -> Iterator[str]:
         name = call.path
         if _depth(call) > top and call.parent is not None and call.path.startswith(f"{call.parent.path}."):
             name = call.path[len(call.parent.path) + 1 :]
-        lines.append(f"{indent}{name or '(the model itself)'}{again}  {call.module.class_name.rpartition('.')[2]}")
+        yield f"{indent}{name or _ROOT}{again}  {call.module.class_name.rpartition('.')[2]}"
         for what, leaves in (("takes", call.inputs), ("gives", call.outputs)):
             for leaf in leaves:
-                summary = _summary(trace, trace.values.get(leaf.token))
-                label = f"{indent}    {what} {leaf.path or 'it'}  {_kind(leaf)}"
-                lines.append(f"{label}{_figures(summary)}{_gradient(trace, leaf)}")
-                if wrong is None and summary is not None and (summary.nans or summary.infinities):
-                    wrong = f"{call.path or '(the model itself)'}, which {what} {leaf.path or _kind(leaf)}"
-        lines += list(_parameters(trace, call, indent))
-    yield f"first NaN or Inf: {wrong}" if wrong else "no NaN or Inf"
-    yield ""
-    yield from lines
+                figures = _figures(shown.of(trace.values.get(leaf.token)))
+                yield f"{indent}    {what} {leaf.path or 'it'}  {_kind(leaf)}{figures}{_gradient(shown, leaf)}"
+        yield from _parameters(shown, call, indent)
 
 
-def _parameters(trace: Trace, call: Call, indent: str) -> Iterator[str]:
+def _first_wrong(shown: _Shown, calls: Collection[Call]) -> Iterator[str]:
+    """Yield where the first NaN of some calls came up, and the first Inf, in the order in which the model ran."""
+    from padiff.trace import in_time
+
+    found: dict[str, str] = {}
+    wanted = {call.index for call in calls}
+    for held in (one for one in in_time(shown.trace) if one.call.index in wanted):
+        known = shown.of(held.key)
+        if known is not None and known.wrong and known.wrong not in found:
+            what = f"{held.name or 'it'}  {known.dtype}{list(known.shape)}"
+            found[known.wrong] = f"first {known.wrong}: {held.call.path or _ROOT} {held.verb} {what}"
+    whole = [*shown.trace.values.values(), *shown.trace.gradients.values()]
+    none = "no NaN or Inf" if whole else "no values were kept: a NaN or Inf would not show"
+    yield from (found[one] for one in ("NaN", "Inf") if one in found) if found else [none]
+
+
+def _parameters(shown: _Shown, call: Call, indent: str) -> Iterator[str]:
     """Yield the parameters of a module, at its first call."""
-    for path, record in trace.parameters.items():
+    for path, record in shown.trace.parameters.items():
         holder, _, name = path.rpartition(".")
         if holder == call.path and not call.ordinal and not call.module.operation:
-            value = _summary(trace, trace.weights.get(path))
-            sent = _summary(trace, trace.parameter_gradients.get(path))
+            trace, key = shown.weights.get(path, (shown.trace, None))
+            sent = shown.of(shown.trace.parameter_gradients.get(path))
             gradient = "" if sent is None or sent.norm is None else f"  |gradient| {sent.norm:.3g}"
-            yield f"{indent}    holds {name}  {record.dtype}{list(record.shape)}{_figures(value)}{gradient}"
+            figures = _figures(shown.of(key, trace))
+            yield f"{indent}    holds {name}  {record.dtype}{list(record.shape)}{figures}{gradient}"
 
 
-def _summary(trace: Trace, key: int | None) -> Summary | None:
-    from padiff.trace import summarized
-
-    if key is None:
-        return None
-    return trace.summaries.get(key) if key < 0 else summarized(trace.array(key))
-
-
-def _gradient(trace: Trace, leaf: Leaf) -> str:
-    found = _summary(trace, trace.gradients.get(leaf.token))
-    return "" if found is None or found.norm is None else f"  |gradient| {found.norm:.3g}"
+def _gradient(shown: _Shown, leaf: Leaf) -> str:
+    found = shown.of(shown.trace.gradients.get(leaf.token))
+    if found is None:
+        return ""
+    wrong = f" ({found.wrong})" if found.wrong else ""
+    return f"  |gradient| {found.norm:.3g}{wrong}" if found.norm is not None else f"  |gradient|{wrong or ' unknown'}"
 
 
 def _figures(summary: Summary | None) -> str:
-    if summary is None or summary.low is None or summary.high is None:
+    if summary is None:
         return ""
-    told = [f"{summary.low:.3g} to {summary.high:.3g}"]
-    if summary.mean is not None:
-        told.append(f"mean {summary.mean:.3g}")
-    if summary.std is not None:
-        told.append(f"std {summary.std:.3g}")
-    for count, name in ((summary.nans, "NaN"), (summary.infinities, "Inf")):
-        if count:
-            told.append(f"{count} {name}")
-    return f"  {', '.join(told)}"
+    told = []
+    if summary.low is not None and summary.high is not None:
+        told.append(f"{summary.low:.3g} to {summary.high:.3g}")
+        told += [] if summary.mean is None else [f"mean {summary.mean:.3g}"]
+        told += [] if summary.std is None else [f"std {summary.std:.3g}"]
+    told += [f"{count} {name}" for count, name in ((summary.nans, "NaN"), (summary.infinities, "Inf")) if count]
+    return f"  {', '.join(told)}" if told else ""
 
 
 def _kind(leaf: Leaf) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import attrs
 
 from padiff.alignment import NAMED, MappingFile, read_mapping, resolved_file
 from padiff.engine._compare import compare
 from padiff.engine._open import opened
 from padiff.engine._runs import matched_runs, steps_of
 from padiff.errors import InputError
+from padiff.forcing import weights_of
 from padiff.report import (
     Graph,
     GraphLink,
@@ -27,7 +25,7 @@ from padiff.report import (
     recorded,
     sources,
 )
-from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, summarized
+from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, in_time, summarized
 
 __all__ = ["graph", "graph_of_runs"]
 
@@ -73,7 +71,7 @@ def graph_of_runs(
                 why = _SAME_NAME if pair.why == NAMED and not file.rules else pair.why
                 links[a] = GraphLink(a, b, why=why)
     left, right = (
-        GraphSide(f"{run.about.framework}: {run.about.class_name}", tuple(side.nodes), label)
+        GraphSide(f"{run.about.framework}: {run.about.class_name}", tuple(side.nodes), label, side.wrong)
         for run, side, label in zip((reference, candidate), sides, labels, strict=True)
     )
     notes = resolved_file(file, reference.about, candidate.about).notes
@@ -139,6 +137,9 @@ class _Nodes:
         self.places: dict[tuple[int, str, int], int] = {}
         """Step, path and ordinal of a call -> its place among the nodes."""
         self.backward = False
+        self.wrong: dict[str, int] = {}
+        """``NaN`` or ``Inf`` -> the node where the first one came up."""
+        self._earlier: tuple[int, Trace] | None = None
         self._parameters: dict[str, list[str]] = defaultdict(list)
         for path in run.about.parameters:
             self._parameters[path.rpartition(".")[0]].append(path)
@@ -152,16 +153,35 @@ class _Nodes:
         self.backward |= bool(trace.gradients)
         places: dict[int, int] = {}
         statistics = _Statistics(trace)
+        before = self._earlier[1] if self._earlier is not None and self._earlier[0] == step - 1 else None
+        weights, self._earlier = weights_of(trace, before), (step, trace)
         for call in trace.calls:
             if call.module.operation:
                 continue
             above = next((places[one.index] for one in call.ancestors() if one.index in places), top)
             places[call.index] = self.places[step, call.path, call.ordinal] = len(self.nodes)
-            self.nodes.append(self._node(call, trace, step, above, statistics))
+            self.nodes.append(self._node(call, trace, step, above, statistics, weights))
+        for held in in_time(trace):
+            wrong = statistics.wrong(held.key)
+            if wrong and wrong not in self.wrong:
+                self.wrong[wrong] = next(
+                    places[c.index] for c in (held.call, *held.call.ancestors()) if c.index in places
+                )
         return places
 
-    def _node(self, call: Call, trace: Trace, step: int, above: int | None, statistics: _Statistics) -> GraphNode:
-        node = GraphNode(
+    def _node(
+        self,
+        call: Call,
+        trace: Trace,
+        step: int,
+        above: int | None,
+        statistics: _Statistics,
+        weights: Mapping[str, tuple[Trace, int]],
+    ) -> GraphNode:
+        held = [trace.values.get(leaf.token) for leaf in (*call.inputs, *call.outputs)]
+        held += [trace.gradients.get(leaf.token) for leaf in (*call.inputs, *call.outputs)]
+        found = {statistics.wrong(key) for key in held if key is not None}
+        return GraphNode(
             call.path,
             call.module.class_name,
             call.ordinal,
@@ -173,15 +193,18 @@ class _Nodes:
             outputs=tuple(statistics.values(call.outputs, trace.values)),
             input_gradients=tuple(statistics.values(call.inputs, trace.gradients)),
             output_gradients=tuple(statistics.values(call.outputs, trace.gradients)),
-            parameters=tuple(self._values(call.path, trace, statistics)),
+            parameters=tuple(self._values(call.path, trace, statistics, weights)),
             settings={name: setting.spelled for name, setting in call.settings.items()},
+            wrong=next((wrong for wrong in ("NaN", "Inf") if wrong in found), ""),
         )
-        return attrs.evolve(node, wrong=_wrong(node))
 
-    def _values(self, path: str, trace: Trace, statistics: _Statistics) -> Iterator[GraphValue]:
+    def _values(
+        self, path: str, trace: Trace, statistics: _Statistics, weights: Mapping[str, tuple[Trace, int]]
+    ) -> Iterator[GraphValue]:
         for name in self._parameters.get(path, ()):
             known = self._known[name]
-            found = statistics.of(trace.weights.get(name))
+            holder, key = weights.get(name, (trace, None))
+            found = statistics.of(key) if holder is trace else _Statistics(holder).of(key)
             sent = statistics.of(trace.parameter_gradients.get(name)).get("norm")
             found = found if sent is None else {**found, "norm of gradient": sent}
             about = "buffer" if known.buffer else "" if known.trainable else "frozen"
@@ -193,7 +216,7 @@ class _Statistics:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._known: dict[int, dict[str, float]] = {}
+        self._known: dict[int, Summary | None] = {}
 
     def values(self, leaves: Sequence[Leaf], keys: Mapping[int, int]) -> Iterator[GraphValue]:
         """Yield tensors with what is known of their values, or gradients; of gradients only those that there are."""
@@ -204,17 +227,20 @@ class _Statistics:
 
     def of(self, key: int | None) -> dict[str, float]:
         """Return what is known of a value, by name."""
-        if key is None:
-            return {}
-        if key not in self._known:
-            self._known[key] = _figures(self._trace.summaries[key] if key < 0 else self._summary(key))
-        return self._known[key]
+        return {} if key is None else _figures(self._summary(key))
+
+    def wrong(self, key: int) -> str:
+        """Return ``NaN`` or ``Inf`` where a value holds one."""
+        known = self._summary(key)
+        return "" if known is None else known.wrong
 
     def _summary(self, key: int) -> Summary | None:
-        try:
-            return summarized(self._trace.store.get(key))
-        except InputError:  # a damaged value spares the others
-            return None
+        if key not in self._known:
+            try:
+                self._known[key] = self._trace.summaries[key] if key < 0 else summarized(self._trace.array(key))
+            except InputError:  # a damaged value spares the others
+                self._known[key] = None
+        return self._known[key]
 
 
 def _figures(summary: Summary | None) -> dict[str, float]:
@@ -231,15 +257,6 @@ def _figures(summary: Summary | None) -> dict[str, float]:
         "infinite": summary.infinities or None,
     }
     return {name: float(figure) for name, figure in figures.items() if figure is not None}
-
-
-def _wrong(node: GraphNode) -> str:
-    """Return ``NaN`` or ``Inf`` where what is known of a node's values says that they hold one."""
-    values = (*node.inputs, *node.outputs, *node.input_gradients, *node.output_gradients, *node.parameters)
-    known = [(name, number) for value in values for name, number in value.statistics.items()]
-    if any(name == "NaN" or math.isnan(number) for name, number in known):
-        return "NaN"
-    return "Inf" if any(name == "infinite" or math.isinf(number) for name, number in known) else ""
 
 
 def _location(module: ModuleRecord) -> str:

@@ -5,6 +5,7 @@ from padiff.trace._codec import TRACE_RECORDS, trace_codec
 from padiff.trace._directory import PlacedStore, Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
 from padiff.trace._folder import is_url
+from padiff.trace._in_time import Held, in_time
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._rank_folders import rank_folder, rank_folders
@@ -47,6 +48,7 @@ __all__ = [
     "Description",
     "Flow",
     "Frame",
+    "Held",
     "Kept",
     "Key",
     "Leaf",
@@ -76,6 +78,7 @@ __all__ = [
     "draws_otherwise",
     "flow_of",
     "flow_of_calls",
+    "in_time",
     "is_url",
     "joint",
     "joint_of",

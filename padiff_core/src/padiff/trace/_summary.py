@@ -41,11 +41,19 @@ class Summary:
         return math.prod(self.shape)
 
     @property
+    def wrong(self) -> str:
+        """Return ``NaN`` or ``Inf`` where an element is one, as far as the figures show; else nothing."""
+        figures = [figure for figure in (self.mean, self.norm, self.low, self.high) if figure is not None]
+        if self.nans or any(map(math.isnan, figures)):
+            return "NaN"
+        return "Inf" if self.infinities or any(map(math.isinf, figures)) else ""
+
+    @property
     def std(self) -> float | None:
         """Return the standard deviation, where mean and norm are known."""
         if self.mean is None or self.norm is None or not self.size:
             return None
-        return math.sqrt(max(self.norm**2 / self.size - self.mean**2, 0.0))
+        return math.sqrt(max(self.norm * self.norm / self.size - self.mean * self.mean, 0.0))
 
 
 def summarized(array: NDArray[Any], *, extremes: bool = True) -> Summary:

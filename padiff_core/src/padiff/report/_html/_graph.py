@@ -56,6 +56,8 @@ class GraphSide:
     """In execution order."""
     label: str = ""
     """What it is: the reference, the candidate, or what a user's own file calls it."""
+    wrong: Mapping[str, int] = attrs.field(factory=dict)
+    """``NaN`` or ``Inf`` -> the node where the first one came up."""
 
 
 @attrs.frozen

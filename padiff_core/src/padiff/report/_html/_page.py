@@ -93,7 +93,8 @@ def _side(side: GraphSide, first_step: int) -> dict[str, Any]:
     classes: dict[str, int] = {}
     frames: dict[str, int] = {}
     nodes = [_node(node, classes, frames, first_step) for node in side.nodes]
-    return {"title": side.title, "label": side.label, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
+    found = {"title": side.title, "label": side.label, "wrong": dict(side.wrong)}
+    return {**found, "nodes": nodes, "classes": list(classes), "frames": list(frames)}
 
 
 def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int], first_step: int) -> dict[str, Any]:

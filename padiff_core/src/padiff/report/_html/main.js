@@ -47,17 +47,17 @@ function showCounts() {
     button.title = `${WORDS[state]}: step through the calls`;
     button.addEventListener("click", () => step(state));
     return button;
-  }), ...SIDES.map(firstWrong).filter(Boolean));
+  }), ...SIDES.flatMap(firstWrong));
 }
 
-/** A button that goes to the first call of a side whose values are no numbers: NaN before Inf, which a mask may hold. */
+/** Buttons that go to where the first NaN of a side came up, and the first Inf, which a mask may hold rightly. */
 function firstWrong(side) {
-  const i = ["NaN", "Inf"].map((what) => side.raw.nodes.findIndex((node) => node.wrong === what)).find((at) => at >= 0);
-  if (i === undefined) return null;
-  const button = make("button", "key is-wrong", `⚠ first ${side.raw.nodes[i].wrong}, ${shown(side.label || SIDE_NAMES[side.index])}`);
-  button.title = `${shown(nameOf(side, i, view.pass))}: go there`;
-  button.addEventListener("click", () => select(side, i));
-  return button;
+  return Object.entries(side.raw.wrong).map(([what, i]) => {
+    const button = make("button", "key is-wrong", `⚠ first ${what}, ${shown(side.label || SIDE_NAMES[side.index])}`);
+    button.title = `${shown(nameOf(side, i, view.pass))}: go there`;
+    button.addEventListener("click", () => select(side, i));
+    return button;
+  });
 }
 
 /** Go to the next node in a state, from the selected one on. */
