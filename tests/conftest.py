@@ -14,12 +14,13 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from padiff.plugins import _user_transfers
+from padiff.plugins import _user_transfers, reset
 
 BROWSERS = (
     "chromium",
@@ -30,6 +31,7 @@ BROWSERS = (
     "chromium-headless-shell",
 )
 
+TOY_FOLDERS = ("diagnosis", "mapping", "toy")
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
 _DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
@@ -108,6 +110,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if browser() is None:
         terminalreporter.section("NO BROWSER: the tests of the graph's page were not run", red=True, bold=True)
         terminalreporter.line("`apt install chromium` gives one, or PADIFF_BROWSER=path names it.")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _toy_framework(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let padiff find the toy framework's adapters in the folders whose tests are about it, and nowhere else."""
+    if request.path.parent.name not in TOY_FOLDERS:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parent / "toy" / "site")
+        reset()
+        yield
+    reset()
 
 
 @pytest.fixture(autouse=True)

@@ -1,27 +1,13 @@
-"""Announce the toy framework to the tests of this folder."""
+"""Write mapping files for the tests of this folder."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from padiff.plugins import reset
-
 Write = Callable[[str], str]
-SITE = str(Path(__file__).parents[1] / "toy" / "site")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _announced() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SITE)
-        importlib.invalidate_caches()
-        reset()
-        yield
-    reset()
 
 
 @pytest.fixture
