@@ -24,7 +24,7 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     there), they are a match of their own.
     """
     partner = {one.reference: one.candidate for one in matches}
-    whole = {a: b for a, b in partner.items() if not (_is_loose(a) or _is_loose(b))}
+    whole = {one.reference: one.candidate for one in matches if _is_whole(one)}
     kept = {*whole, *whole.values()}
     pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
     if not any(len(found) > 1 for side in pieces for found in side.values()):
@@ -45,6 +45,12 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
         if not linked & {held for link in links for held in (link.reference, link.candidate)}:
             result.append(UnitMatch(a, b, links))
     return result
+
+
+def _is_whole(match: UnitMatch) -> bool:
+    """Return whether two units belong together as they are: by rules, or since one that a rule speaks of has it all."""
+    loose = [_is_loose(unit) for unit in (match.reference, match.candidate)]
+    return not any(loose) or (not all(loose) and next(match.missing, None) is None)
 
 
 def _is_loose(unit: HeldUnit) -> bool:
