@@ -193,6 +193,19 @@ def test_swapped_keeps_dtype_and_memory_format() -> None:
     assert swapped.stride() == image.stride()
 
 
+def test_a_change_through_another_view_does_not_lose_a_gradient() -> None:
+    """A linear layer gives a view of its product; DeBERTa scales its positions through another, and was called wrong."""
+    seen: list[Any] = []
+    output = nn.Linear(4, 4)(torch.ones(2, 3, 4))
+    hook = ADAPTER.tensor(output).on_gradient(lambda gradient: seen.append(gradient.numpy()))
+    heads = output.view(2, 3, 2, 2)
+    heads /= 2
+    heads.sum().backward()
+    hook.close()
+    (gradient,) = seen
+    np.testing.assert_array_equal(gradient, np.full((2, 3, 4), 0.5))
+
+
 # Watching
 
 

@@ -144,3 +144,28 @@ def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
 def test_a_frozen_parameter_of_one_side_is_a_note_where_nothing_differs() -> None:
     report = padiff.diff(Rotated(), Turned("beside"), TOKENS)
     assert all(isinstance(note, Note) for note in report.notes)
+
+
+class Positioned(rows.Module):
+    """Tokens with a table of positions, held as a frozen embedding, or computed in code."""
+
+    def __init__(self, held: bool, base: float = 100.0) -> None:
+        self.head, self.held = rows.Linear(8, 8), held
+        self.values = np.cos(np.arange(9)[:, None] * frequencies(base)).astype(np.float32)
+        if held:
+            self.table = rows.Embedding(9, 8)
+            self.table.weight = rows.Tensor(self.values, role="parameter")
+
+    def forward(self, x: Any) -> Any:
+        positions = self.table(np.arange(9)) if self.held else rows.Tensor(self.values)
+        return self.head(x + positions)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_frozen_embedding_of_one_side_is_a_note_where_nothing_differs(held: bool) -> None:
+    """RoFormer's and CTRL's positions are a frozen embedding on one side, and a constant on the other."""
+    report = padiff.diff(Positioned(held), Positioned(not held), TOKENS)
+    assert report.aligned, str(report)
+    assert "frozen_on_one_side" in {note.kind for note in report.notes}
+    report = padiff.diff(Positioned(held), Positioned(not held, 90.0), TOKENS)
+    assert [source.candidate.path for source in report.sources] == [""], str(report)

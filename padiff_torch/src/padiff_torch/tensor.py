@@ -150,9 +150,28 @@ class TorchTensor(NativeTensor):
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.
 
-        A later in-place change does not disturb it: torch keeps the hook with the value, not with the object.
+        A later in-place change does not disturb it: torch keeps the hook with the value, not with the object. Where it
+        is made through another view, though, torch forgets this one, and the gradient comes to what both are views of:
+        a linear layer gives a view of its product.
         """
-        return Hook(self.native.register_hook(lambda gradient: callback(TorchTensor(gradient))).remove)
+        native, came = self.native, [False]
+
+        def arrived(gradient: Any) -> Any | None:
+            came[0] = True
+            return callback(TorchTensor(gradient))
+
+        hook = Hook(native.register_hook(arrived).remove)
+        base = native._base
+        if base is not None and base.requires_grad and _is_whole(native, base):
+            shape = native.shape
+
+            def passed(gradient: Any) -> Any | None:
+                found = None if came[0] else callback(TorchTensor(gradient.reshape(shape)))
+                came[0] = False
+                return None if found is None else found.reshape(gradient.shape)
+
+            hook.add(base.register_hook(passed).remove)
+        return hook
 
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits through which gradients pass unchanged: one copy."""
@@ -163,6 +182,11 @@ class TorchTensor(NativeTensor):
         if native.requires_grad and torch.is_grad_enabled():
             return _Swap.apply(native, [fresh])
         return fresh
+
+
+def _is_whole(native: Any, base: Any) -> bool:
+    """Return whether a view holds all elements of what it is a view of, in the same order."""
+    return bool(native.numel() == base.numel() and native.is_contiguous() and base.is_contiguous())
 
 
 def _address(native: Any) -> int | None:

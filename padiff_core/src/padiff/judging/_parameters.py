@@ -76,7 +76,7 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
                 if (
                     held.parameter.path in covered[side]
                     or (held.parameter.buffer and unit not in partner)
-                    or (_is_constant(unit, held) and not frozen)
+                    or (_is_constant(unit, held, unit in partner) and not frozen)
                 ):
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
@@ -92,9 +92,12 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
                 yield _unmatched(unit, held, partner.get(unit), others, ours=side == 0)
 
 
-def _is_constant(unit: HeldUnit, held: Held) -> bool:
-    """Return whether a parameter is frozen, and of no known kind: code may compute the same on the other side."""
-    return unit.kind is None and unit.special is None and not held.parameter.trainable
+def _is_constant(unit: HeldUnit, held: Held, matched: bool) -> bool:
+    """Return whether a parameter is frozen, and code may compute the same on the other side.
+
+    What is ``matched`` and of a known kind lacks a role there: then no code does.
+    """
+    return unit.special is None and not held.parameter.trainable and (unit.kind is None or not matched)
 
 
 def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
@@ -105,8 +108,9 @@ def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
         {link.candidate.parameter.path for link in links},
     )
     sides = ("reference", correspondence.reference), ("candidate", correspondence.candidate)
+    both = {unit for match in correspondence.matches for unit in (match.reference, match.candidate)}
     for (side, units), known in zip(sides, matched, strict=True):
-        held = [held for unit in units for held in unit.roles.values() if _is_constant(unit, held)]
+        held = [held for unit in units for held in unit.roles.values() if _is_constant(unit, held, unit in both)]
         alone = [one.parameter.path for one in held if not (one.parameter.buffer or one.parameter.path in known)]
         if alone:
             yield Note("frozen_on_one_side", {"side": side, "paths": alone})
