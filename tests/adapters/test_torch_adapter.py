@@ -194,7 +194,7 @@ def test_swapped_keeps_dtype_and_memory_format() -> None:
 
 
 def test_a_change_through_another_view_does_not_lose_a_gradient() -> None:
-    """A linear layer gives a view of its product; DeBERTa scales its positions through another, and was called wrong."""
+    """A linear layer gives a view of its product; DeBERTa scales its positions through another."""
     seen: list[Any] = []
     output = nn.Linear(4, 4)(torch.ones(2, 3, 4))
     hook = ADAPTER.tensor(output).on_gradient(lambda gradient: seen.append(gradient.numpy()))

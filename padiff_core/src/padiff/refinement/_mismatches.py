@@ -200,8 +200,30 @@ def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
 
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
-    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's."""
+    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's.
+
+    What the code right behind the pair makes has to differ: behind that the reference's values are fed again, and what
+    differs there comes from elsewhere.
+    """
     around = judge.alignment.around(pair)
     start = pair.candidate.index
     after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
-    return bool(after)
+    behind = _first_taken(pair, judge) if after else None
+    tokens = {s.spot.reference.token for s in fresh if s.spot is not None}
+    return bool(after) and (behind is None or behind.token in tokens)
+
+
+def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
+    """Return the reference's tensor that stands for the first one that a matched call takes of the code behind a pair."""
+    last = max(call.index for call in pair.candidate.subtree())
+    around = list(pair.candidate.ancestors())
+    before = [call for call in around[-1].subtree() if call.index <= last]
+    known = {leaf.token for call in before for leaf in call.inputs}
+    known.update(leaf.token for call in before if call not in around for leaf in call.outputs)
+    for other in sorted(judge.alignment.pairs, key=lambda other: other.candidate.index):
+        if other.candidate.index > last:
+            for ours, theirs in other.inputs:
+                if other.candidate.inputs[theirs].token not in known:
+                    return other.reference.inputs[ours]
+            known.update(leaf.token for leaf in other.candidate.outputs)
+    return None
