@@ -109,7 +109,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     second = without(doubtful)
     second_judge = evidence.judged(second)
     later = fresh(second_judge)
-    wrong = [pair for pair in doubtful if not _spoils(pair, later, second_judge)]
+    proven = {s.pair.key for s in rough if s.spot is not None and _ends_inside(s, judge, trace)}
+    wrong = [pair for pair in doubtful if pair.key in proven or not _spoils(pair, later, second_judge)]
     # Taken apart with others, a match is spoiled by their faults too.
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
@@ -180,6 +181,28 @@ def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trac
     return whole is not None and any(s is not None and difference(whole, s).rel_l2 < bound for s in later)
 
 
+def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
+    """Return whether what the candidate's call gives is rather what a call inside of the reference's takes.
+
+    A norm that has its activation fused holds the activation as a module of its own. A composite on both sides that
+    ends like something inside of it lacks what comes last: that is a fault of its own code.
+    """
+    pair, spot = suspicion.pair, suspicion.spot
+    inside = [leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs]
+    fused = bool(inside) and not pair.candidate.children and pair.candidate.module.kind is not None
+    if not fused or spot is None or spot.what != "output" or spot.pair is not pair:
+        return False
+    runs = judge.settler.runs(pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    truth = trace.value(spot.reference)
+    if local is None or truth is None:
+        return False
+    known = {leaf.token for leaf in pair.reference.inputs}
+    values = [trace.value(leaf) for leaf in inside if leaf.token not in known]
+    apart = [difference(value, local).rel_l2 for value in values if value is not None and value.shape == local.shape]
+    return min(apart, default=np.inf) < difference(truth, local).rel_l2
+
+
 def _is_rectified(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Return whether one array is the other after a relu: fused on one side, a function call on the other."""
     pairs = ((x, y) for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
@@ -214,7 +237,7 @@ def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
 
 
 def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
-    """Return the reference's tensor that stands for the first one that a matched call takes of the code behind a pair."""
+    """Return the reference's counterpart of the first tensor that a matched call takes of the code behind a pair."""
     last = max(call.index for call in pair.candidate.subtree())
     around = list(pair.candidate.ancestors())
     before = [call for call in around[-1].subtree() if call.index <= last]

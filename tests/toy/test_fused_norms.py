@@ -1,0 +1,94 @@
+"""Norms that hold their activation, as timm's do, against a norm and an activation side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+WIDTH = 8
+TOKENS = np.random.default_rng(0).standard_normal((2, 5, WIDTH)).astype(np.float32)
+
+
+class Silu(rows.Module):
+    def forward(self, x: Any) -> Any:
+        return F.silu(x)
+
+
+class Norm(rows.LayerNorm):
+    """A norm with its activation."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH)
+        self.act = Silu()
+
+    def forward(self, x: Any) -> Any:
+        return self.act(super().forward(x))
+
+
+class Flat(rows.Module):
+    def forward(self, x: Any) -> Any:
+        return x.reshape(len(x.data), -1)
+
+
+class Fused(rows.Module):
+    """Layers with fused norms, and a head."""
+
+    def __init__(self) -> None:
+        self.a, self.c = (rows.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.n, self.m, self.flat, self.head = Norm(), Norm(), Flat(), rows.Linear(5 * WIDTH, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.flat(self.m(self.c(self.n(self.a(x))))))
+
+
+class Activation(columns.Layer):
+    def forward(self, x: Any) -> Any:
+        return F.silu(x)
+
+
+class Layer(columns.Layer):
+    """A layer, its norm, its activation."""
+
+    def __init__(self, eps: float, scale: float) -> None:
+        self.layer, self.norm = columns.Dense(WIDTH, WIDTH), columns.LayerNormalization(WIDTH, eps)
+        self.act, self.scale = Activation(), scale
+
+    def forward(self, x: Any) -> Any:
+        return self.act(self.norm(self.layer(x)) * self.scale)
+
+
+class Reshaped(columns.Layer):
+    def forward(self, x: Any) -> Any:
+        return x.reshape(len(x.data), -1)
+
+
+class Apart(columns.Layer):
+    """The same, with faults: a scale inside of the first layer, an eps in the second, a scale behind both."""
+
+    def __init__(self, inside: float = 1.0, eps: float = 1e-5, behind: float = 1.0) -> None:
+        self.one, self.two = Layer(1e-5, inside), Layer(eps, 1.0)
+        self.flat, self.head, self.behind = Reshaped(), columns.Dense(5 * WIDTH, 4), behind
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.flat(self.two(self.one(x)) * self.behind))
+
+
+@pytest.mark.parametrize(
+    ("faults", "places"),
+    [
+        ({}, []),
+        ({"behind": 0.8}, ["input 'x' of flat"]),
+        ({"behind": 0.8, "inside": 1.1}, ["input 'x' of two.layer", "input 'x' of flat"]),
+        ({"eps": 1e-2}, ["input 'x' of flat"]),
+    ],
+)
+def test_a_fault_beside_fused_norms_is_no_fault_of_theirs(faults: dict[str, float], places: list[str]) -> None:
+    """One scale before LCNet's classifier made 42 sources of it: each of its norms, and what followed."""
+    report = padiff.diff(Fused(), Apart(**faults), TOKENS)
+    assert [str(source.what) for source in report.sources] == places, str(report)
