@@ -35,9 +35,8 @@ class Anchors:
         self._samples = reference.samples, candidate.samples
         number = 0
         for pair in modules:
-            a = ours.get(pair.reference, [])
-            b = theirs.get(pair.candidate, [])
-            for mine, yours in self._together(a, b):
+            a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])
+            for mine, yours in self._together(_used(a, len(b), reference), _used(b, len(a), candidate)):
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
                 number += 1
@@ -134,6 +133,15 @@ class Anchors:
             if not float(np.linalg.norm(x - y)) <= SAME(epsilon_of(mine.dtype, yours.dtype)) * float(np.linalg.norm(x)):
                 return False
         return bool(a)
+
+
+def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:
+    """Return the calls of a module, where the other side has fewer without those whose outputs get no gradient.
+
+    A port may call a projection twice, and go on with what the second call gives.
+    """
+    used = [call for call in calls if any(leaf.token in trace.gradients for leaf in call.outputs)]
+    return used if len(calls) > most and len(used) >= most else calls
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
