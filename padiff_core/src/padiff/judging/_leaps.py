@@ -185,7 +185,7 @@ class Leaps:
         bound = max(SAME(size.eps), VANISHES * drift)
         leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), drift)
         if size.eps == 0:
-            bound, leaps = 0.0, known.error == 0
+            bound, leaps = 0.0, size.error > 0 == known.error
         if not leaps and not size.error > bound:
             return Ruling(Verdict.ROUNDING, figures, ()), False
         if known.random:

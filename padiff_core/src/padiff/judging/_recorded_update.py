@@ -16,7 +16,7 @@ from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
-from padiff.judging._sizes import Size
+from padiff.judging._sizes import Size, magnitude
 from padiff.numerics import ACCUMULATION, EXACT, SAME
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
@@ -35,6 +35,8 @@ class _Step:
     before: Array
     """The reference's values before it."""
     gradients: tuple[Array, Array] | None
+    scale: float
+    """The largest root mean square of a gradient of its module's parameters."""
     eps: float
 
     @property
@@ -51,15 +53,16 @@ class _Step:
     def exceeds(self) -> bool:
         """Return whether the steps are further apart than gradients explain, where these are the same.
 
-        An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone: what is the
-        same on both sides but for less than `SAME` is no such element.
+        An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone, in this step
+        or in one before: small beside others of its module (the bias of keys), or not the same on both sides.
         """
         if self.gradients is None:
             return False
         ours, theirs = self.gradients
-        sure = np.abs(theirs - ours) <= SAME(self.eps) * np.abs(ours)
+        least = SAME(self.eps)
+        sure = (np.abs(theirs - ours) <= least * np.abs(ours)) & (np.abs(ours) > least * self.scale)
         noise = _norm((theirs - ours)[sure]) / (_norm(ours[sure]) or 1.0)
-        reach = max(SAME(self.eps), ACCUMULATION * noise) * _norm(self.ours[sure])
+        reach = max(least, ACCUMULATION * noise) * _norm(self.ours[sure])
         return _norm((self.theirs - self.ours)[sure]) > max(reach, EXACT(self.eps) * _norm(self.before[sure]))
 
     @property
@@ -91,7 +94,7 @@ def of_recorded_update(
             continue
         if size.close is None and not size.error > EXACT(size.eps):
             continue  # however far the step went
-        done = _step(link, sides, read(), size.eps)
+        done = _step(match, link, sides, read(), size.eps)
         if not size.close if size.close is not None else _exceeds(meter, link, sides, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     yield from of_one_cause(found, sides, len({link.candidate.parameter.path for _, link in links}))
@@ -113,7 +116,7 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
     )
 
 
-def _step(link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step | None:
+def _step(match: UnitMatch, link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
     if not (_is_known(link, sides) and all(isinstance(one, np.ndarray) for one in after)):
         return None
@@ -124,8 +127,10 @@ def _step(link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step
     sent = both(link, sides, named, gradient=True)
     known = all(isinstance(one, np.ndarray) and one.shape == started[0].shape for one in sent)
     gradients = (_exact(sent[0]), _exact(sent[1])) if known else None
+    others = [one for one in match.links if not one.buffer and one.differentiated]
+    scale = max(magnitude(both(one, sides, named, gradient=True)[0]) for one in others)
     ours, theirs = (_exact(one) - _exact(start) for one, start in zip(after, started, strict=True))
-    return _Step(ours, theirs, started[0], gradients, eps)
+    return _Step(ours, theirs, started[0], gradients, scale, eps)
 
 
 def _knows(side: RecordedSide, path: str) -> bool:

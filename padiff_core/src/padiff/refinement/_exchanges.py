@@ -11,10 +11,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Alignment, Pair, agreement
 from padiff.judging import Judge
-from padiff.parameters import Correspondence, Try, UnitMatch, link_roles
+from padiff.parameters import Correspondence, Try, UnitMatch, canonical, link_roles, values_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -84,9 +85,10 @@ def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> tuple[Cycle | 
 
 
 def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    """Exchange partners where the values that both sides hold already tell which is which.
+    """Exchange partners where the values that both sides hold already tell which is which, and their names do not.
 
-    Among modules that take the same tensor, and whose names do not tell: their order is the port's own business.
+    First among modules that take the same tensor: their order is the port's own business. What is apart still may have
+    its counterpart anywhere: a fault in the code around can lead the dataflow astray.
     """
     matches = correspondence.matches
     result = list(matches)
@@ -97,22 +99,41 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
         if key[0] is not None and key[1] is not None:
             groups.setdefault((key[0], key[1]), []).append(index)
     for group in groups.values():
-        apart = [i for i in _unnamed(result, group) if not evidence.holds_alike(result[i])]
-        free_partners = list(apart)
-        following = {}
-        for i in apart:
-            fit = next((j for j in free_partners if evidence.holds_alike(_partner(result[i], result[j]))), None)
-            if fit is not None:
-                following[i] = fit
-                free_partners.remove(fit)
-        rest = [i for i in apart if i not in following]
-        following.update(zip(rest, free_partners, strict=True))
-        turned = {i: _partner(result[i], result[j]) for i, j in following.items()}
-        if all(match.links for match in turned.values()):
-            for i, match in turned.items():
-                result[i] = match
+        _exchange(result, [i for i in _unnamed(result, group) if not evidence.holds_alike(result[i])], evidence)
+    apart = [i for i, match in enumerate(result) if match.links and not evidence.holds_alike(match)]
+    _exchange(result, _unnamed(result, apart) if len(apart) > 1 else [], evidence)
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     return correspondence.rematched(changed) if changed else correspondence
+
+
+def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence) -> None:
+    """Let matches whose values are apart have each other's partners, where that makes values alike."""
+    sizes = {i: _sizes(matches[i], evidence) for i in apart}
+    free_partners = list(apart)
+    following = {}
+    for i in apart:
+        like = (j for j in free_partners if abs(sizes[i][0] - sizes[j][1]) <= _SURE * sizes[i][0])
+        fit = next((j for j in like if evidence.holds_alike(_partner(matches[i], matches[j]))), None)
+        if fit is not None:
+            following[i] = fit
+            free_partners.remove(fit)
+    rest = [i for i in apart if i not in following]
+    following.update(zip(rest, free_partners, strict=True))
+    turned = {i: _partner(matches[i], matches[j]) for i, j in following.items()}
+    if len(rest) < len(apart) and all(match.links for match in turned.values()):
+        for i, match in turned.items():
+            matches[i] = match
+
+
+def _sizes(match: UnitMatch, evidence: Evidence) -> tuple[float, float]:
+    """Return the norm of what each side holds of a match: what is alike has it in any layout."""
+    read = values_of(evidence.reference), values_of(evidence.candidate)
+    squares = [0.0, 0.0]
+    for link in match.links:
+        values = link.expected(read[0]), canonical(link.candidate, read[1](link.candidate.parameter))
+        for side, held in enumerate(values):
+            squares[side] += 0.0 if held is None else float(np.linalg.norm(held.astype(np.float64))) ** 2
+    return squares[0] ** 0.5, squares[1] ** 0.5
 
 
 def _first_inputs(trace: Trace) -> dict[str, int]:
