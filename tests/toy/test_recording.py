@@ -16,6 +16,7 @@ from padiff.errors import InputError
 from padiff.numerics import sample
 from padiff.testing.toy import rows
 from padiff.trace import open_run
+from padiff.trace._staging import Staging
 
 MOMENTS = 20
 
@@ -173,6 +174,25 @@ def test_what_fails_leaves_the_finished_steps(tmp_path: Path) -> None:
     assert not list((tmp_path / "failed").glob("*.part"))
     with pytest.raises(InputError, match="step 1 of the recording is empty"):
         forget()
+
+
+def test_memory_for_copies_is_used_again_up_to_its_bound() -> None:
+    staging, rng, held = Staging(1 << 20), np.random.default_rng(0), []
+    for _ in range(400):
+        if held and rng.random() < 0.5:
+            staging.reuse(held.pop(rng.integers(len(held))))
+            assert staging.kept <= 1 << 20
+        else:
+            array = rng.standard_normal((int(rng.choice([3, 200, 300, 400, 700])), 250), dtype=np.float32).T
+            held.append(staging.copy(array))
+            assert held[-1].tobytes() == array.tobytes()
+            assert not any(np.shares_memory(held[-1], other) for other in held[:-1])
+    for array in held:
+        staging.reuse(array)
+    assert 0 < staging.kept <= 1 << 20
+    array = np.zeros(1 << 20, np.float32)
+    staging.reuse(staging.copy(array))  # more than may be kept at all
+    assert staging.kept <= 1 << 20
 
 
 def test_a_full_disk_is_told_at_the_step_and_what_is_finished_stays(tmp_path: Path, monkeypatch: Any) -> None:

@@ -16,6 +16,7 @@ from padiff.judging._ask import Ask, measured
 from padiff.judging._measurements import Measurements
 from padiff.judging._sizes import Size, held, nothing_like, size_of
 from padiff.judging._tolerance import Rule
+from padiff.numerics import is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
 from padiff.trace import Trace
 
@@ -93,6 +94,14 @@ class Meter:
         if (link, what) not in self._sizes:
             self._sizes[link, what] = size_of(*values(), self._by.rule)
         return self._sizes[link, what]
+
+    def alike(self, link: Link) -> bool:
+        """Return whether it is known that both sides start from the same values of a link, in one type."""
+        size = self._sizes.get((link, "before"))
+        dtypes = link.reference.parameter.dtype, link.candidate.parameter.dtype
+        if size is None or dtypes[0] != dtypes[1]:
+            return False
+        return not is_suspect(size.apart, numpy_dtype(dtypes[0])) if size.close is None else size.close
 
     def of_values(self, alignment: Alignment) -> list[Asked]:
         """Ask for what matched calls took and gave, and its gradients."""

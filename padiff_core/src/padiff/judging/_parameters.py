@@ -46,17 +46,18 @@ def parameter_findings(
     measures: Measures | None = None,
     own: Mapping[str, Array] | None = None,
     frozen: bool = True,
+    alike: Callable[[Link], bool] = lambda link: False,
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
     Parameters of modules whose paths are in ``ignored``, of the reference and of the candidate, are left out. ``rule``
     is the user's own, for values that were not copied; ``measures`` are the metrics of plugins; ``own`` holds what the
     candidate has for constants that are wrong. Without ``frozen`` no frozen parameter is missed: what differs without
-    it shows where it is used.
+    it shows where it is used. Of what is ``alike``, as is known already, no values are read.
     """
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, sides[0], own or {})]
-    found += _apart(links, sides, copied, rule, measures or Measures())
+    found += _apart([both for both in links if not alike(both[1])], sides, copied, rule, measures or Measures())
     return found + (list(_ties(links)) if backward else [])
 
 

@@ -96,7 +96,7 @@ class Recorded:
         alignment = known.alignment
         self.backward |= backward
         told += list(leaps.backward()) if backward else []
-        params = self._parameters(sides, known) if first and all(side.whole for side in sides) else []
+        params = self._parameters(meter, sides, known) if first and all(side.whole for side in sides) else []
         if first and not all(side.whole for side in sides):
             params += [*self._missing(sides, known), *of_recorded_weights(meter, sides, known, self.ignored)]
         for one in of_recorded_state(leaps, sides, known, backward=backward):
@@ -144,10 +144,20 @@ class Recorded:
         leaps = Leaps(meter, known.alignment, drift, statistics)
         return leaps, list(leaps.forward())
 
-    def _parameters(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:
+    def _parameters(
+        self, meter: Meter, sides: tuple[RecordedSide, RecordedSide], known: Correspondence
+    ) -> list[Finding]:
         both: Any = sides
+        meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
         return parameter_findings(
-            known, both, self.ignored, copied=False, backward=True, rule=self.rule, measures=self.measures
+            known,
+            both,
+            self.ignored,
+            copied=False,
+            backward=True,
+            rule=self.rule,
+            measures=self.measures,
+            alike=meter.alike,
         )
 
     def _missing(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:

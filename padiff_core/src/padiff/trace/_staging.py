@@ -21,7 +21,8 @@ class Staging:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept = 0
+        self.kept = 0
+        """Bytes that are kept, and free."""
         self._free: dict[int, list[Array]] = {}
         self._lock = threading.Lock()
 
@@ -30,9 +31,7 @@ class Staging:
         if array.nbytes < _SMALL:
             return np.array(array, order="C")
         with self._lock:
-            buffers = self._free.get(array.nbytes)
-            buffer = buffers.pop() if buffers else None
-            self._kept -= array.nbytes if buffer is not None else 0
+            buffer = self._taken(array.nbytes) if array.nbytes in self._free else None
         if buffer is None:
             buffer = np.empty(array.nbytes, np.uint8)
         copied: Array = buffer.view(array.dtype).reshape(array.shape)
@@ -47,10 +46,15 @@ class Staging:
         with self._lock:
             buffers = self._free.pop(buffer.nbytes, [])
             self._free[buffer.nbytes] = [*buffers, buffer]  # behind the sizes that came back before
-            self._kept += buffer.nbytes
-            while self._kept > self._most:
-                size = next(iter(self._free))
-                self._free[size].pop()
-                self._kept -= size
-                if not self._free[size]:
-                    del self._free[size]
+            self.kept += buffer.nbytes
+            while self.kept > self._most:
+                self._taken(next(iter(self._free)))
+
+    def _taken(self, size: int) -> Array:
+        """Return free memory of a size, which is there, and is free no longer."""
+        buffers = self._free[size]
+        buffer = buffers.pop()
+        if not buffers:
+            del self._free[size]
+        self.kept -= size
+        return buffer
