@@ -6,10 +6,10 @@ from padiff.alignment._functions import with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
 from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_written import written_mapping
-from padiff.alignment._mapping_yaml import FileMatches, followed, matches_of_file, resolved_file
+from padiff.alignment._mapping_yaml import followed, matches_of_file, resolved_file
 from padiff.alignment._names import agreement, namesakes, renumbered, similarity, words
 from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, NAMED, Alignment, ModulePair, Pair
-from padiff.alignment._resolved import Group, Resolved, ToldParameter, region_of
+from padiff.alignment._resolved import Resolved, ToldParameter, region_of
 from padiff.alignment._rows import may_be_permuted, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run
 
@@ -19,8 +19,6 @@ __all__ = [
     "MAPPED",
     "NAMED",
     "Alignment",
-    "FileMatches",
-    "Group",
     "LayerMap",
     "MappingFile",
     "ModulePair",

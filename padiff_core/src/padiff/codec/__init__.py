@@ -3,7 +3,6 @@
 Only the types that a table names come back; every field is checked against its annotation.
 """
 
-from padiff.codec._arrays import Sink, Source
 from padiff.codec._codec import DTYPES, Codec, Custom
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._known import Known
@@ -18,8 +17,6 @@ __all__ = [
     "Malformed",
     "Outgoing",
     "Segment",
-    "Sink",
-    "Source",
     "Unsendable",
     "aligned",
     "home_of",

@@ -4,8 +4,6 @@ from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._judge import Judge
-from padiff.judging._leaps import Leaps
-from padiff.judging._levels import Told
 from padiff.judging._meter import Measuring, measuring
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
@@ -22,7 +20,6 @@ from padiff.judging._wholes import Ends, Runs
 __all__ = [
     "Ends",
     "Judge",
-    "Leaps",
     "Measures",
     "Measuring",
     "Outcome",
@@ -31,7 +28,6 @@ __all__ = [
     "Rule",
     "Runs",
     "Suspicion",
-    "Told",
     "asking",
     "axis_notes",
     "constant_notes",

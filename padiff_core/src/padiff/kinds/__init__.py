@@ -5,7 +5,6 @@ from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, ORDERS, PRODUCTS, 
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
-from padiff.kinds.conversions import same_padding
 
 __all__ = [
     "CATALOGUE",
@@ -24,7 +23,6 @@ __all__ = [
     "conversions",
     "interleaved",
     "is_in_place",
-    "same_padding",
     "short_name",
     "spelling",
 ]

@@ -3,22 +3,20 @@
 from padiff.parameters._constants import is_alike, with_buffers
 from padiff.parameters._correspondence import Correspondence, Packed, Try
 from padiff.parameters._links import Link, canonical
-from padiff.parameters._matching import execution_order, match_units, same_names
+from padiff.parameters._matching import match_units, same_names
 from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._pairing import Order, defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials
-from padiff.parameters._transfer import Holder, transfer, values_of
-from padiff.parameters._units import Held, HeldUnit, Native, units_of
+from padiff.parameters._transfer import transfer, values_of
+from padiff.parameters._units import Held, HeldUnit, units_of
 
 __all__ = [
     "Arrangement",
     "Correspondence",
     "Held",
     "HeldUnit",
-    "Holder",
     "Link",
-    "Native",
     "Order",
     "Packed",
     "Packing",
@@ -27,7 +25,6 @@ __all__ = [
     "UnitMatch",
     "canonical",
     "defined_alike",
-    "execution_order",
     "is_alike",
     "link_roles",
     "match_units",

@@ -19,10 +19,9 @@ from padiff.alignment import (
 )
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import Trace, settings_of
+from padiff.trace import settings_of
 
 __all__ = [
-    "execution_order",
     "match_strays",
     "match_units",
     "same_names",
@@ -64,16 +63,6 @@ def _all_fit(pairs: Iterable[tuple[HeldUnit, HeldUnit]]) -> list[UnitMatch] | No
 def _by_name(units: Sequence[HeldUnit]) -> dict[str, HeldUnit]:
     ranked = renumbered([unit.path for unit in units])
     return {f"{ranked[unit.path]} {unit.name}": unit for unit in units}
-
-
-def execution_order(units: Sequence[HeldUnit], trace: Trace) -> list[HeldUnit]:
-    """Return units by the first call of their module; those never called keep their order, behind."""
-    first: dict[str, int] = {}
-    for call in trace.calls:
-        if not call.module.operation:
-            first.setdefault(call.path, call.index)
-    last = len(trace.calls)
-    return sorted(units, key=lambda unit: first.get(unit.module.path, last))
 
 
 def match_units(

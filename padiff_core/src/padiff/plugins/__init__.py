@@ -12,12 +12,11 @@ from padiff.plugins._hooks import HOOKS, told
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._lookup import contributions, find, readers, rendered, renderer, renderer_for
-from padiff.plugins._registry import GROUP, Row, adapters, loaded, reset, set_environment
+from padiff.plugins._registry import Row, adapters, loaded, reset, set_environment
 from padiff.plugins._user_transfers import register_transfer, transfers
 
 __all__ = [
     "FRAMEWORKS",
-    "GROUP",
     "HOOKS",
     "Contributed",
     "Installed",

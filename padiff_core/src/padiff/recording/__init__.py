@@ -1,11 +1,11 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
 from padiff.recording._axes import at_input, natively, read_as, turned, turned_input, wrapped
-from padiff.recording._describe import describe, described, module_record, parameter_record, plain, settings_at
+from padiff.recording._describe import describe, plain
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._flow import refused
-from padiff.recording._frames import Stack, line_of, package_of
-from padiff.recording._functions import OperatingAdapter, operating, plain_model
+from padiff.recording._frames import line_of, package_of
+from padiff.recording._functions import operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
@@ -21,10 +21,8 @@ from padiff.recording._weights import Weights
 __all__ = [
     "Live",
     "Loop",
-    "OperatingAdapter",
     "Order",
     "Recorder",
-    "Stack",
     "Task",
     "TellingAdapter",
     "Turns",
@@ -35,7 +33,6 @@ __all__ = [
     "composed",
     "cotangent",
     "describe",
-    "described",
     "differentiator",
     "exact",
     "fill",
@@ -44,20 +41,17 @@ __all__ = [
     "is_finite",
     "line_of",
     "mark_sampling",
-    "module_record",
     "narrowed",
     "natively",
     "nonfinite_inputs",
     "operating",
     "package_of",
-    "parameter_record",
     "plain",
     "plain_model",
     "read_as",
     "record",
     "refused",
     "reread",
-    "settings_at",
     "turned",
     "turned_input",
     "wrapped",

@@ -13,7 +13,7 @@ from padiff.report._finding import (
     Verdict,
     What,
 )
-from padiff.report._html import Graph, GraphLink, GraphNode, GraphSide, GraphValue, graph_of_report, page
+from padiff.report._html import Graph, GraphLink, GraphNode, GraphSide, GraphValue, page
 from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._text import to_text
@@ -46,7 +46,6 @@ __all__ = [
     "Transfer",
     "Verdict",
     "What",
-    "graph_of_report",
     "headline",
     "page",
     "recorded",

@@ -2,10 +2,10 @@
 
 from padiff.trace._background import Background, QueuedStore
 from padiff.trace._codec import TRACE_RECORDS, trace_codec
-from padiff.trace._directory import PlacedStore, Samples, open_run
+from padiff.trace._directory import Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
 from padiff.trace._folder import is_url
-from padiff.trace._in_time import Held, in_time
+from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._rank_folders import rank_folder, rank_folders
@@ -25,7 +25,6 @@ from padiff.trace._run import Kept, Run
 from padiff.trace._run_writer import RunWriter, write_run
 from padiff.trace._settings import (
     Contrast,
-    Described,
     called_otherwise,
     contrasts,
     contrasts_inside,
@@ -44,11 +43,9 @@ __all__ = [
     "Background",
     "Call",
     "Contrast",
-    "Described",
     "Description",
     "Flow",
     "Frame",
-    "Held",
     "Kept",
     "Key",
     "Leaf",
@@ -57,7 +54,6 @@ __all__ = [
     "ModuleRecord",
     "NpyFiles",
     "ParameterRecord",
-    "PlacedStore",
     "QueuedStore",
     "ReportRecord",
     "Run",

@@ -48,7 +48,7 @@ class RunWriter:
     def __init__(self, folder: str | os.PathLike[str], about: Description, values: Kept) -> None:
         """Make the directory; raise `InputError` where it holds something, or cannot be made."""
         self.folder = folder_of(folder)
-        self._about, self._values = about, values
+        self._values = values
         self._shard: Shard | None = None
         self._numbers = 0
         self._shards = 0
