@@ -154,6 +154,30 @@ def test_a_step_of_rounding_alone_is_no_fault(tmp_path: Path) -> None:
     assert not [one for one in report.findings if one.phase is Phase.UPDATE], str(report)
 
 
+class Masked(rows.Module):
+    """Code that makes a mask of its own and gives it to a module."""
+
+    def __init__(self, number: float) -> None:
+        self.first, self.inner, self.number = rows.Linear(6, 6), Scores(), number
+
+    def forward(self, x: Any) -> Any:
+        mask = np.triu(np.full((3, 3), self.number, np.float32), 1)
+        return self.inner(self.first(x), type(x)(mask))
+
+
+class Scores(rows.Module):
+    def forward(self, x: Any, mask: Any) -> Any:
+        return F.softmax(x @ x.transpose(0, 2, 1) + mask) @ x
+
+
+@pytest.mark.parametrize(("number", "aligned"), [(-1e9, True), (-2.0, False)])
+def test_a_mask_by_another_number_is_judged_by_what_it_does(tmp_path: Path, number: float, aligned: bool) -> None:
+    np.random.seed(0)
+    net = Masked(-1e4)
+    np.random.seed(0)
+    assert both(tmp_path, net, Masked(number)).aligned is aligned
+
+
 def test_an_optimizer_that_never_steps_is_named(tmp_path: Path) -> None:
     net, port = pair()
     report = both(tmp_path, net, port, a={"optimizer": rows.SGD(net.parameters(), 0.1)})
@@ -204,3 +228,38 @@ def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Pa
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned, str(report)
     assert "running_variance" in {note.kind for note in report.notes}
+
+
+class Scaled(columns.Layer):
+    """A port whose inside has the time first, with a fault where asked for."""
+
+    def __init__(self, fault: str) -> None:
+        self.one, self.two, self.fault = columns.Dense(6, 6), columns.Dense(6, 6), fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.two(F.relu(self.one(x.transpose(1, 0, 2)))).transpose(1, 0, 2)
+        return y * 1.5 if self.fault else y
+
+
+class Plain(rows.Module):
+    def __init__(self) -> None:
+        self.a, self.b = rows.Linear(6, 6), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(F.relu(self.a(x)))
+
+
+@pytest.mark.parametrize("fault", ["", "scale"])
+@pytest.mark.parametrize("mapping", [None, {"a": "one", "b": "two"}, {"a": "two", "b": "one"}])
+def test_a_mapping_goes_with_another_order_of_axes(tmp_path: Path, mapping: Any, fault: str) -> None:
+    net, port = Plain(), Scaled(fault)
+    padiff.diff(net, port, (np.zeros((5, 3, 6), np.float32),), phase="forward")
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b", mapping=mapping)
+    if mapping is not None and mapping["a"] == "two":
+        assert {one.phase for one in report.sources} == {Phase.PARAMETER}, str(report)
+        assert {place for place, _ in places(report)} == {"one", "two"}
+        return
+    assert places(report) == ([("", "forward")] if fault else []), str(report)
+    assert "axis_order" in {note.kind for note in report.notes}

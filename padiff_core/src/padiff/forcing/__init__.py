@@ -2,6 +2,7 @@
 
 from padiff.forcing._bench import Bench, Disturbed, Reader
 from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
+from padiff.forcing._masks import says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
@@ -33,5 +34,6 @@ __all__ = [
     "Values",
     "compared_gradients",
     "force",
+    "says_the_same",
     "weights_of",
 ]

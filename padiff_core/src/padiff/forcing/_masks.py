@@ -17,9 +17,13 @@ _MASKED = -1e3
 
 def keeps_its_own(spot: Spot, reference: NDArray[Any], tensor: Tensor) -> bool:
     """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
-    if tensor.differentiable or spot.what == "output":
+    return not tensor.differentiable and says_the_same(spot, reference, tensor.view())
+
+
+def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
+    """Return whether what a call is given may say the same in another spelling: a mask, or an index."""
+    if spot.what == "output" or reference.shape != candidate.shape:
         return False
-    candidate = tensor.view()
     if reference.dtype.kind == "b":
         return candidate.dtype.kind == "b" and bool((reference != candidate).all())
     if reference.dtype.kind in "iu":

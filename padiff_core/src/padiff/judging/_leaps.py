@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Check, Spot
+from padiff.forcing import Check, Spot, says_the_same
 from padiff.judging._levels import Level, Told
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
@@ -143,10 +143,25 @@ class Leaps:
         """Return how far apart two values are; None where one of them was not kept."""
         return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
 
+    def _says_the_same(self, spot: Spot, size: Size) -> bool:
+        """Return whether a value that differs is a mask or an index in another spelling."""
+        if not size.error > SAME(size.eps) or spot.candidate.differentiable or size.close is not None:
+            return False
+        keys = self.reference.values[spot.reference.token], self.candidate.values[spot.candidate.token]
+        if min(keys) < 0:
+            return False
+        ours, theirs = self.reference.array(keys[0]), self.candidate.array(keys[1])
+        given = spot.owner is None and ours.dtype.kind in "iu"  # a batch, and another one
+        return not given and says_the_same(spot, ours, theirs)
+
     def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Told]:
-        check = Check(spot, False, size.apart, close=size.close)
+        kept = self._says_the_same(spot, size)
+        check = Check(spot, False, size.apart, kept=kept, close=size.close)
         if not size.apart.equal:
             self.checks.append(check)
+        if kept:
+            level.error = 0.0
+            return  # what the call makes of it tells
         owner = spot.owner
         if owner is None:
             level.differs = not size.apart.equal if size.close is None else not size.close

@@ -17,7 +17,7 @@ from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
 from padiff.judging._sizes import Size, magnitude
-from padiff.numerics import ACCUMULATION, EXACT, SAME
+from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
 
@@ -49,21 +49,25 @@ class _Step:
         """Return how far apart both steps are, relative to the values."""
         return _norm(self.theirs - self.ours) / (_norm(self.before) or 1.0)
 
-    @property
-    def exceeds(self) -> bool:
-        """Return whether the steps are further apart than gradients explain, where these are the same.
+    def exceeds(self, gradients: tuple[Array, Array]) -> bool:
+        """Return whether the steps are further apart than their gradients explain.
 
         An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone, in this step
-        or in one before: small beside others of its module (the bias of keys), or not the same on both sides.
+        or in one before: small beside others of its module (the bias of keys), or not the same on both sides. Of these
+        elements only the size of the step is held to the reference's.
         """
-        if self.gradients is None:
-            return False
-        ours, theirs = self.gradients
-        least = SAME(self.eps)
+        ours, theirs = gradients
+        least, apart = SAME(self.eps), self.theirs - self.ours
         sure = (np.abs(theirs - ours) <= least * np.abs(ours)) & (np.abs(ours) > least * self.scale)
+        if _norm(ours) > least * self.scale * ours.size**0.5:
+            sure |= (ours == 0) & (theirs == 0)
         noise = _norm((theirs - ours)[sure]) / (_norm(ours[sure]) or 1.0)
         reach = max(least, ACCUMULATION * noise) * _norm(self.ours[sure])
-        return _norm((self.theirs - self.ours)[sure]) > max(reach, EXACT(self.eps) * _norm(self.before[sure]))
+        if _norm(apart[sure]) > max(reach, EXACT(self.eps) * _norm(self.before[sure])):
+            return True
+        most = 2 * FLOORS * float(np.abs(self.ours).max(initial=0.0))
+        held = EXACT(self.eps) * float(np.abs(self.before).max(initial=0.0))
+        return float(np.abs(apart[~sure]).max(initial=0.0)) > max(most, held)
 
     @property
     def cause(self) -> Cause | None:
@@ -157,7 +161,9 @@ def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | N
     allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
-    return done.exceeds or done.apart > max(allowed * done.moved, EXACT(size.eps))
+    if done.gradients is not None:
+        return done.exceeds(done.gradients)
+    return done.apart > max(allowed * done.moved, EXACT(size.eps))
 
 
 def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair, agreement
+from padiff.alignment import Alignment, Pair, agreement, region_of
 from padiff.judging import Judge
 from padiff.parameters import Correspondence, Try, UnitMatch, canonical, link_roles, values_of
 from padiff.refinement._axes import aligned
@@ -100,8 +100,13 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
             groups.setdefault((key[0], key[1]), []).append(index)
     for group in groups.values():
         _exchange(result, [i for i in _unnamed(result, group) if not evidence.holds_alike(result[i])], evidence)
-    apart = [i for i, match in enumerate(result) if match.links and not evidence.holds_alike(match)]
-    _exchange(result, _unnamed(result, apart) if len(apart) > 1 else [], evidence)
+    tops = correspondence.fixed.regions()[1]
+    regions: dict[int | None, list[int]] = {}
+    for i, match in enumerate(result):
+        if match.links and not evidence.holds_alike(match):
+            regions.setdefault(region_of(match.candidate.module.path, tops), []).append(i)
+    for apart in regions.values():
+        _exchange(result, _unnamed(result, apart) if len(apart) > 1 else [], evidence)
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     return correspondence.rematched(changed) if changed else correspondence
 
