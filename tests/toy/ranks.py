@@ -26,6 +26,8 @@ from padiff.trace import (
 
 Array = Any
 PATHS = {"norm": "layer_norm", "up": "linear", "down": "linear"}
+LAST = "act"
+"""A module without parameters, behind the others."""
 SHARD = {"up.weight": Placement("shard", 0), "down.weight": Placement("shard", 1)}
 OUTPUTS = {"up": Placement("shard", -1), "down": Placement()}
 
@@ -49,6 +51,7 @@ def record(
     reduce: Callable[[list[Array]], list[Array]] | None = None,
     says: bool = True,
     left_out: tuple[int, ...] = (),
+    last: bool = True,
 ) -> Path:
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums."""
     world = tp * dp
@@ -68,11 +71,14 @@ def record(
         parts = [relu[rank] @ held[rank]["down.weight"].T for rank in group]
         sums = reduce(parts) if reduce else [sum(parts[1:], parts[0])] * tp
         for rank, out in zip(group, sums, strict=True):
-            steps = (("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out))
+            end = np.tanh(out)
+            steps = [("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out)]
+            end = end if last else out
+            steps += [(LAST, out, end)] if last else []
             ranks = _ranks(rank, tp, dp, says=says) if world > 1 else None
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder
-                write_run(where, _about(held[rank], ranks), [(0, _trace(given, steps, out, held[rank]))])
+                write_run(where, _about(held[rank], ranks), [(0, _trace(given, steps, end, held[rank]))])
     return folder
 
 
@@ -96,7 +102,7 @@ def _module(path: str) -> ModuleRecord:
 
 def _about(held: Mapping[str, Array], ranks: Ranks | None) -> Description:
     units = {path: {"": Unit(kind, {"weight": Part("weight")})} for path, kind in PATHS.items()}
-    modules = {path: ModuleDescription(_module(path), {}, units.get(path, {})) for path in ("", *PATHS)}
+    modules = {path: ModuleDescription(_module(path), {}, units.get(path, {})) for path in ("", *PATHS, LAST)}
     return Description("toy", "Model", frozenset(), "cpu", False, {"toy": "1"}, modules, _records(held), ranks)
 
 

@@ -41,14 +41,25 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
         for number, one in enumerate(found):
             if one.step == step and one.source and one.cause is None:
                 cause = _cause_of(one, index, merged_step, run.grid, others)
-                found[number] = one if cause is None else attrs.evolve(one, cause=cause)
+                unsummed = None if cause is not None else _unsummed(one, index, merged_step)
+                found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
         # What is told of an earlier step is the reason of what follows.
         told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
         at = {getattr(one, _SIDES[index]).path for one in found if one.source and one.step == step}
         if not any(one.source and one.step < step for one in found):
             more = list(_disagreements(merged_step, run, index, others, step, told))
-            found += [one for one in more if getattr(one, _SIDES[index]).path not in at]
+            new = [one for one in more if getattr(one, _SIDES[index]).path not in at]
+            found = [_handed_on(one, index, merged_step) if new and one.step == step else one for one in found] + new
     return found
+
+
+def _handed_on(finding: Finding, index: int, step: MergedStep) -> Finding:
+    """Return a finding as what it is where ranks disagree already in what its call takes: a consequence."""
+    place = getattr(finding, _SIDES[index])
+    calls = (call for call in step.trace.calls if call.key == (place.path, place.call))
+    inputs = (step.values.get((call.key, "input", i)) for call in calls for i in range(len(call.inputs)))
+    unlike = any(parts is not None and parts.spreading.unlike for parts in inputs)
+    return attrs.evolve(finding, source=False) if unlike and finding.phase is Phase.FORWARD else finding
 
 
 def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others: Trace) -> Cause | None:
@@ -67,6 +78,46 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
         return None
     whole = others.value(call.outputs[which])
     return None if whole is None else _cause(parts, grid, whole)
+
+
+def _unsummed(finding: Finding, index: int, step: MergedStep) -> Finding | None:
+    """Return the finding at the call before it whose ranks gave parts of a sum, where this one's code took these.
+
+    Parts that add up to the other side's value are a sum where nobody says otherwise; where what is made of them is
+    wrong, nobody summed them.
+    """
+    mine, theirs = (finding.candidate, finding.reference) if index else (finding.reference, finding.candidate)
+    call = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
+    if call is None or finding.phase is not Phase.FORWARD:
+        return None
+    taken = {leaf.token for leaf in call.inputs}
+    for giver in step.trace.calls:
+        inside = finding.between is not None and giver.parent is call
+        for which, leaf in enumerate(giver.outputs):
+            parts = step.values.get((giver.key, "output", which))
+            axes = [] if parts is None else _partial(parts)
+            if parts is None or not axes or not (inside or leaf.token in taken) or giver in call.ancestors():
+                continue
+            place = Place(giver.path, giver.module.class_name, call=giver.ordinal)
+            other = place if theirs.path is not None else theirs
+            return attrs.evolve(
+                finding,
+                reference=other if index else place,
+                candidate=place if index else other,
+                what=What("output", leaf.path, which),
+                cause=Cause("missing_all_reduce", {"ranks": sorted(parts.arrays)}, verified=True),
+                evidence=(*finding.evidence, Evidence("taken_unsummed", {"call": mine.path or ""})),
+                between=None,
+                given=(),
+            )
+    return None
+
+
+def _partial(parts: Parts) -> list[str]:
+    """Return the axes along which a value was found to be a sum, and nobody says so."""
+    if not parts.spreading.inferred:
+        return []
+    return [axis for axis, how in parts.spreading.placements.items() if how.kind == "partial"]
 
 
 _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_gradient": "parameter_gradients"}
@@ -136,7 +187,12 @@ def _disagreements(
     step: MergedStep, run: RankedRun, index: int, others: Trace, number: int, known: set[str]
 ) -> Iterator[Finding]:
     """Yield where ranks begin to hold other values than ranks that should hold the same."""
-    weights = [path for (name, path), parts in step.parameters.items() if name == "weights" and parts.spreading.unlike]
+    held = step.trace.parameters  # a buffer may follow each rank's own data
+    weights = [
+        path
+        for (name, path), parts in step.parameters.items()
+        if name == "weights" and parts.spreading.unlike and not held[path].buffer
+    ]
     theirs = {call.key: call for call in others.calls}
     fresh = [path for path in weights if path not in known]
     known.update(weights)
@@ -144,14 +200,17 @@ def _disagreements(
         yield _finding(step.parameters["weights", path], path, None, index, theirs, run, number)
     unlike = {place for place, parts in step.values.items() if parts.spreading.unlike}
     calls = {call.key for (call_key, side, _) in unlike for call in step.trace.calls if call.key == call_key}
-    begins = [call for call in step.trace.calls if call.key in calls and _begins(call, unlike, weights)]
+    parts_of_sums = {place for place, parts in step.values.items() if _partial(parts)}
+    begins = [call for call in step.trace.calls if call.key in calls and _begins(call, unlike | parts_of_sums, weights)]
     for call in begins:
-        which = next(i for key, side, i in sorted(unlike) if key == call.key and side == "output")
+        which = next((i for key, side, i in sorted(unlike) if key == call.key and side == "output"), None)
+        if which is None:
+            continue
         yield _finding(step.values[call.key, "output", which], call.path, call, index, theirs, run, number)
     if unlike or weights:
         return
     for (name, path), parts in step.parameters.items():
-        if name == "updated" and parts.spreading.unlike and path not in known:
+        if name == "updated" and parts.spreading.unlike and path not in known and not held[path].buffer:
             known.add(path)
             yield _finding(parts, path, None, index, theirs, run, number, updated=True)
 

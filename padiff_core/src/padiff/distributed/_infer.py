@@ -58,13 +58,16 @@ def spread_of(
     grid: Grid,
     known: Mapping[str, Placement],
     like: tuple[tuple[int, ...], Callable[[], Array | None]] | None = None,
+    *,
+    sums: bool = True,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
     ``known`` is what the framework says; ``like`` the shape, and the value, that the other run holds at this place.
+    ``sums`` says whether the ranks may hold parts of a sum: of a weight, or of what a model returns, they may not.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
-    options = {axis: list(_options(axis, parts, known, differ[axis], like is not None)) for axis in grid.axes}
+    options = {axis: list(_options(axis, parts, known, differ[axis], like is not None, sums)) for axis in grid.axes}
     cut = [axis for axis in grid.axes if any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))]
     for axis in cut:  # a rank is missing, and with it its shard
         options[axis] = [how for how in options[axis] if how.kind == "replicate"]
@@ -101,7 +104,7 @@ def _same(one: Array, other: Array) -> bool:
 
 
 def _options(
-    axis: str, parts: Parts, known: Mapping[str, Placement], differ: Sequence[int], shaped: bool
+    axis: str, parts: Parts, known: Mapping[str, Placement], differ: Sequence[int], shaped: bool, sums: bool
 ) -> Iterator[Placement]:
     """Yield how a value may lie along an axis, the likelier first."""
     if axis in known:
@@ -113,7 +116,7 @@ def _options(
     if shaped:
         yield from (Placement("shard", dim) for dim in range(rank))
         if differ:
-            yield from (REPLICATE, _PARTIAL)
+            yield from (REPLICATE, _PARTIAL) if sums else (REPLICATE,)
 
 
 def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tuple[int, ...] | None:

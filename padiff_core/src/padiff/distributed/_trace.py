@@ -74,6 +74,8 @@ class _Merger:
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[int, Spreading] = {}
         """Token of the first rank -> how the tensor is spread."""
+        self.returned = {leaf.token for leaf in traces[self.lead].root.outputs}
+        """What the model gives whoever calls it."""
         self.names: dict[tuple[int, ...], int] = {}
         """Tokens of a tensor on the ranks -> its token in the merged trace."""
 
@@ -119,7 +121,9 @@ class _Merger:
                 continue
             arrays = self._arrays(held, "values")
             says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
-            spread = arrays and spread_of(_read(arrays), self.grid, says, self._counterpart(call, side, index, "value"))
+            like = self._counterpart(call, side, index, "value")
+            sums = own.token not in self.returned
+            spread = arrays and spread_of(_read(arrays), self.grid, says, like, sums=sums)
             if arrays and spread is None and self.stacked:
                 spread = _behind(arrays, self.grid)
             if spread:
@@ -209,13 +213,13 @@ class _Merger:
     ) -> None:
         known: dict[str, Placement] = dict(says)
         like: Like | None = None
+        key = None if self.like is None else getattr(self.like, name).get(path)
+        if key is not None and key >= 0 and whole is not None and self.like is not None:
+            like = whole, partial(self.like.array, key)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data.
             known = self._averaged({axis: how for axis, how in says.items() if how.kind == "shard"}, arrays)
-            key = None if self.like is None else self.like.parameter_gradients.get(path)
-            if key is not None and key >= 0 and whole is not None and self.like is not None:
-                like = whole, partial(self.like.array, key)
-        spread = spread_of(_read(arrays), self.grid, known, like)
+        spread = spread_of(_read(arrays), self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
             return

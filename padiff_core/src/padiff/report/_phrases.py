@@ -207,6 +207,7 @@ EXPLAINED = {
 
 _EVIDENCE: dict[str, Phrase] = {
     "unexplained": _unexplained,
+    "taken_unsummed": "{call!r} takes each rank's part for the whole, and gives another value than the other side",
     "ranks_disagree": lambda data: f"compared between the ranks of the {data['side']}, whatever the other side holds",
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",

@@ -33,14 +33,15 @@ def ranks_of(model: Any) -> Ranks | None:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
         return None
     natives = {path: parameter.native for path, parameter in model.parameters().items()}
-    groups = dict(_groups(natives.values()))
+    wrapper = getattr(model, "wrapper", model.native)
+    groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper))
     parameters = {path: dict(_spread(native, groups)) for path, native in natives.items()}
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups))}
     return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs)
 
 
-def _groups(natives: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the groups of more than one rank that this one is in."""
+def _groups(natives: Any, wrapper: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups of more than one rank that this one is in; ``world`` where nobody says what a group is for."""
     state = sys.modules.get(_MEGATRON)
     found: dict[str, tuple[int, ...]] = {}
     if state is not None and state.model_parallel_is_initialized():
@@ -55,7 +56,7 @@ def _groups(natives: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
                     group = mesh.get_group(name if mesh.mesh_dim_names else names.index(name))
                     found[name] = tuple(dist.get_process_group_ranks(group))
         if not found:
-            found["dp"] = tuple(range(dist.get_world_size()))
+            found["world" if wrapper is None else "dp"] = tuple(range(dist.get_world_size()))
     yield from ((name, ranks) for name, ranks in found.items() if len(ranks) > 1)
 
 
@@ -77,7 +78,7 @@ def _spread(native: Any, groups: Mapping[str, tuple[int, ...]]) -> Iterator[tupl
             yield name, Placement("shard", int(native.partition_dim), int(getattr(native, "partition_stride", 1)))
         elif name == "dp" and is_partitioned(native):
             yield name, Placement("range")
-        elif name != "pp":
+        elif name not in ("pp", "world"):
             yield name, _REPLICATE
 
 

@@ -1,0 +1,202 @@
+"""Run jobs of one rank and of two, as processes that gloo joins, each recorded to a folder: ``jobs.py FOLDER``.
+
+Everything is imported once; the ranks of a job are forked from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+warnings.simplefilter("ignore")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import padiff  # noqa: E402
+
+STEPS = 2
+Job = Callable[[int, int, Path], None]
+
+
+def run(job: Job, world: int, folder: Path) -> None:
+    """Run a job to its end; raise where a rank does."""
+    store = str(folder.with_suffix(".store"))
+    ranks = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "WORLD_SIZE": str(world)}
+                dist.init_process_group("gloo", rank=rank, world_size=world, store=dist.FileStore(store, world))
+                job(rank, world, folder)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        ranks.append(child)
+    codes = [os.waitpid(child, 0)[1] for child in ranks]
+    if any(codes):
+        msg = f"a rank of {folder.name} failed"
+        raise SystemExit(msg)
+
+
+# -- Megatron
+
+
+def gpt(world: int, rank: int) -> Any:
+    """Return Megatron's GPT, each weight the shard of one that its name seeds."""
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.tensor_parallel import random
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
+    random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
+    parallel_state.initialize_model_parallel(world, 1)
+    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
+    off += ("gradient_accumulation_fusion", "apply_rope_fusion")
+    config = TransformerConfig(
+        num_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=world,
+        **dict.fromkeys(off, False),
+    )
+    spec = get_gpt_layer_local_spec(normalization="LayerNorm")
+    sizes = {"vocab_size": 64, "max_sequence_length": 32}
+    model = GPTModel(config, spec, **sizes, share_embeddings_and_output_weights=False, parallel_output=True)
+    for name, parameter in model.named_parameters():
+        dim = parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else None
+        shape = [size * world if axis == dim else size for axis, size in enumerate(parameter.shape)]
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))) * 0.1
+        values += "layernorm.weight" in name
+        parameter.data.copy_(values if dim is None else values.chunk(world, dim)[rank])
+    return model
+
+
+def megatron(fault: Callable[[Any, int], None] = lambda *_: None) -> Job:
+    """Return a job that trains Megatron's GPT, tensor parallel over all ranks."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        model = gpt(world, rank)
+        fault(model, rank)
+        draw = torch.Generator().manual_seed(0)
+        tokens, labels = torch.randint(0, 64, (2, 2, 8), generator=draw)
+        places = torch.arange(8)[None].repeat(2, 1)
+        mask = torch.triu(torch.ones(1, 1, 8, 8, dtype=torch.bool), 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with padiff.record(model, folder) as recorder:
+            for _ in range(STEPS):
+                loss = model(tokens, places, mask, labels=labels).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+def without_all_reduce(model: Any, rank: int) -> None:
+    """Let the second layer's row-parallel linear layer give each rank's part of the sum."""
+    from megatron.core.tensor_parallel import layers
+
+    linear = model.decoder.layers[1].mlp.linear_fc2
+    reduce = layers.reduce_from_tensor_model_parallel_region
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        layers.reduce_from_tensor_model_parallel_region = lambda x, group=None: x
+        try:
+            return type(linear).forward(linear, *args, **kwargs)
+        finally:
+            layers.reduce_from_tensor_model_parallel_region = reduce
+
+    linear.forward = forward
+
+
+def stale_norm(model: Any, rank: int) -> None:
+    """Let rank 1 hold another weight of a norm than rank 0."""
+    if rank == 1:
+        model.decoder.layers[1].input_layernorm.weight.data *= 1.1
+
+
+# -- DeepSpeed and torch
+
+
+def net() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 4))
+
+
+def data(step: int, rank: int, world: int) -> Any:
+    return torch.randn(8, 16, generator=torch.Generator().manual_seed(step)).chunk(world)[rank]
+
+
+def plain(rank: int, world: int, folder: Path) -> None:
+    """Train with torch alone, or with DistributedDataParallel."""
+    model = net()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model) if world > 1 else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with padiff.record(wrapped, folder) as recorder:
+        for step in range(STEPS):
+            loss = wrapped(data(step, rank, world)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step(loss)
+
+
+def zero(stage: int) -> Job:
+    """Return a job that DeepSpeed trains."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        config = {"train_micro_batch_size_per_gpu": 8 // world, "gradient_clipping": 0.0}
+        config |= {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+        with padiff.record(engine, folder) as recorder:
+            for step in range(STEPS):
+                loss = engine(data(step, rank, world)).pow(2).mean()
+                engine.backward(loss)
+                engine.step()
+                recorder.step(loss)
+
+    return job
+
+
+JOBS: dict[str, tuple[Job, int]] = {
+    "tp1": (megatron(), 1),
+    "tp2": (megatron(), 2),
+    "tp2-no-all-reduce": (megatron(without_all_reduce), 2),
+    "tp2-stale-norm": (megatron(stale_norm), 2),
+    "plain": (plain, 1),
+    "ddp2": (plain, 2),
+    **{f"zero{stage}": (zero(stage), 2) for stage in (1, 2, 3)},
+}
+
+if __name__ == "__main__":
+    import deepspeed  # noqa: F401
+    import megatron.core.models.gpt.gpt_model
+
+    base = Path(sys.argv[1])
+    for name in sys.argv[2:] or JOBS:
+        run(*JOBS[name], base / name)

@@ -1,0 +1,61 @@
+"""Compare jobs of several real processes, as they were recorded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import padiff
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jobs")
+    done = subprocess.run(
+        [sys.executable, str(HERE / "jobs.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def compared(jobs: Path, one: str, other: str) -> Any:
+    return padiff.compare(jobs / one, jobs / other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("tp1", "tp2"), ("tp2", "tp1"), ("tp2", "tp2")),
+        *(("plain", name) for name in ("ddp2", "zero1", "zero2", "zero3")),
+    ],
+)
+def test_jobs_that_compute_the_same_are_aligned(jobs: Path, one: str, other: str) -> None:
+    report = compared(jobs, one, other)
+    assert report.aligned, report
+    assert not report.coverage.missing, report
+    assert report.recorded.steps == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("job", "path", "cause"),
+    [
+        ("tp2-no-all-reduce", "decoder.layers.1.mlp.linear_fc2", "missing_all_reduce"),
+        ("tp2-stale-norm", "decoder.layers.1.input_layernorm", "out_of_step"),
+    ],
+)
+def test_a_fault_is_named_with_its_module_and_its_ranks(jobs: Path, job: str, path: str, cause: str) -> None:
+    report = compared(jobs, "tp1", job)
+    (source,) = report.sources
+    assert (source.candidate.path, source.cause.name) == (path, cause), report
+    assert source.cause.parameters["ranks"] == ([0, 1] if cause == "missing_all_reduce" else [1])
