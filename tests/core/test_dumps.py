@@ -136,8 +136,26 @@ def test_dumps_of_mindspore_are_compared(mindspore: Path, kept: str) -> None:
     assert same.aligned
     assert ("as far as summaries show" in str(same)) == (kept == "statistics")
     wrong = padiff.compare(mindspore / kept, mindspore / f"{kept}_wrong")
-    assert places(wrong)[0] == "layers.1: forward output"
+    assert places(wrong) == ["layers.1: forward output"]
     assert "train.py" in str(wrong)
+
+
+def test_dumps_of_torch_and_mindspore_are_compared(mindspore: Path) -> None:
+    assert padiff.compare(mindspore / "torch", mindspore / "tensors").aligned
+    assert places(padiff.compare(mindspore / "torch", mindspore / "tensors_wrong")) == ["layers.1: forward output"]
+    assert places(padiff.compare(mindspore / "torch", mindspore / "statistics_wrong")) == ["layers.1: forward output"]
+
+
+def test_values_of_which_nothing_was_dumped_are_no_pass(mindspore: Path, tmp_path: Path) -> None:
+    """So it is with hashes alone."""
+    folder = tmp_path / "hashes"
+    shutil.copytree(mindspore / "statistics" / "step0" / "proc1", folder)
+    text = (folder / "dump.json").read_text()
+    for figure in ("Max", "Min", "Mean", "Norm"):
+        text = text.replace(f'"{figure}"', f'"no {figure}"')
+    (folder / "dump.json").write_text(text)
+    assert opened(folder).trace(0).values == {}
+    assert not padiff.compare(folder, folder).aligned
 
 
 def test_a_layer_that_one_dump_lacks_is_no_pass(mindspore: Path, tmp_path: Path) -> None:

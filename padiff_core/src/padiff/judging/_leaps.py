@@ -91,8 +91,8 @@ class Leaps:
             for i, j in pair.inputs:
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
                 yield from self._see(spot, level)
-                if spot.reference.token not in self.compared:
-                    self._unknown.add(pair.key)
+                if spot.reference.token not in self.compared and not self._untold[0]:
+                    self._unknown.add(pair.key)  # a run that never tells it would name nothing but the model
             if owner is not None and (len(pair.inputs) < len(call.inputs) or self._untold[0]):
                 level.add(self.levels[owner.key])  # what is compared with nothing was made by the code around
         for child in call.children:
@@ -254,7 +254,7 @@ class Leaps:
             if not self._is_kept(spot):
                 for taker in takers:
                     taker.add(known)
-                if spot.what == "output":
+                if spot.what == "output" and not self._untold[1]:
                     self._ungraded.add(spot.pair.key)
             return
         level = Level(size.error)

@@ -83,10 +83,16 @@ class _Dump:
         if len(outermost) == 1 and tops:
             root.inputs, root.outputs = outermost[0].inputs, outermost[0].outputs
         else:  # what the code around them makes of it was not dumped: all that they give is what the model gives
-            given = [(call, leaf) for call in outermost for leaf in call.outputs]
-            root.outputs = [attrs.evolve(leaf, path=f"{call.path}{leaf.path}") for call, leaf in given]
+            root.outputs = [self._given(call, leaf) for call in outermost for leaf in call.outputs]
         for name, entry in self._data.items():
             self._gradients(name, entry)
+
+    def _given(self, call: Call, leaf: Leaf) -> Leaf:
+        """Return what a call gives as an output of the model: the same value, whose gradient comes from elsewhere."""
+        token, self._tokens = self._tokens, self._tokens + 1
+        if leaf.token in self.trace.values:
+            self.trace.values[token] = self.trace.values[leaf.token]
+        return attrs.evolve(leaf, path=f"{call.path}{leaf.path}", token=token)
 
     def _children(self) -> dict[str | None, list[str]]:
         """Return the forward calls inside of each, in execution order; None's are the outermost."""
@@ -127,7 +133,7 @@ class _Dump:
         elif isinstance(value, dict) and _is_tensor(value):
             leaf = Leaf(path, *_type(value), self._tokens, bool(value.get("requires_grad")))
             self._tokens += 1
-            self.trace.values[leaf.token] = self._kept(value)
+            self._keep(self.trace.values, leaf.token, value)
             yield leaf
         elif isinstance(value, dict) and "type" not in value:
             for key, item in value.items():
@@ -138,7 +144,7 @@ class _Dump:
         if isinstance(about, dict) and _is_tensor(about) and path not in self.trace.parameters:
             trainable = bool(about.get("requires_grad", True))
             self.trace.parameters[path] = ParameterRecord(path, (path,), *_type(about), trainable=trainable)
-            self.trace.weights[path] = self._kept(about)
+            self._keep(self.trace.weights, path, about)
 
     def _gradients(self, name: str, entry: Any) -> None:
         """Keep the gradients that an entry tells of: msprobe's inputs of a backward are those of the call's outputs."""
@@ -147,7 +153,7 @@ class _Dump:
             for parameter, about in entry.items():
                 about = about[0] if isinstance(about, list) and about else about
                 if isinstance(about, dict) and _is_tensor(about):
-                    self.trace.parameter_gradients[f"{parameters[1]}.{parameter}"] = self._kept(about)
+                    self._keep(self.trace.parameter_gradients, f"{parameters[1]}.{parameter}", about)
         elif module is not None and module[3] == "backward":
             key = (module[1], int(module[4]))
             call = next((one for one in self._by_key.get(key, ())), None)
@@ -155,7 +161,7 @@ class _Dump:
                 listed = entry.get(given) or []
                 for leaf, about in zip(leaves, listed if isinstance(listed, list) else [listed], strict=False):
                     if isinstance(about, dict) and _is_tensor(about) and _type(about)[1] == leaf.shape:
-                        self.trace.gradients[leaf.token] = self._kept(about)
+                        self._keep(self.trace.gradients, leaf.token, about)
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, int], list[Call]]:
@@ -165,14 +171,15 @@ class _Dump:
                 found.setdefault(call.key, []).append(call)
         return found
 
-    def _kept(self, about: Mapping[str, Any]) -> int:
-        """Keep a value: a file where there is one, else what the records say of it."""
-        name = about.get("data_name")
-        file = self._folder / _TENSORS / name if isinstance(name, str) and Path(name).name == name else None
+    def _keep(self, named: dict[Any, int], name: Any, about: Mapping[str, Any]) -> None:
+        """Keep a value under a name: a file where there is one, else what the records say of it, if anything."""
+        given = about.get("data_name")
+        file = self._folder / _TENSORS / given if isinstance(given, str) and Path(given).name == given else None
+        mean, norm, low, high = figures = [_number(about.get(key)) for key in ("Mean", "Norm", "Min", "Max")]
         if file is not None and file.is_file():
-            return self._store.add(file, *_type(about))
-        mean, norm, low, high = (_number(about.get(key)) for key in ("Mean", "Norm", "Min", "Max"))
-        return self.trace.summarized(Summary(*_type(about), mean, norm, low, high))
+            named[name] = self._store.add(file, *_type(about))
+        elif any(figure is not None for figure in figures):
+            named[name] = self.trace.summarized(Summary(*_type(about), mean, norm, low, high))
 
     def _stacks(self) -> dict[str, tuple[Frame, ...]]:
         file = self._folder / "stack.json"
