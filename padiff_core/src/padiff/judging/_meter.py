@@ -95,6 +95,15 @@ class Meter:
             self._sizes[link, what] = size_of(*values(), self._by.rule)
         return self._sizes[link, what]
 
+    def take_over(self, earlier: Meter, known: Correspondence, before: tuple[Kept, Kept]) -> None:
+        """Know of the values before a step what was measured of them behind the one before."""
+        for _, link in known.links:
+            ours = [before[0].get(held.parameter.path) for held in link.references]
+            theirs = before[1].get(link.candidate.parameter.path)
+            same = all(one is not None and one[0] is earlier.traces[0] for one in ours)
+            if same and theirs is not None and theirs[0] is earlier.traces[1] and (link, "updated") in earlier._sizes:
+                self._sizes[link, "before"] = earlier._sizes[link, "updated"]
+
     def alike(self, link: Link) -> bool:
         """Return whether it is known that both sides start from the same values of a link, in one type."""
         size = self._sizes.get((link, "before"))

@@ -61,6 +61,8 @@ class Recorded:
     output: Figures | None = None
     output_within: bool | None = None
     loss: tuple[float, float] | None = None
+    last: Meter | None = None
+    """What measured the step before."""
     backward: bool = False
     """Whether gradients were compared."""
 
@@ -86,6 +88,9 @@ class Recorded:
         traces = sides[0].trace, sides[1].trace
         meter = Meter(traces, self.by)
         backward = bool(traces[0].gradients) and bool(traces[1].gradients)
+        if self.last is not None:
+            meter.take_over(self.last, known, (sides[0].before, sides[1].before))
+        self.last = meter
         drift = (0.0, {}) if first else (drift_of(meter, sides, known), statistics_of(meter, sides, known))
         step_ahead(meter, sides, known, backward=backward)
         leaps, told = self._leaps(meter, known, *drift)
