@@ -8,7 +8,8 @@ import sys
 
 from padiff.cli._order import import_in_order
 from padiff.cli._parser import UsageError, as_written, one_of, whole
-from padiff.import_string import called, load, parameters
+from padiff.cli._sides import loss_of
+from padiff.import_string import called
 
 __all__ = ["add_arguments", "run"]
 
@@ -56,11 +57,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         import_in_order([arguments.model])
         model = called(arguments.model)
         inputs = called(arguments.inputs)
-        loss = None
-        if arguments.loss:
-            value = load(arguments.loss)
-            own = callable(value) and not isinstance(value, type) and parameters(value)
-            loss = value if own else called(arguments.loss)
+        loss = loss_of(arguments.loss) if arguments.loss else None
         from padiff.engine import record_once
 
         record_once(

@@ -13,7 +13,7 @@ from padiff.import_string import SpecError, called, guarded, load, parameters
 if TYPE_CHECKING:
     from padiff.isolation import Remote
 
-__all__ = ["Sides", "add_arguments", "mapping_of"]
+__all__ = ["Built", "Sides", "add_arguments", "loss_of", "mapping_of"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +54,7 @@ class Sides:
 
     def loss(self, spec: str) -> Any:
         """Return the loss, or the SPEC itself, for each side to load."""
-        if self.remote:
-            return spec
-        value = load(spec)
-        # A function with parameters is the loss, and does not build it.
-        is_loss = callable(value) and not isinstance(value, type) and parameters(value)
-        return value if is_loss else called(spec)
+        return spec if self.remote else loss_of(spec)
 
     def optimizers(self, spec: str) -> Any:
         """Return both optimizers, or a SPEC of each, for each side to load."""
@@ -79,6 +74,46 @@ class Sides:
             msg += "Hint: return a tuple from it, an optimizer for each."
             raise SpecError(msg)
         return guarded(spec, value, *self.models)
+
+
+class Built:
+    """One model, native or remote, and what belongs to it; ``stack`` ends the process of a remote one."""
+
+    def __init__(self, spec: str, python: str | None, timeout: float | None, stack: contextlib.ExitStack) -> None:
+        self._spec = spec
+        self._remote = None if python is None else _started(spec, python, timeout, stack)
+        self._model: Any = None
+
+    def model(self) -> Any:
+        """Return the model."""
+        if self._model is None:
+            self._model = called(self._spec) if self._remote is None else self._remote
+        return self._model
+
+    def value(self, spec: str) -> Any:
+        """Return what a SPEC gives, loaded where the model runs."""
+        return called(spec) if self._remote is None else self._remote.load(spec)
+
+    def loss(self, spec: str) -> Any:
+        """Return the loss, or the SPEC itself, to be loaded where the model runs."""
+        return spec if self._remote is not None else loss_of(spec)
+
+    def optimizer(self, spec: str) -> Any:
+        """Return the optimizer that a function makes of the model, or the SPEC itself."""
+        if self._remote is not None:
+            return spec
+        value = load(spec)
+        if not callable(value):
+            return value
+        return guarded(spec, value, *([self.model()] if parameters(value) else []))
+
+
+def loss_of(spec: str) -> Any:
+    """Return the loss that a SPEC names, or makes."""
+    value = load(spec)
+    # A function with parameters is the loss, and does not build it.
+    is_loss = callable(value) and not isinstance(value, type) and parameters(value)
+    return value if is_loss else called(spec)
 
 
 def mapping_of(named: str) -> Any:

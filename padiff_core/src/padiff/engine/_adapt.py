@@ -18,7 +18,7 @@ from padiff.engine._checks import (
     type_named,
 )
 from padiff.errors import InputError
-from padiff.forcing import Given, Side
+from padiff.forcing import Given, Side, is_recorded
 from padiff.isolation import side_of
 from padiff.options import PAIR, DiffOptions
 from padiff.recording import Task, arguments, narrowed
@@ -59,19 +59,24 @@ class Prepared:
     notes: list[Note]
 
 
-def adapted(reference: Any, candidate: Any, request: Request, options: DiffOptions) -> Prepared:
-    """Return both sides with their tasks; raise `PadiffError`s for what cannot be compared."""
-    found = []
+def adapted(
+    reference: Any, candidate: Any, request: Request, options: DiffOptions, tasks: tuple[Task, Task] | None = None
+) -> Prepared:
+    """Return both sides with their tasks; raise `PadiffError`s for what cannot be compared.
+
+    The reference may be a side already, of a recorded run, whose ``tasks`` are known.
+    """
+    found: list[Side] = []
     for name, model in zip(_SIDES, (reference, candidate), strict=True):
         with of_side(name):
-            found.append(side_of(model, operations=options.operations))
+            found.append(model if is_recorded(model) else side_of(model, operations=options.operations))
     sides = found[0], found[1]
     for name, side in zip(_SIDES, sides, strict=True):
         check_side(name, side)
     given = _given(sides, request)
     options, notes = _within_reach(options, sides)
     resolved = resolve(request.mapping, *sides)
-    tasks, cast = _tasks(sides, request, options)
+    tasks, cast = _tasks(sides, request, options) if tasks is None else (tasks, [])
     for name, side, task in zip(_SIDES, sides, tasks, strict=True):
         check_inputs(name, side, task)
     notes += [*resolved.notes, *sameness_notes(*sides), *dtype_notes(*sides), *cast]
@@ -91,7 +96,8 @@ def _given(sides: tuple[Side, Side], request: Request) -> tuple[Given, Given]:
         for index, (side, loss, optimizer) in enumerate(zip(sides, losses, optimizers, strict=True))
     )
     if request.optimizers is not None:
-        check_optimizers(request.optimizers, sides, (first, second))
+        found = zip(_SIDES, sides, optimizers, (first, second), strict=True)
+        check_optimizers([one for one in found if not is_recorded(one[1])])
     return first, second
 
 

@@ -252,13 +252,14 @@ _RETURNED = (
 )
 
 
-def check_optimizers(optimizers: Sequence[Any], sides: Sequence[Side], given: Sequence[Given]) -> None:
-    """Raise `InputError` where one of a pair is no optimizer of its side's framework, and no function."""
-    for name, side, optimizer, found in zip(("reference", "candidate"), sides, optimizers, given, strict=True):
+def check_optimizers(given: Sequence[tuple[str, Side, Any, Given]]) -> None:
+    """Raise `InputError` where one of some optimizers is none of its side's framework, and no function."""
+    for name, side, optimizer, found in given:
         if found.fits and optimizer is not None:
             continue
         seen = f"class {optimizer.__qualname__}" if isinstance(optimizer, type) else type_named(type(optimizer))
-        swapped = all(one.takes(other) for one, other in zip(reversed(sides), optimizers, strict=True))
+        others = zip(reversed(given), given, strict=True)
+        swapped = len(given) > 1 and all(one[1].takes(other[2]) for one, other in others)
         trouble = "the two stand in each other's place" if swapped else f"that of the {name} is {seen}"
         hint = f"{PAIR}, in the order of the models."
         if isinstance(optimizer, type):

@@ -14,6 +14,7 @@ from padiff.alignment import LayerMap, Resolved, resolve
 from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._diff import environment_of, named
+from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.errors import InputError
@@ -33,13 +34,17 @@ _NAMES = ("reference", "candidate")
 
 def compare(
     reference: str | os.PathLike[str] | Run,
-    candidate: str | os.PathLike[str] | Run,
+    candidate: str | os.PathLike[str] | Run | None = None,
     *,
     mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None = None,
     tolerance: Mapping[str, Any] | None = None,
     step: int | None = None,
     executor: Executor | None = None,
     cache: str | os.PathLike[str] | None = None,
+    force: Any = None,
+    inputs: Any = None,
+    loss: Any = None,
+    optimizer: Any = None,
 ) -> Report:
     """Tell whether two recorded runs show the same, and if not, where they begin to differ.
 
@@ -47,6 +52,13 @@ def compare(
     what a call was given may be the reason for the one in what it gives, and is told as such. ``mapping`` and
     ``tolerance`` are those of `diff`. Every step that both runs hold is compared, or ``step`` alone; once something
     differs, later differences may be consequences.
+
+    With ``force``, a model or a `remote`, that model is run in place of a recorded candidate: each of its calls is fed
+    what the reference's run recorded, so that differences are placed as `diff` does. It is given the weights and the
+    inputs of each step that were recorded: those of the reference's run, or of the candidate's where one is named too,
+    or ``inputs`` where its signature differs. Its backward pass starts from the recorded gradients of the outputs, or
+    at ``loss``. ``optimizer`` steps it from the recorded gradients; the parameters that the run held after each step
+    are compared then.
 
     Values are read and measured by a thread for each core, or by what ``executor`` runs: any of `concurrent.futures`,
     or that of a cluster (`distributed.Client.get_executor()`), whose workers reach the directories under the same
@@ -56,21 +68,31 @@ def compare(
     Raises `InputError` where a directory holds no run, or the two have no step in common, `WorkerError` where the
     executor loses what it was given.
     """
+    given = [one for one in (reference, candidate) if one is not None]
+    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in given]
+    if force is not None:
+        asked = Forced(force, inputs, loss, optimizer, mapping, tolerance)
+        steps = forced_steps(runs[0], step, optimizer=optimizer is not None)
+        return force_model(runs[0], steps, asked, *runs[1:])
+    for name, value in (("inputs", inputs), ("loss", loss), ("optimizer", optimizer)):
+        if value is not None:
+            msg = f"{name}= serves a model that is run, and none was given.\nHint: force=model."
+            raise InputError(msg)
+    if len(runs) < 2:
+        msg = "there is no candidate to compare with.\nHint: name a second run, or give a model, force=model."
+        raise InputError(msg)
     with measuring(rule_of(tolerance), tolerance, executor, cache) as by:
-        return _compared(reference, candidate, mapping, tolerance, step, by)
+        return _compared(facing(runs), mapping, tolerance, step, by)
 
 
 def _compared(
-    reference: str | os.PathLike[str] | Run,
-    candidate: str | os.PathLike[str] | Run,
+    runs: Sequence[Run],
     mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None,
     tolerance: Mapping[str, Any] | None,
     step: int | None,
     by: Measuring,
 ) -> Report:
     started = time.perf_counter()
-    given = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in (reference, candidate)]
-    runs = facing(given)
     options = DiffOptions(1, "both", False, tolerance, 0)
     steps = _steps(runs, step)
     measures = measures_of(tolerance)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
-from padiff.engine._ends import backward_starts
+from padiff.engine._ends import backward_starts, check_starts
 from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
 from padiff.errors import BackwardError, PluginWarning
-from padiff.forcing import Side
+from padiff.forcing import NotRecorded, Side
 from padiff.isolation import served
 from padiff.judging import (
     Judge,
@@ -51,7 +51,7 @@ from padiff.refinement import (
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
 
-__all__ = ["diff", "environment_of", "named"]
+__all__ = ["Run", "diff", "environment_of", "named"]
 
 
 @with_known_options
@@ -93,13 +93,13 @@ def diff(
     with collecting_seldom(), served(reference, candidate) as shared:
         prepared = adapted(reference, candidate, request, options)
         with shown() as progress, ExitStack() as stack:
-            run = _Run(prepared, progress, stack, SharedStore if shared else ValueStore)
+            run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
             for step in range(options.steps):
                 run.step(step)
             return run.report(prepared.notes, time.perf_counter() - started)
 
 
-class _Run:
+class Run:
     """The steps of one diff, and what they show."""
 
     def __init__(
@@ -110,6 +110,8 @@ class _Run:
         self.options, self.progress, self.stack = prepared.options, progress, stack
         self.store = store
         """What makes a place for recorded values: in shared memory where a worker reads them too."""
+        self.begun = False
+        """Whether a step was compared already: what is told of the models as they are was told."""
         self.correspondence: Correspondence | None = None
         self.own: dict[str, NDArray[Any]] = {}
         """What the candidate held where it has the reference's constants until the diff ends."""
@@ -129,12 +131,14 @@ class _Run:
             self._stored(step)
         except BackwardError as error:
             training = self.reference.about.training or self.candidate.about.training
-            if training or self.options.phase == "backward" or self.options.optimizers:
+            wanted = training or self.options.phase == "backward" or self.options.optimizers
+            if wanted and not isinstance(error, NotRecorded):
                 raise
-            why = f"in evaluation mode {str(error).splitlines()[0].removeprefix('the reference: ')}"
+            why = str(error).splitlines()[0].removeprefix("the reference: ")
+            why = why if isinstance(error, NotRecorded) else f"in evaluation mode {why}"
             self.outcome.notes.append(Note("forward_only", {"why": why}))
             self.options = self.outcome.options = self.options.without_backward(why)
-            self.tasks = (attrs.evolve(self.tasks[0], backward=False), attrs.evolve(self.tasks[1], backward=False))
+            self.tasks = _forward(self.tasks)
             self._stored(step)
 
     def _stored(self, step: int) -> None:
@@ -149,7 +153,8 @@ class _Run:
 
         Return False where the reference's backward pass started elsewhere than it should.
         """
-        if step == 0:
+        first = not self.begun
+        if first:
             self._with_own_constants()
         matching = Matching(self.reference, self.candidate, self.specials, self.resolved)
         followed = self.correspondence is None and not matching.is_named
@@ -164,19 +169,20 @@ class _Run:
         if again:
             return False
         evidence.task = self.tasks[1]
-        if step == 0:
+        if first:
             known = with_constants(known, evidence)
         known = with_orders_borne_out(known, evidence)
         known = without_mismatches(known, evidence)
-        if self.options.transfer and step == 0:
+        if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
-        if step == 0:
+        if first:
             self._tell_parameters(known)
         if self.options.operations:
             known = with_operations_matched(known, evidence)
         self._note_axes(known)
         self.correspondence = known
         judge = evidence.judged(known)
+        check_starts(self.tasks[1], judge)
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
         self.outcome.gather(step, known, trace, free, judge)
@@ -186,7 +192,14 @@ class _Run:
         self.outcome.prove(step, sides, tasks, (trace, free), known, judge)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
+        self.begun = True
         return True
+
+    def begin(self, tasks: tuple[Task, Task]) -> None:
+        """Go on from the reference's weights as they are now, on other tasks."""
+        self.tasks = tasks if self.options.backward else _forward(tasks)
+        if self.correspondence is not None:
+            transfer(self.correspondence.matches, self.reference, self.candidate)
 
     def _with_own_constants(self) -> None:
         """Give the candidate back the constants that were wrong: they are the user's to put right."""
@@ -292,6 +305,11 @@ class _Run:
             coverage=outcome.coverage,
             free_runs=outcome.free_runs,
         )
+
+
+def _forward(tasks: tuple[Task, Task]) -> tuple[Task, Task]:
+    first, second = (attrs.evolve(task, backward=False) for task in tasks)
+    return first, second
 
 
 def environment_of(reference: Side, candidate: Side) -> dict[str, Mapping[str, str]]:

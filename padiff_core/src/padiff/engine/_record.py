@@ -65,6 +65,7 @@ def record_once(
     backward = backward and "gradients" in side.about.capabilities
     task = Task(args, kwargs, wrapped.loss(loss, 0), backward, seed)
     start = differentiator(wrapped.adapter, task, losses.append)
+    loop.start_seed = seed if backward and loss is None else None
     with loop, wrapped.adapter.seeded(seed):
         guarded_run(wrapped, task, Watcher(wrapped.adapter), start, backward=task.backward)
         loop.step(losses[0] if losses else None)

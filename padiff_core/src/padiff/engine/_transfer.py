@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment import LayerMap, Resolved, align, resolve
+from padiff.alignment import LayerMap, Resolved, resolve
 from padiff.engine._diff import diff
+from padiff.engine._force import Forced, force_model
 from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, Side, weights_of
 from padiff.isolation import side_of
 from padiff.judging import missing_path, parameter_findings
-from padiff.numerics import SAME, difference, epsilon_of
 from padiff.parameters import (
     Correspondence,
     HeldUnit,
     Specials,
     matched_unrun,
-    pair_parameters,
     units_of,
     values_of,
     with_buffers,
 )
 from padiff.parameters import transfer as write_all
-from padiff.recording import Task, arguments
 from padiff.report import Transfer
-from padiff.trace import Trace, flow_of, temporary_store
 
 __all__ = ["transfer"]
 
@@ -49,14 +45,15 @@ def transfer(
 
     ``source`` is a model of any framework, or a directory that `record` wrote, whose first step then tells: two runs on
     two clusters start equal. With ``inputs`` the matching rests on what both compute, and is verified: with a model by
-    a diff of both, forward; with a recorded run by a run of the model on the inputs of that first step. Without, names,
-    kinds, shapes and the order of definition decide, and nothing is verified. ``mapping`` is that of `diff`.
+    a diff of both, forward; with a recorded run in the same way, each call fed what was recorded: ``inputs`` are those
+    of that first step then. Without, names, kinds, shapes and the order of definition decide, and nothing is verified.
+    ``mapping`` is that of `diff`.
 
     Returns what `Report.transfer` is: how much was copied, what is verified, what is not, what found no counterpart.
     The source stays as it is. Raises `InputError` for a run that does not hold the values of its parameters.
     """
     if isinstance(source, str | os.PathLike):
-        return _from_run(source, model, inputs, mapping, seed)
+        return _from_run(source, model, inputs, mapping)
     if inputs is None:
         return _by_name(side_of(source), side_of(model), mapping)
     done = diff(source, model, inputs, phase="forward", mapping=mapping, seed=seed).transfer
@@ -64,14 +61,14 @@ def transfer(
     return done
 
 
-def _by_name(source: Side, side: Side, mapping: Any) -> Transfer:
+def _by_name(source: Any, side: Side, mapping: Any) -> Transfer:
     resolved = resolve(mapping, source, side)
     specials = Specials(source.about, side.about)
 
     def copied() -> Correspondence:
         return _copied(matched_unrun(*_units(source, side, specials), resolved), source, side)
 
-    return _told(specials.retried(copied), (source, side), resolved, frozenset())
+    return _told(specials.retried(copied), (source, side), resolved)
 
 
 def _units(source: Any, side: Side, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
@@ -87,7 +84,7 @@ def _copied(known: Correspondence, source: Any, side: Side) -> Correspondence:
     return known
 
 
-def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved, verified: frozenset[str]) -> Transfer:
+def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved) -> Transfer:
     """Say what became of the parameters."""
     copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
     found = parameter_findings(known, sides, resolved.ignored, copied=True, backward=False)
@@ -97,15 +94,15 @@ def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved, ver
     }
     return Transfer(
         copied=len(copied),
-        verified=len(verified),
-        unverified=tuple(path for path in copied if path not in verified),
+        verified=0,
+        unverified=tuple(copied),
         unmatched_reference=gone["reference"],
         unmatched_candidate=gone["candidate"],
         buffers=sum(parameter.buffer for parameter in copied.values()),
     )
 
 
-def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any, seed: int) -> Transfer:
+def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any) -> Transfer:
     run = opened(path)
     if not run.steps:
         msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
@@ -115,38 +112,8 @@ def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: An
     if lacking is not None:
         msg = f"{run.where} does not hold the value of {lacking!r}.\nHint: record it with values='tensors'."
         raise InputError(msg)
-    source: Any = RecordedSide(run.about, trace, weights_of(trace, None))
-    side = side_of(model)
     if inputs is None:
-        return _by_name(source, side, mapping)
-    resolved, specials = resolve(mapping, source, side), Specials(source.about, side.about)
-    args, kwargs = arguments(inputs)
-    task = Task(args, kwargs, None, False, seed)
-    with temporary_store() as store:
-        before = side.record(task, store, values=False)
-
-    def copied() -> Correspondence:
-        flows = flow_of(trace), flow_of(before)
-        return _copied(pair_parameters(*_units(source, side, specials), flows, resolved), source, side)
-
-    known = specials.retried(copied)
-    with temporary_store() as store:
-        free = side.record(task, store)
-        verified = frozenset(_verified(known, trace, free))
-    return _told(known, (source, side), resolved, verified)
-
-
-def _verified(known: Correspondence, trace: Trace, free: Trace) -> Iterator[str]:
-    """Yield the parameters whose module, run with them, gave what was recorded."""
-    calls = align(trace, free, [match.modules for match in known.matches], known.fixed)
-    for match in known.matches:
-        pairs = calls.using(match.candidate.module.path)
-        outputs = [(p.reference.outputs[a], p.candidate.outputs[b]) for p in pairs for a, b in p.outputs]
-        if outputs and all(_is_same(trace.value(a), free.value(b), a.dtype, b.dtype) for a, b in outputs):
-            yield from (link.candidate.parameter.path for link in match.links)
-
-
-def _is_same(ours: Array | None, theirs: Array | None, *dtypes: str) -> bool:
-    if ours is None or theirs is None or ours.shape != theirs.shape or not np.isfinite(ours).all():
-        return False
-    return difference(ours, theirs).rel_l2 <= SAME(epsilon_of(*dtypes))
+        return _by_name(RecordedSide(run.about, trace, weights_of(trace, None)), side_of(model), mapping)
+    done = force_model(run, run.steps[:1], Forced(model, inputs, mapping=mapping, backward=False)).transfer
+    assert done is not None
+    return done

@@ -6,6 +6,7 @@ from padiff.forcing._masks import says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
+from padiff.forcing._reference import NotRecorded, NotRepeated, RecordedReference, is_recorded
 from padiff.forcing._replayer import Replayer
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
@@ -22,8 +23,11 @@ __all__ = [
     "Given",
     "LocalSide",
     "Memory",
+    "NotRecorded",
+    "NotRepeated",
     "Observed",
     "Reader",
+    "RecordedReference",
     "RecordedSide",
     "ReplayRequest",
     "Replayed",
@@ -34,6 +38,7 @@ __all__ = [
     "Values",
     "compared_gradients",
     "force",
+    "is_recorded",
     "says_the_same",
     "weights_of",
 ]

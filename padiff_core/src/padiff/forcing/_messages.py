@@ -122,6 +122,8 @@ class Replayed:
     buffers: dict[str, Array]
     types: dict[str, list[str]] = attrs.field(factory=dict)
     """Floating type -> the functions that its own code computes in it; asked for."""
+    recorded: bool = False
+    """Whether this is what a run recorded: of gradients that several calls may have sent it knows nothing then."""
 
     @property
     def size(self) -> int:

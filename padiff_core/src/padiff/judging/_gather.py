@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair, Resolved
-from padiff.forcing import Forced, Given, Side
+from padiff.forcing import Forced, Given, Side, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
@@ -16,7 +16,7 @@ from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import half_tied
-from padiff.judging._soundness import Whole, of_one_distribution, prove, unexplained_finding
+from padiff.judging._soundness import Whole, of_one_distribution, prove, undrawn_finding, unexplained_finding
 from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
@@ -61,6 +61,7 @@ class Outcome:
 
     def gather(self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge) -> None:
         """Turn what one step showed into findings, counts and notes."""
+        first = not self.calls
         forward = judge.forward()
         changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(known)
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
@@ -102,7 +103,7 @@ class Outcome:
         if judge.masks:
             self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
-        if step == 0:
+        if first:
             self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)
             self.mapping = matching_of(judge.alignment, known, self.findings)
@@ -124,7 +125,8 @@ class Outcome:
 
         What a source explains, a user's own tolerance allows or an ignored module hides is no matter of proof.
         """
-        if step == 0:
+        first = self.coverage is None
+        if first:
             self.coverage = judge.coverage
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
@@ -135,11 +137,14 @@ class Outcome:
         ends = Ends(judge.alignment)
         known_random = Verdict.STOCHASTIC in verdicts
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
+        if proof.by is Whole.RANDOM and is_recorded(sides[0]):
+            self.findings.append(undrawn_finding(ends.root, step))
+            return
         drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
         if proof.gap is None and drawn and not known.undecided:
             proof = of_one_distribution(sides, tasks, proof, ends)
-        if step == 0 or proof.gap is not None:
+        if first or proof.gap is not None:
             self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
         if proof.gap is None and self.options.backward and self._is_unproven(judge):
             # The free run was forward only: nearly always the forced one proves the backward pass.

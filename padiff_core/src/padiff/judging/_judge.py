@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Forced, Spot
+from padiff.forcing import Bench, Check, Forced, Spot, is_recorded
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
-from padiff.judging._cuts import Cuts, cut_side, with_cut
+from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
@@ -102,7 +102,7 @@ class Judge:
     @cached_property
     def response(self) -> float | None:
         """Return what `response_by_gradients` does."""
-        return response_by_gradients(self.trace, self.settler.bench.seed)
+        return response_by_gradients(self.trace)
 
     def forward(self, *, rough: bool = False) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order.
@@ -311,22 +311,23 @@ class Judge:
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
         spot, apart = check.spot, check.difference
-        eps = epsilon(numpy_dtype(spot.reference.dtype))
-        root = self.alignment.pairs[0]
+        root, eps = self.alignment.pairs[0], epsilon(numpy_dtype(spot.reference.dtype))
         figures = Figures(apart.rel_l2, apart.max_abs)
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
-        if self.loss and any(leaf.token == spot.reference.token for leaf in root.reference.outputs):
+        recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code
+        ends = {leaf.token for leaf in root.reference.outputs}
+        if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
             what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if any(map(self.settler.chance.takes, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
-        if check.close is None and self._is_right(root) is not False:
+        if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self._is_right(root) is not False):
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
-        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("whole_model_only"),))
-        pair = (suspects or self._sharing(spot) or [spot.pair])[0]
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
+        pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:

@@ -80,6 +80,10 @@ class Chance:
             return True
         return any(self._took(pair, ours=ours) for ours in (True, False))
 
+    def is_steady(self, pair: Pair) -> bool:
+        """Return whether the candidate's own code is known to take no random numbers."""
+        return not _is_drawing(pair.candidate) and self._took(pair, ours=False) is False
+
     def _took(self, pair: Pair, *, ours: bool) -> bool | None:
         """Return whether one side's own code took random numbers; None where that is not seen."""
         if self._bench.evaluating:

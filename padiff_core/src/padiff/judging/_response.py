@@ -19,15 +19,15 @@ from padiff.trace import Trace
 __all__ = ["response_by_gradients"]
 
 
-def response_by_gradients(trace: Trace, seed: int) -> float | None:
+def response_by_gradients(trace: Trace) -> float | None:
     """Return by how much, relative L2, the output moves where each element that a call gives does by up to an epsilon.
 
     None where the gradients do not tell: there are several outputs, a loss, or no backward pass.
     """
-    if len(trace.outputs) != 1 or trace.loss is not None or not trace.root.outputs:
+    if len(trace.outputs) != 1 or trace.start_seed is None or not trace.root.outputs:
         return None
     output, size = trace.outputs[0], np.linalg.norm(trace.outputs[0])
-    started = float(np.linalg.norm(cotangent(seed, 0, output.shape)))
+    started = float(np.linalg.norm(cotangent(trace.start_seed, 0, output.shape)))
     if trace.gradient(trace.root.outputs[0]) is None or not (size > 0 and started > 0):
         return None
     moved = 0.0

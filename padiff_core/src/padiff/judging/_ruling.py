@@ -6,12 +6,15 @@ from typing import Any
 
 import attrs
 
+from padiff.forcing import NotRepeated
 from padiff.report import Cause, Evidence, Figures, Verdict
 
 __all__ = ["DOES_NOT_ARISE", "Refusal", "Ruling", "reason", "refusal"]
 
 _LONGEST = 120
 """Characters of an error's first line that are kept."""
+_RECORDED = "recorded"
+"""Stands for an error: of that side only a recorded run is left."""
 
 
 @attrs.frozen
@@ -40,6 +43,8 @@ DOES_NOT_ARISE = Refusal()
 
 def refusal(side: str, error: Exception) -> Refusal:
     """Return that a side cannot run there, with the first line of its error."""
+    if isinstance(error, NotRepeated):
+        return Refusal(side, _RECORDED)
     said = next(iter(str(error).strip().splitlines()), "")[:_LONGEST]
     return Refusal(side, f"{type(error).__name__}: {said}")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed
+from padiff.forcing import Bench, Reader, Replayed, is_recorded
 from padiff.judging._distributions import SEEDS
 from padiff.judging._narrow import Narrow
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
@@ -194,6 +194,8 @@ class Settler:
         # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
         ours = read(own.reference, True) if truth is None or backward else truth
         theirs = read(own.candidate, False)
+        if ours is None and own.reference.recorded:
+            return self._by_floor(native, eps, lifted.refused)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return self._by_floor(native, eps, DOES_NOT_ARISE)
@@ -286,11 +288,17 @@ class Settler:
         if not any(draws):
             if not self.chance.takes(pair) or relative(native, scale) <= SAME(eps):
                 return ruling
+            if is_recorded(self.bench.reference):
+                return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
             # What no seed changes may still be drawn, and seldom: then both sides nearly always give the same.
             steady = self.chance.steady(pair, read, backward=backward)
             if steady is None or is_suspect(difference(*steady), steady[0].dtype, scale):
                 return ruling
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
+        if is_recorded(self.bench.reference):
+            if not draws[1] and self.chance.is_steady(pair):
+                return fault(ONLY_REFERENCE)
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
         alike = not contrasts(pair.reference, pair.candidate)
         if alike and self.chance.differ(pair, read, what, backward=backward):
             if not all(draws):

@@ -19,17 +19,17 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Pair
-from padiff.forcing import Side
+from padiff.forcing import Side, is_recorded
 from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._findings import place_of
 from padiff.judging._judge import Judge
 from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
 from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
-from padiff.report import Evidence, Figures, Finding, Verdict
+from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
 
-__all__ = ["Proof", "Whole", "is_rounding", "of_one_distribution", "prove", "unexplained_finding"]
+__all__ = ["Proof", "Whole", "is_rounding", "of_one_distribution", "prove", "undrawn_finding", "unexplained_finding"]
 
 Sides = tuple[Side, Side]
 Tasks = tuple[Task, Task]
@@ -40,6 +40,8 @@ class Whole(StrEnum):
 
     SIGHT = "sight"
     """No further apart than one rounding."""
+    CANDIDATE = "candidate"
+    """The candidate's response to such disturbances, where of the reference only a recorded run is left."""
     FLOAT64 = "float64"
     DISTURBED = "disturbed"
     """The reference's response to disturbances of an epsilon at every call."""
@@ -81,13 +83,17 @@ def prove(
         return Proof(
             Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
         )
+    if random and is_recorded(sides[0]):
+        return Proof(Whole.RANDOM, worst(gaps), worst(gaps), worst(gaps))  # no other run draws its numbers again
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
     bound = None
     if judge is not None and judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps):
         response = judge.response
-        bound = _disturbed(sides[0], first, native, wholes) if response is None else ACCUMULATION * response
-        if _is_within(gaps, bound):
+        bound = None if response is None else ACCUMULATION * response
+        if bound is None and not is_recorded(sides[0]):
+            bound = _disturbed(sides, tasks, native, wholes)
+        if bound is not None and _is_within(gaps, bound):
             return Proof(Whole.DISTURBED, worst(gaps), bound, worst(gaps))
     proof = _explained(sides, tasks, native, wholes, bound)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
@@ -156,6 +162,19 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
     )
 
 
+def undrawn_finding(root: Pair, step: int) -> Finding:
+    """Write that a recorded run drew random numbers, which no other run draws again: it proves nothing as a whole."""
+    return Finding(
+        verdict=Verdict.UNMATCHED,
+        phase=Phase.FORWARD,
+        reference=place_of(root.reference),
+        candidate=place_of(root.candidate),
+        what=What("output", "", 0),
+        evidence=(Evidence("recorded_draws"),),
+        step=step,
+    )
+
+
 def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: float | None = None) -> Proof:
     """Decide in float64 where that tells; else by the reference's response to rounding: ``bound``, where it is known.
 
@@ -176,11 +195,12 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: 
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
                 return Proof(Whole.FLOAT64, apart, vanished, figure, largest, leap)
-    bound = _disturbed(sides[0], tasks[0], native, wholes) if bound is None else bound
+    by = Whole.CANDIDATE if is_recorded(sides[0]) and bound is None else Whole.DISTURBED
+    bound = _disturbed(sides, tasks, native, wholes) if bound is None else bound
     if apart <= bound:
-        return Proof(Whole.DISTURBED, apart, bound, apart)
+        return Proof(by, apart, bound, apart)
     largest = max(gaps, key=lambda gap: gap.rel_l2)
-    return Proof(Whole.DISTURBED, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+    return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
 
 
 def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
@@ -192,22 +212,29 @@ def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
     return [gap for gap in wide if gap.max_abs > before.get((gap.phase, gap.what, gap.owner), 0.0) / VANISHES]
 
 
-def _disturbed(side: Side, task: Task, native: Runs, wholes: Wholes) -> float:
-    """Return how far apart rounding may be, by the reference's response to disturbances of an epsilon at every call."""
+def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> float:
+    """Return how far apart rounding may be, by the reference's response to disturbances of an epsilon at every call.
+
+    Where that cannot be run, the candidate's: each call of it was right by itself.
+    """
+    index = 1 if is_recorded(sides[0]) else 0
+    plain = (native.reference, native.candidate)[index]
     with temporary_store() as store:
-        run = partial(side.record, attrs.evolve(task, disturbed=True), store, values=wholes.backward)
-        disturbed = _tried(run)
-        found = () if disturbed is None else wholes.response(Runs(native.reference, disturbed))
+        task = attrs.evolve(tasks[index], disturbed=True)
+        disturbed = _tried(partial(sides[index].record, task, store, values=wholes.backward))
+        found = () if disturbed is None else wholes.response(Runs(plain, disturbed))
         return ACCUMULATION * worst(found)
 
 
 def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:
     """Run both models freely under a condition; None where one of them does not run so."""
-    found = [
-        _tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
-        for side, task in zip(sides, tasks, strict=True)
-    ]
-    return None if found[0] is None or found[1] is None else Runs(found[0], found[1])
+    found = []
+    for side, task in zip(sides, tasks, strict=True):
+        trace = _tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
+        if trace is None:
+            return None
+        found.append(trace)
+    return Runs(*found)
 
 
 def _tried(run: Callable[[], Trace]) -> Trace | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Replayed, StateCheck
+from padiff.forcing import Replayed, StateCheck, is_recorded
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader
@@ -104,12 +104,15 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     read = _of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
+    recorded = is_recorded(judge.settler.bench.reference)
     ruling = None
     for pair in pairs:
         ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
         if ruling.verdict is Verdict.STOCHASTIC:
             return None
-        if ruling.verdict is Verdict.DIFFERS:
+        # What a run recorded of a parameter is also what the code around sent that uses it.
+        unsure = recorded and (not ruling.settled or any(one.key in excused for one in around))
+        if ruling.verdict is Verdict.DIFFERS and not unsure:
             return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
@@ -120,6 +123,8 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     ):
         return None
     if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
+        if recorded:
+            return None  # whichever side rounds there: nothing tells
         evidence = (*ruling.evidence, Evidence("narrow_gradient"))
         ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)

@@ -119,6 +119,8 @@ class Loop(Listener):
         self.model, self.values = model, values
         self.number = 0
         """The number of the step that is open."""
+        self.start_seed: int | None = None
+        """See `Trace.start_seed`."""
         self._folder, self._steps = folder, steps
         self._chosen = _chosen(model, modules)
         self._recorder: _StepRecorder | None = None
@@ -217,7 +219,7 @@ class Loop(Listener):
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after")
             trace.updated[path] = recorder.state(parameter, f"{path}.updated", extremes=False)
-        trace.loss, trace.flow = self._number(loss), flow
+        trace.loss, trace.start_seed, trace.flow = self._number(loss), self.start_seed, flow
         trace.samples = {}
         self._background.finish(number, trace)
         self._written = True

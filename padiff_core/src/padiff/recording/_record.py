@@ -56,6 +56,11 @@ class Task:
     starts: tuple[tuple[int, int], ...] | None = None
     """Without a loss: the outputs that backward starts from, by index, and which one's gradient each gets (see
     `cotangent`); None for all, each its own."""
+    sent: Mapping[int, Array] | None = None
+    """Without a loss: index of an output -> the gradient that backward starts from there, as a run recorded it; None
+    for random ones (see `cotangent`)."""
+    inert: frozenset[int] = frozenset()
+    """Indices of the arrays in the arguments that carry no gradient."""
     flow: bool = False
     """Whether its dataflow is followed too."""
     ends: bool = False
@@ -168,6 +173,7 @@ def record(
         trace.loss = loss
 
     trace.input_gradients = recorder.input_gradients
+    trace.start_seed = task.seed if backward and task.loss is None and task.sent is None else None
     with model.adapter.seeded(task.seed), model.preserved() as changed, ExitStack() as stack:
         if task.evaluating:
             model.evaluate()
@@ -253,8 +259,9 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
         floating = _is_floating(value)
         if floating and task.dtype is not None:
             value = np.asarray((task.exact or {}).get(index, value)).astype(task.dtype)
-        native = adapter.convert(value, device=device, differentiable=task.backward and floating)
-        if task.backward and floating:
+        differentiable = task.backward and floating and index not in task.inert
+        native = adapter.convert(value, device=device, differentiable=differentiable)
+        if differentiable:
             leaf = adapter.tensor(native)
 
             def keep(gradient: Tensor) -> None:

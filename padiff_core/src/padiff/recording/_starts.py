@@ -26,7 +26,7 @@ def differentiator(
     """Return what tells a run where backward starts: the loss, or without one every floating output that is asked for.
 
     Without a loss each of these gets a fixed random gradient (see `cotangent`): a mean or a sum would vanish
-    behind a normalisation or a softmax and hide the backward pass.
+    behind a normalisation or a softmax and hide the backward pass. Or each gets what it got in a recorded run.
     """
 
     def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
@@ -44,11 +44,21 @@ def differentiator(
             tensor = adapter.tensor(native)
             number = index if numbers is None else numbers.get(index)
             if tensor.differentiable and number is not None:
-                seed = cotangent(task.seed, number, tensor.shape).astype(tensor.view().dtype)
-                starts.append((native, adapter.from_numpy(natively(tensor, seed), device=tensor.device)))
+                start = _start(task, number, tensor.shape)
+                if start is not None:
+                    start = natively(tensor, start.astype(tensor.view().dtype))
+                    starts.append((native, adapter.from_numpy(start, device=tensor.device)))
         return starts
 
     return differentiate
+
+
+def _start(task: Task, number: int, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """Return the gradient that backward starts from at an output; None where none comes there."""
+    if task.sent is None:
+        return cotangent(task.seed, number, shape)
+    sent = task.sent.get(number)
+    return None if sent is None or sent.shape != shape else sent
 
 
 _LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."

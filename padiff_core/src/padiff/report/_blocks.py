@@ -18,7 +18,6 @@ MOST_PLACES = 4
 MOST_EVIDENCE = 4
 MOST_FRAMES = 2
 
-
 _GAP = Line((), level=0)
 
 
@@ -318,8 +317,8 @@ def _is_mute(source: Finding) -> bool:
 
 
 _FIRST = (
-    "fix the sources in the candidate, the first one first, record it again, and compare again; padiff.diff(), where "
-    "both models can run, settles each call by itself"
+    "fix the sources in the candidate, the first one first, record it again, and compare again; force=model (--force), "
+    "where the candidate can run, feeds each call by itself and names every source at once"
 )
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"

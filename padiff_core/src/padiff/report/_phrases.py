@@ -151,13 +151,15 @@ def _refused(data: Data) -> str:
     """Return why a call cannot be replayed in a wider type, or does not tell anything there."""
     if data["refused_by"] is None:
         return "the value does not arise when the call is replayed"
+    if data["error"] == "recorded":
+        return "the reference was recorded"
     return f"the {data['refused_by']} cannot run there ({data['error']})"
 
 
 def _one_side(data: Data) -> str:
     side = data["side"]
     return (
-        f"measured against the {side} alone in float64, where {_refused(data)}: "
+        f"measured against the {side} alone in float64 ({_refused(data)}): "
         f"the {side} natively {data['floor']:.1e} away, the other {data['error_rel_l2']:.1e}"
     )
 
@@ -199,6 +201,7 @@ EXPLAINED = {
     "sight": "no further apart than one rounding",
     "float64": "{figure:.1e} in float64, where rounding explains {bound:.1e}",
     "disturbed": "disturbed by one epsilon at every call, the reference moves by enough for {bound:.1e}",
+    "candidate": "disturbed by one epsilon at every call, the candidate moves by enough for {bound:.1e}",
     "evaluation": "{figure:.1e} in evaluation mode, where rounding explains {bound:.1e}",
     "random": "the reference disagrees with itself under another seed, in evaluation mode too; over seeds, both agree",
     "distribution": "over 16 seeds each, they are of two distributions (permutation test, wrong once in 5,000 times)",
@@ -241,6 +244,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "weight_rewritten": "a forward changes this weight itself; both started from the same values",
     "buffer_in_model_only": "right when the module is replayed, not in the whole model: is it called more than once?",
     "loss_gradient": "the gradient that the loss sends to the output differs",
+    "not_replayed": "placed at the model's innermost code that takes the tensor: a recorded run replays no call",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
     "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",
     "before_any_run": "the values differ before any run",
@@ -290,6 +294,9 @@ _EVIDENCE: dict[str, Phrase] = {
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}, and its hyper-parameters differ"
     ),
     "consequence": "what its code took differs by {known:.1e} already: this may be a consequence",
+    "recorded_draws": (
+        "random numbers are drawn, which the recorded run cannot draw again: record and compare in evaluation mode"
+    ),
     "drawn_here": "random numbers are drawn here, by each run its own",
     "drawn_before": "it follows from random numbers that each run drew for itself",
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",

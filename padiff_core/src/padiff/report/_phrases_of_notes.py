@@ -82,6 +82,11 @@ NOTES: dict[str, Phrase] = {
         f"the {data['side']} keeps in evaluation mode what it made of its weights; it made that anew with those it was "
         f"given, by going into training mode and back: {few([repr(path) for path in data['paths']])}"
     ),
+    "recorded_reference": lambda data: (
+        f"the reference is the recorded run {data['run']} "
+        f"(step{'s' if len(data['steps']) > 1 else ''} {', '.join(map(str, data['steps']))}), which fed the candidate: "
+        "what runs in float64 and replays tell, the candidate's alone told"
+    ),
     "same_object": (
         "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
         "candidate separately"

@@ -31,7 +31,8 @@ class FreeRuns:
     explained: bool
     by: str
     """What showed it: ``sight`` (no more than one rounding), ``float64`` (both models whole in float64), ``disturbed``
-    (the reference's response to disturbances of one machine epsilon at every call), ``evaluation`` (one of these in
+    (the reference's response to disturbances of one machine epsilon at every call), ``candidate`` (the candidate's,
+    where the reference is a recorded run), ``evaluation`` (one of these in
     evaluation mode, since the reference disagrees with itself under another seed), ``random`` (it does so in every
     mode, and over seeds both models give one distribution), or ``distribution`` (they do not)."""
     native: float

@@ -164,6 +164,8 @@ class Trace:
     returned: str = ""
     """What the root returned, in words, where it holds no tensor."""
     loss: float | None = None
+    start_seed: int | None = None
+    """The seed of the random gradients that the backward pass started from; None where it started from others."""
     input_gradients: dict[int, NDArray[Any]] = attrs.field(factory=dict)
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)
