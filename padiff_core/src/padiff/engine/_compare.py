@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from padiff.alignment import LayerMap, Resolved, resolve
+from padiff.alignment import LayerMap, resolve
 from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._diff import environment_of, named
@@ -21,7 +21,7 @@ from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
 from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of, shown_rule
 from padiff.options import DiffOptions
-from padiff.parameters import Correspondence, Specials, named_alike, pair_parameters, units_of
+from padiff.parameters import Correspondence, Specials
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
 from padiff.report import Note, RecordedRuns, Report
@@ -107,7 +107,9 @@ def _compared(
             found = Recorded(resolved.ignored, by, measures)
             notes += dtype_notes(*_any(sides))
             notes += resolved.notes
-            known = _matched(sides, resolved)
+            specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)
+            ours, theirs = _any(sides)
+            known = Matching(ours, theirs, specials, resolved, whole).matched(_evidence(sides))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), _evidence(sides))
         if known.axes:
@@ -207,18 +209,6 @@ def _of_side(name: str, run: Run, step: int) -> Trace:
     except InputError as error:
         msg = f"the {name}: {error}"
         raise InputError(msg) from error
-
-
-def _matched(sides: tuple[RecordedSide, RecordedSide], fixed: Resolved) -> Correspondence:
-    """Match the parameters: as for models whose parameters are not copied, and without values where none were kept."""
-    specials = Specials(sides[0].about, sides[1].about)
-    if all(side.whole for side in sides):
-        ours, theirs = _any(sides)
-        return Matching(ours, theirs, specials, fixed).matched(_evidence(sides))
-    units = [units_of(side.about) for side in sides]
-    known = named_alike(units[0], units[1], fixed)
-    flows = sides[0].flow(None), sides[1].flow(None)
-    return pair_parameters(units[0], units[1], flows, fixed) if known is None else known
 
 
 def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:

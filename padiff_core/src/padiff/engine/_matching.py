@@ -38,6 +38,8 @@ class Matching:
     candidate: Side
     specials: Specials
     fixed: Resolved
+    valued: bool = True
+    """Whether the values of all parameters are known; where they are not, names and dataflow alone tell."""
     _named: tuple[Units, Units, Correspondence | None] | None = attrs.field(init=False, default=None)
 
     @property
@@ -52,8 +54,10 @@ class Matching:
         return self.specials.retried(lambda: self._attempt(evidence))
 
     def _by_names(self) -> tuple[Units, Units, Correspondence | None]:
-        ours = units_of(self.reference.about, self.specials.on(0), values_of(self.reference))
-        theirs = units_of(self.candidate.about, self.specials.on(1), values_of(self.candidate))
+        ours, theirs = (
+            units_of(side.about, self.specials.on(index) if self.valued else None, values_of(side))
+            for index, side in enumerate((self.reference, self.candidate))
+        )
         return ours, theirs, named_alike(ours, theirs, self.fixed)
 
     def _attempt(self, evidence: Evidence) -> Correspondence:
@@ -64,16 +68,20 @@ class Matching:
         order was wrong the candidate has its own values back before.
         """
         (ours, theirs, known), self._named = self._named or self._by_names(), None
-        if known is not None:
-            known = with_buffers_matched(known, evidence)
-            evidence.assign(known.matches)
-            return known
-        return _matched(ours, theirs, evidence, self.fixed)
+        if known is None and evidence.transfer:
+            return _matched(ours, theirs, evidence, self.fixed)
+        if known is None:
+            known = pair_parameters(ours, theirs, evidence.flows(), self.fixed)
+            if self.valued:
+                known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+        known = with_buffers_matched(known, evidence) if self.valued else known
+        evidence.assign(known.matches)
+        return known
 
 
 def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:
     candidate = evidence.candidate
-    guess = defined_alike(ours, theirs, fixed) if evidence.transfer else None
+    guess = defined_alike(ours, theirs, fixed)
     names = None if guess is None else guess.names()
     guess = guess and with_buffers_matched(guess, evidence)
     paths = [] if guess is None else dict.fromkeys(link.candidate.parameter.path for _, link in guess.links)
@@ -84,9 +92,6 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
             if evidence.agrees():
                 return guess
         known = pair_parameters(ours, theirs, evidence.flows(), fixed)
-        if not evidence.transfer:
-            known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
-            return with_buffers_matched(known, evidence)
     except BaseException:
         candidate.assign(before)
         raise
