@@ -1,4 +1,4 @@
-"""Let padiff find the toy framework's adapters for a while."""
+"""Let padiff find the toy framework's adapters for a while, in a script or while a module is read."""
 
 from __future__ import annotations
 
