@@ -66,6 +66,13 @@ def test_features_may_be_joined_at_once_or_later(models: Any) -> None:
     assert report.aligned, report
 
 
+def test_a_fault_inside_of_one_layer_is_named_there_alone() -> None:
+    """Behind it the whole is wrong too, so that only gradients which are left uncompared make no further source."""
+    port = Chained()
+    port.layers[2].norm.eps = 1e-2
+    assert [found.candidate.path for found in padiff.diff(Listed(), port, X).sources] == ["layers.2.norm"]
+
+
 @pytest.mark.parametrize(("fault", "between"), [("detached", "layers.1"), ("scaled", "layers.2")])
 def test_a_fault_of_the_backward_pass_is_named_all_the_same(fault: str, between: str) -> None:
     report = padiff.diff(Listed(), Chained(fault), X)

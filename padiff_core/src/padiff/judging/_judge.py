@@ -7,7 +7,7 @@ differs forward differs backward too; that is not a second source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from padiff.forcing import Bench, Check, Forced, Spot, is_recorded
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
+from padiff.judging._input_gradients import of_inputs
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
 from padiff.judging._policies import Policies
@@ -31,7 +32,6 @@ from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._unfed import Unfed
-from padiff.judging._wholes import is_mask
 from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
@@ -44,10 +44,9 @@ from padiff.numerics import (
     epsilon,
     is_suspect,
     numpy_dtype,
-    relative,
 )
 from padiff.progress import advance, phase
-from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict, What
+from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict
 from padiff.trace import Key, Trace
 
 __all__ = ["Judge"]
@@ -222,39 +221,12 @@ class Judge:
                     found.append(suspicion)
         if all(check.close is None for check in self.forced.checks):
             found += sampled_gradients(self.settler, self.alignment.around, forward)
-        found = [*self._at_inputs(excused | narrow | set(cuts.told)), *found]
+        found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
         whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
         settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
         return [one for one in found if one not in whole] if settled else found
-
-    def _at_inputs(self, excused: set[Key]) -> Iterator[Suspicion]:
-        """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
-        root = self.alignment.pairs[0]
-        for check in self.forced.inputs:
-            apart = check.difference
-            known = any(pair.key in excused for pair in (root, *check.users))
-            users = [pair for pair in check.users if pair is not root]
-            if users and all(pair.key in self.forced.unreached for pair in users):
-                self.unproven = True  # cut off further on
-                continue
-            if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)):
-                continue
-            if check.alone is None and self._is_right(root):
-                self.unproven = True
-                continue
-            evidence, pair = Evidence("model_changes_gradient"), root
-            if check.alone:
-                if is_mask(self.trace.value(root.reference.inputs[check.index])):
-                    continue
-                evidence = Evidence.of("gradient_to_one", side=check.alone)
-                # What took it got a gradient, and sent none on.
-                pair = max(users, key=lambda pair: pair.candidate.index, default=root)
-            ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (evidence,))
-            what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
-            measured = self.measures(check.reference, check.candidate)
-            yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)
 
     def excused(self, earlier: Sequence[Suspicion]) -> set[Key]:
         """Return the keys of the calls whose later differences follow from what is known of them already."""
@@ -296,17 +268,27 @@ class Judge:
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
-                if self._is_right(pair):
+                if self.is_right(pair) or self.leaks(pair, excused):
                     self.unproven = True
                     return None
                 return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
         return self._unexplained(check, suspects)
 
-    def _is_right(self, pair: Pair) -> bool | None:
+    def is_right(self, pair: Pair) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
         if pair.key not in self._right:
             self._right[pair.key] = right_as_a_whole(self.settler.bench, pair)
         return self._right[pair.key]
+
+    def leaks(self, pair: Pair, excused: set[Key]) -> bool:
+        """Return whether what is known to be wrong inside a pair sends gradients that are not put right behind it."""
+        loose = self.alignment.loose
+        if not loose:
+            return False
+        takers = [p for p in self.alignment.pairs if any(p.reference.inputs[i].token in loose for i, _ in p.inputs)]
+        inside = {call.key for call in pair.candidate.subtree() if call is not pair.candidate}
+        wrong = ({call.key for call in one.candidate.subtree()} for one in takers if one.key in inside)
+        return not excused.isdisjoint(set[Key]().union(*wrong))
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
@@ -323,7 +305,7 @@ class Judge:
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if any(map(self.settler.chance.takes, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
-        if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self._is_right(root) is not False):
+        if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root) is not False):
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
