@@ -13,7 +13,6 @@ from padiff.adapter._listening import Hear, Hook, Intercept, Listener
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
-from padiff.adapter._ranks import Placement, Ranks, Spread
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
@@ -23,7 +22,19 @@ from padiff.adapter.interception import Detour
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
 from padiff.errors import InputError, LiftError, NotOffered, UnwatchableModel
-from padiff.kinds import CATALOGUE, Habit, Part, Rule, Setting, Unit, conversions, spelling
+from padiff.kinds import (
+    CATALOGUE,
+    Habit,
+    Part,
+    Placement,
+    Ranks,
+    Rule,
+    Setting,
+    Spread,
+    Unit,
+    conversions,
+    spelling,
+)
 from padiff.pytree import leaves, map_leaves
 
 __all__ = [

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook, Intercept, Listener
 from padiff.adapter._module import Module, Parameter
-from padiff.adapter._ranks import Ranks
 from padiff.errors import InputError, LiftError, NotOffered
 from padiff.import_string import loss_of, optimizer_of
+from padiff.kinds import Ranks
 
 if TYPE_CHECKING:
     from padiff.adapter._adapter import Adapter

@@ -10,11 +10,11 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Placement
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged
 from padiff.distributed._run import RankedRun
 from padiff.distributed._trace import MergedStep, Parts
+from padiff.kinds import Placement
 from padiff.numerics import SAME, difference, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key, Trace

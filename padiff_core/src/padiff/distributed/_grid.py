@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import attrs
 
-from padiff.adapter import Ranks
+from padiff.kinds import Ranks
 
 __all__ = ["Grid", "grid_of"]
 

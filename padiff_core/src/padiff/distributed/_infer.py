@@ -16,9 +16,9 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Placement
 from padiff.distributed._grid import Grid
 from padiff.distributed._placements import REPLICATE, joined, joined_shape
+from padiff.kinds import Placement
 from padiff.numerics import SAME, difference, epsilon_of
 
 __all__ = ["Spreading", "differing", "merged", "spread_of"]

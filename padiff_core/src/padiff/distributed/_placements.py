@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Placement
+from padiff.kinds import Placement
 
 __all__ = ["REPLICATE", "joined", "joined_shape"]
 

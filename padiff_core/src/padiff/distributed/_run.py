@@ -9,11 +9,10 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Placement, Ranks
 from padiff.distributed._grid import Grid, grid_of
 from padiff.distributed._trace import MergedStep, merge_step
 from padiff.errors import InputError
-from padiff.kinds import Part, Unit
+from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.trace import Description, Kept, ModuleDescription, Run, Trace, open_run, rank_folders
 
 __all__ = ["RankedRun", "open_ranks"]

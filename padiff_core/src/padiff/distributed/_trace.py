@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 from numpy.typing import NDArray
 
-from padiff.adapter import Placement, Ranks, Spread
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._merged_store import MergedStore
+from padiff.kinds import Placement, Ranks, Spread
 from padiff.trace import Call, Key, Leaf, ParameterRecord, Samples, Trace
 
 __all__ = ["MergedStep", "Parts", "merge_step"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from padiff import adapter, forcing, trace
+from padiff import forcing, trace
 from padiff.alignment import Pair
 from padiff.codec import Codec, Custom, Known
 from padiff.isolation._errors import Told
-from padiff.kinds import Part, Unit
+from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Difference
 from padiff.recording import Order, Task
 
@@ -15,7 +15,7 @@ __all__ = ["codec"]
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, Told, Unit),
-    *(*trace.TRACE_RECORDS, trace.Description, trace.ModuleDescription, adapter.Placement, adapter.Ranks),
+    *(*trace.TRACE_RECORDS, trace.Description, trace.ModuleDescription, Placement, Ranks),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]
 """Every type of which one side may send the other a record."""

@@ -4,6 +4,7 @@ from padiff.kinds import conversions, spelling
 from padiff.kinds._catalogue import CATALOGUE, FUSED, LAYOUT, ORDERS, PRODUCTS, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
+from padiff.kinds._placements import Placement, Ranks, Spread
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
 
 __all__ = [
@@ -16,8 +17,11 @@ __all__ = [
     "Habit",
     "Kind",
     "Part",
+    "Placement",
+    "Ranks",
     "Rule",
     "Setting",
+    "Spread",
     "Unit",
     "computes",
     "conversions",

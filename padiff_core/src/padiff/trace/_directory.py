@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Placement, Ranks
 from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
-from padiff.kinds import Part, Unit
+from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import sample
 from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._folder import Folder, folder_of

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from padiff.adapter import Ranks
-from padiff.kinds import Unit
+from padiff.kinds import Ranks, Unit
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import ModuleRecord, SettingRecord
 
