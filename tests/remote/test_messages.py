@@ -286,7 +286,17 @@ HOSTILE = {
     ),
     "a-truth-for-a-number": (frame(_frame("f", True, "g", 1, False)), "field line of a Frame came as a bool"),
     "a-function-for-a-record": (
-        frame(["r", "Task", None, ["t"], ["d"], "eval", *(field.default for field in attrs.fields(Task)[3:])]),
+        frame(
+            [
+                "r",
+                "Task",
+                None,
+                ["t"],
+                ["d"],
+                "eval",
+                *(["f"] if field.default == frozenset() else field.default for field in attrs.fields(Task)[3:]),
+            ]
+        ),
         "field loss of a Task",
     ),
     "too-few-fields": (frame(_frame("f")), "a Frame came with 1 fields"),

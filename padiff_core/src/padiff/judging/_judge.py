@@ -239,7 +239,7 @@ class Judge:
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
-        faulty = [pair for pair in unfit if not pair.misfed or pair in self.unfed.wrong]
+        faulty = [pair for pair in unfit if not pair.misfed or contrasted(pair)]
         around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss

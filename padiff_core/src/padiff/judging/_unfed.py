@@ -64,10 +64,16 @@ class Unfed:
         for other in self.alignment.pairs:
             if other is pair or self.alignment.around(other) is not around:
                 continue
-            if other.candidate.index > pair.candidate.index and not other.misfed:
+            if other.candidate.index > pair.candidate.index:
                 made = [ours for ours, theirs in other.inputs if other.candidate.inputs[theirs].token not in given]
-                if made:
-                    yield from ((other.reference.index, "input", other.reference.inputs[i].token) for i in made)
-                    return
+                if other.misfed or made:
+                    # What cannot be fed itself passes on what it was given, and is the reference's or not.
+                    what, leaves = (
+                        ("output", other.reference.outputs) if other.misfed else ("input", other.reference.inputs)
+                    )
+                    places = [ours for ours, _ in other.outputs] if other.misfed else made
+                    yield from ((other.reference.index, what, leaves[i].token) for i in places)
+                    if places:
+                        return
             given |= {leaf.token for leaf in other.candidate.outputs}
         yield from ((around.reference.index, "output", around.reference.outputs[i].token) for i, _ in around.outputs)

@@ -238,11 +238,12 @@ def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
 
 def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
     """Return the reference's counterpart of the first tensor that a matched call takes of the code behind a pair."""
-    last = max(call.index for call in pair.candidate.subtree())
+    inside = {call.index for call in pair.candidate.subtree()}
+    last = max(inside)
     around = list(pair.candidate.ancestors())
     before = [call for call in around[-1].subtree() if call.index <= last]
-    known = {leaf.token for call in before for leaf in call.inputs}
-    known.update(leaf.token for call in before if call not in around for leaf in call.outputs)
+    known = {leaf.token for call in before if call.index not in inside for leaf in call.inputs}
+    known |= {leaf.token for call in before if call not in around for leaf in call.outputs if call.index not in inside}
     for other in sorted(judge.alignment.pairs, key=lambda other: other.candidate.index):
         if other.candidate.index > last:
             for ours, theirs in other.inputs:
