@@ -5,7 +5,7 @@ What one side pads by hand, the other side's module pads: inputs and settings di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 import attrs
@@ -56,24 +56,31 @@ class Unfed:
         return [pair for pair in self.alignment.pairs if pair.misfed and contrasted(pair)]
 
     def _behind(self, pair: Pair) -> Iterator[_Place]:
-        """Yield the first values behind a call that the code around it makes itself, and that are compared."""
+        """Yield the first values at a call or behind it, made by it or by the code around it, that are compared."""
         around = self.alignment.around(pair)
         if around is None:
             return
         given = {leaf.token for leaf in around.candidate.inputs}
         for other in self.alignment.pairs:
-            if other is pair or self.alignment.around(other) is not around:
+            if other is not pair and self.alignment.around(other) is not around:
                 continue
-            if other.candidate.index > pair.candidate.index:
-                made = [ours for ours, theirs in other.inputs if other.candidate.inputs[theirs].token not in given]
-                if other.misfed or made:
-                    # What cannot be fed itself passes on what it was given, and is the reference's or not.
-                    what, leaves = (
-                        ("output", other.reference.outputs) if other.misfed else ("input", other.reference.inputs)
-                    )
-                    places = [ours for ours, _ in other.outputs] if other.misfed else made
-                    yield from ((other.reference.index, what, leaves[i].token) for i in places)
-                    if places:
-                        return
-            given |= {leaf.token for leaf in other.candidate.outputs}
-        yield from ((around.reference.index, "output", around.reference.outputs[i].token) for i, _ in around.outputs)
+            found = []
+            if other.candidate.index >= pair.candidate.index:
+                # What cannot be fed passes on what it was given.
+                found = list(_outputs(other) if other.misfed else _inputs(other, given))
+            if found:
+                yield from found
+                return
+            given |= {leaf.token for leaf in other.candidate.outputs} if other is not pair else set()
+        yield from _outputs(around)
+
+
+def _outputs(pair: Pair) -> Iterator[_Place]:
+    for ours, _ in pair.outputs:
+        yield pair.reference.index, "output", pair.reference.outputs[ours].token
+
+
+def _inputs(pair: Pair, given: Collection[int]) -> Iterator[_Place]:
+    for ours, theirs in pair.inputs:
+        if pair.candidate.inputs[theirs].token not in given:
+            yield pair.reference.index, "input", pair.reference.inputs[ours].token

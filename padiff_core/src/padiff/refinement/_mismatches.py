@@ -225,13 +225,14 @@ def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
     """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's.
 
-    What the code right behind the pair makes has to differ: behind that the reference's values are fed again, and what
-    differs there comes from elsewhere.
+    What the code right behind a module of a known kind makes has to differ: behind that the reference's values are fed
+    again, and what differs there comes from elsewhere.
     """
     around = judge.alignment.around(pair)
     start = pair.candidate.index
     after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
-    behind = _first_taken(pair, judge) if after else None
+    known = pair.reference.module.kind is not None
+    behind = _first_taken(pair, judge) if after and known else None
     tokens = {s.spot.reference.token for s in fresh if s.spot is not None}
     return bool(after) and (behind is None or behind.token in tokens)
 
