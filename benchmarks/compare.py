@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import functools
 import json
-import os
-import platform
 import statistics
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from machine import machine
 
 from padiff.numerics import difference
 
@@ -44,22 +41,6 @@ def extra_megabytes(run: Run) -> float:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / 1e6
-
-
-def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
-    return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": model,
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
 
 
 def measure(megabytes: int, repeats: int) -> dict[str, dict[str, float]]:
@@ -108,7 +89,7 @@ def main() -> int:
         / figures[f"numpy assert_allclose, {kind}"]["gb_per_cpu_second"]
         for kind in AIMS
     }
-    where = machine()
+    where = machine("numpy")
     if options.json:
         print(json.dumps({"machine": where, "figures": figures, "ratios": ratios, "aims": AIMS}, indent=2))
         return 0

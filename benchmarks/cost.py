@@ -17,18 +17,17 @@ in both figures.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from machine import machine
 
 AIMS = {"resnet50": {"cpu": 1.45, "rss": 1.6}, "encoder": {"cpu": 1.25, "rss": 1.4}}
 TITLES = {
@@ -146,24 +145,6 @@ def measure(pair: str, repeats: int) -> dict[str, Any]:
     return figures
 
 
-def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
-    from importlib.metadata import version
-
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
-    return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": model,
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "torch", "torchvision", "paddlepaddle")},
-    }
-
-
 def table(pair: str, figures: dict[str, Any]) -> str:
     """Return the figures of a pair as text."""
     cpu, first, rss = figures["cpu_seconds"], figures["first_cpu_seconds"], figures["rss_mb"]
@@ -198,7 +179,7 @@ def main() -> int:
         figures[pair] = measure(pair, options.repeats)
         if not options.json:
             print(table(pair, figures[pair]) + "\n", flush=True)
-    where = machine()
+    where = machine("numpy", "torch", "torchvision", "paddlepaddle")
     if options.json:
         print(json.dumps({"machine": where, "figures": figures, "aims": AIMS}, indent=2))
         return 0

@@ -24,10 +24,8 @@ to the values of the second, which are read and compared anew for each step.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
 import shutil
 import statistics
@@ -38,6 +36,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from machine import machine
 
 AIMS = {"summary": 1.06, "tensors": 1.5, "bytes": 0.6, "gb_per_cpu_second": 3.0, "rss_mb": 1000.0}
 MSPROBE = {"summary": 1.11, "tensors": 2.61, "gigabytes": 1.81, "gb_per_cpu_second": 0.096}
@@ -286,25 +286,6 @@ def measure(what: str, folder: Path, repeats: int) -> dict[str, Any]:
         shutil.rmtree(theirs)
 
 
-def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
-    from importlib.metadata import version
-
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = lines[0].split(":", 1)[1].strip() if lines else model
-    return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": model,
-        "cores": str(os.cpu_count()),
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "torch")},
-    }
-
-
 def shown(what: str, figures: dict[str, Any]) -> str:
     """Return the figures of one part as text."""
     lines = []
@@ -354,7 +335,7 @@ def main() -> int:
             figures[what] = measure(what, Path(folder), options.repeats)
         if not options.json:
             print(shown(what, figures[what]) + "\n", flush=True)
-    where = machine()
+    where = machine("numpy", "torch")
     if options.json:
         print(json.dumps({"machine": where, "figures": figures, "aims": AIMS, "msprobe": MSPROBE}, indent=2))
         return 0
