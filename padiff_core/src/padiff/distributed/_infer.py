@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -49,7 +50,7 @@ def merged(
     values = dict(parts)
     for axis in grid.axes:
         placement = placements.get(axis, REPLICATE)
-        values = grid.reduced(values, axis, lambda group, how=placement: joined(group, how, whole))  # type: ignore[misc]
+        values = grid.reduced(values, axis, partial(joined, placement=placement, whole=whole))
     return next(iter(values.values()))
 
 
