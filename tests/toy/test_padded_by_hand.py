@@ -115,5 +115,24 @@ class PaddedBefore(columns.Layer):
 
 @pytest.mark.parametrize(("padding", "by", "aligned"), [(0, 1, True), (1, 1, False), (0, 2, False)])
 def test_padding_that_is_no_padding_of_the_other_side(padding: int, by: int, aligned: bool) -> None:
+    """Version 0.5 named the module and its setting, which is right, where the code before it pads too much."""
     report = padiff.diff(Padding(), PaddedBefore(padding, by), IMAGES)
     assert report.aligned == aligned, str(report)
+    assert [(one.candidate.path, one.cause) for one in report.sources] == [("", None)] * (not aligned), str(report)
+
+
+class Sized(columns.Layer):
+    """Pads by hand so that the module gives the right shape, and on one side only."""
+
+    def __init__(self, before: int) -> None:
+        self.conv, self.head, self.before = columns.Conv(3, 3, 3), columns.Conv(3, 4, 1), before
+
+    def forward(self, x: Any) -> Any:
+        wide = _padded(x, 2)[:, 2 - self.before : 10 - self.before, 1:9]
+        return self.head(F.tanh(self.conv(wide))).mean((1, 2))
+
+
+def test_a_wrong_value_of_the_right_shape_is_the_code_around() -> None:
+    assert padiff.diff(Padding(), Sized(1), IMAGES).aligned
+    (source,) = padiff.diff(Padding(), Sized(2), IMAGES).sources
+    assert (source.candidate.path, source.between, source.cause) == ("", ("start", "conv"), None)

@@ -13,11 +13,13 @@ from padiff.numerics import Difference
 from padiff.report import Measurement
 from padiff.trace import Call, Key, Leaf
 
-__all__ = ["Answer", "Ask", "Check", "Observed", "Plan", "Spot", "Values"]
+__all__ = ["UNLIKE", "Answer", "Ask", "Check", "Observed", "Plan", "Spot", "Values", "path_within"]
 
 Array = NDArray[Any]
 Plan = Mapping[Key, Pair]
 """Key of a call that will be made -> its pair."""
+UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
+"""Of values of two shapes."""
 
 
 class Values(Protocol):
@@ -95,3 +97,11 @@ class Answer:
 
 Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
 """Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""
+
+
+def path_within(call: Call, owner: Pair | None) -> str:
+    """Return a call's path as its owner's code names it."""
+    if owner is None:
+        return call.path
+    prefix = owner.candidate.path
+    return call.path[len(prefix) + 1 :] if prefix and call.path.startswith(f"{prefix}.") else call.path

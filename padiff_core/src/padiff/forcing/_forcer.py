@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._checks import Answer, Ask, Check, Observed, Plan, Spot, Values
+from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values, path_within
 from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
@@ -91,7 +91,7 @@ class Forcer(Watcher):
         parent, owner = self._owner(call)
         self._open[call] = pair
         self._around[pair.key] = owner
-        between = (self._last.get(parent, "start"), _relative(pair.candidate, owner))
+        between = (self._last.get(parent, "start"), path_within(pair.candidate, owner))
         changed: dict[int, Any] = {}
         fed = set()
         for ours, theirs in pair.inputs:
@@ -105,7 +105,7 @@ class Forcer(Watcher):
         for ours, theirs in pair.misordered:
             if theirs < len(tensors):
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], call.inputs[theirs])
-                self.checks.append(Check(spot, False, _UNLIKE, tainted=parent in self._tainted))
+                self.checks.append(Check(spot, False, UNLIKE, tainted=parent in self._tainted))
         for index, tensor in enumerate(tensors):
             if index not in fed:
                 self.own[pair.key, index] = tensor.numpy()
@@ -121,25 +121,37 @@ class Forcer(Watcher):
                     self._made.setdefault(leaf.token, call)
             return {}
         parent, owner = self._owner(call)
-        between = (self._last.pop(call, "start"), "end")
+        maker, between = self._maker(call, pair)
         changed: dict[int, Any] = {}
         for ours, theirs in pair.outputs:
             if theirs < len(tensors):
                 leaf = call.outputs[theirs]
                 made = self._made.get(leaf.token)
-                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], leaf, made)
+                spot = Spot("output", pair, maker, between, pair.reference.outputs[ours], leaf, made)
                 tainted = call in self._tainted or (pair.misfed and parent in self._tainted)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=tainted)
         for ours, theirs in pair.misfits:
             if theirs < len(tensors):
-                spot = Spot("output", pair, pair, between, pair.reference.outputs[ours], call.outputs[theirs])
-                self.checks.append(Check(spot, False, _UNLIKE, tainted=call in self._tainted or pair.misfed))
+                spot = Spot("output", pair, maker, between, pair.reference.outputs[ours], call.outputs[theirs])
+                self.checks.append(Check(spot, False, UNLIKE, tainted=call in self._tainted or pair.misfed))
                 if call in self._tainted or not pair.misfed:
                     # Else the code around chose the shapes: what it makes of them in the end is its own.
                     self._tainted.add(parent)
-        self._last[parent] = _relative(pair.candidate, owner)
+        self._last[parent] = path_within(pair.candidate, owner)
         self._last_call[parent] = call
         return changed
+
+    def _maker(self, call: Call, pair: Pair) -> tuple[Pair, tuple[str, str]]:
+        """Return whose own code made what a call gives, and between which calls.
+
+        Where the code around chose another shape, by no fault before, it chose the module's settings with it: what is
+        padded by hand on one side is padded by the module on the other. The two are judged as one.
+        """
+        parent, owner = self._owner(call)
+        before = self._last.pop(call, "start")
+        if owner is None or not pair.misfed or parent in self._tainted:
+            return pair, (before, "end")
+        return owner, (self._last.get(parent, "start"), path_within(pair.candidate, owner))
 
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
@@ -331,14 +343,3 @@ class Forcer(Watcher):
 def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
     """Return an array as `Forcer` reads a gradient."""
     return lambda function, *arrays: function(*arrays, array), lambda: array
-
-
-_UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)
-
-
-def _relative(call: Call, owner: Pair | None) -> str:
-    """Return a call's path as its owner's code names it."""
-    if owner is None:
-        return call.path
-    prefix = owner.candidate.path
-    return call.path[len(prefix) + 1 :] if prefix and call.path.startswith(f"{prefix}.") else call.path

@@ -31,7 +31,6 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Reader, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
-from padiff.judging._unfed import Unfed
 from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
@@ -80,7 +79,6 @@ class Judge:
         self.policies = Policies(bench)
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
-        self.unfed = Unfed(bench.alignment, forced.checks)
         self._moved: set[Key] = set()
         """Calls that only passed on a wrong mask."""
         self._right: dict[Key, bool | None] = {}
@@ -118,10 +116,7 @@ class Judge:
                 continue
             if not rough:
                 self.policies.look(owner, spot.reference.dtype)
-            if owner.key in self.unfed.right:
-                continue
-            tainted = check.tainted or self.unfed.taints(check)
-            if tainted and not contrasted(owner, but=OF_STATE | ORDERS):
+            if check.tainted and not contrasted(owner, but=OF_STATE | ORDERS):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)

@@ -17,7 +17,7 @@ from padiff.forcing import Replayed, StateCheck, is_recorded
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Reader
-from padiff.judging._suspicion import Suspicion
+from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
@@ -152,7 +152,7 @@ def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Stat
 def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
     pairs = judge.alignment.using(check.match.candidate.module.path)
     what = What("updated_buffer", check.link.candidate.part.parameter)
-    if len(pairs) == 1 and pairs[0] in judge.unfed.wrong:
+    if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
         figures = Figures(check.difference.rel_l2, check.difference.max_abs)
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
         return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
