@@ -17,7 +17,8 @@ from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
 from padiff.judging._sizes import Size, magnitude
-from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME
+from padiff.judging._step_sums import step_sums
+from padiff.numerics import ACCUMULATION, EXACT, SAME
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
 
@@ -26,48 +27,36 @@ __all__ = ["drift_of", "of_recorded_update", "statistics_of"]
 Array = NDArray[Any]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class _Step:
     """What the step of both sides did to one parameter, in one layout."""
 
-    ours: Array
-    theirs: Array
-    before: Array
-    """The reference's values before it."""
+    before: tuple[Array, Array]
+    after: tuple[Array, Array]
     gradients: tuple[Array, Array] | None
     scale: float
     """The largest root mean square of a gradient of its module's parameters."""
     eps: float
 
     @property
+    def ours(self) -> Array:
+        """Return the reference's step."""
+        return _exact(self.after[0]) - _exact(self.before[0])
+
+    @property
+    def theirs(self) -> Array:
+        """Return the candidate's step."""
+        return _exact(self.after[1]) - _exact(self.before[1])
+
+    @property
     def moved(self) -> float:
         """Return how far the reference's step went, relative to the values."""
-        return _norm(self.ours) / (_norm(self.before) or 1.0)
+        return _norm(self.ours) / (_norm(_exact(self.before[0])) or 1.0)
 
     @property
     def apart(self) -> float:
         """Return how far apart both steps are, relative to the values."""
-        return _norm(self.theirs - self.ours) / (_norm(self.before) or 1.0)
-
-    def exceeds(self, gradients: tuple[Array, Array]) -> bool:
-        """Return whether the steps are further apart than their gradients explain.
-
-        An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone, in this step
-        or in one before: small beside others of its module (the bias of keys), or not the same on both sides. Of these
-        elements only the size of the step is held to the reference's.
-        """
-        ours, theirs = gradients
-        least, apart = SAME(self.eps), self.theirs - self.ours
-        sure = (np.abs(theirs - ours) <= least * np.abs(ours)) & (np.abs(ours) > least * self.scale)
-        if _norm(ours) > least * self.scale * ours.size**0.5:
-            sure |= (ours == 0) & (theirs == 0)
-        noise = _norm((theirs - ours)[sure]) / (_norm(ours[sure]) or 1.0)
-        reach = max(least, ACCUMULATION * noise) * _norm(self.ours[sure])
-        if _norm(apart[sure]) > max(reach, EXACT(self.eps) * _norm(self.before[sure])):
-            return True
-        most = 2 * FLOORS * float(np.abs(self.ours).max(initial=0.0))
-        held = EXACT(self.eps) * float(np.abs(self.before).max(initial=0.0))
-        return float(np.abs(apart[~sure]).max(initial=0.0)) > max(most, held)
+        return _norm(self.theirs - self.ours) / (_norm(_exact(self.before[0])) or 1.0)
 
     @property
     def cause(self) -> Cause | None:
@@ -75,8 +64,8 @@ class _Step:
         still = [not np.any(step) for step in (self.ours, self.theirs)]
         if any(still):
             return None if all(still) else Cause("not_stepped", {"side": _SIDES[still[1]]}, verified=True)
-        after = self.before + self.ours, self.before + self.theirs
-        times = rate_between(after, self.before)
+        start = _exact(self.before[0])
+        times = rate_between((start + self.ours, start + self.theirs), self.before[0])
         return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
 
 
@@ -130,11 +119,9 @@ def _step(match: UnitMatch, link: Link, sides: Sides, after: tuple[Any, Any], ep
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     sent = both(link, sides, named, gradient=True)
     known = all(isinstance(one, np.ndarray) and one.shape == started[0].shape for one in sent)
-    gradients = (_exact(sent[0]), _exact(sent[1])) if known else None
     others = [one for one in match.links if not one.buffer and one.differentiated]
     scale = max(magnitude(both(one, sides, named, gradient=True)[0]) for one in others)
-    ours, theirs = (_exact(one) - _exact(start) for one, start in zip(after, started, strict=True))
-    return _Step(ours, theirs, started[0], gradients, scale, eps)
+    return _Step(started, after, sent if known else None, scale, eps)
 
 
 def _knows(side: RecordedSide, path: str) -> bool:
@@ -162,7 +149,7 @@ def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | N
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
-        return done.exceeds(done.gradients)
+        return step_sums(done.before, done.after, done.gradients, done.scale, done.eps).exceeds(done.eps)
     return done.apart > max(allowed * done.moved, EXACT(size.eps))
 
 
