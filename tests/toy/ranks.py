@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from padiff.adapter import Placement, Ranks
@@ -52,8 +53,12 @@ def record(
     says: bool = True,
     left_out: tuple[int, ...] = (),
     last: bool = True,
+    names: Mapping[str, str] | None = None,
 ) -> Path:
-    """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums."""
+    """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
+
+    ``names`` gives modules other paths.
+    """
     world = tp * dp
     held: dict[int, dict[str, Array]] = {}
     for rank in range(world):
@@ -78,8 +83,36 @@ def record(
             ranks = _ranks(rank, tp, dp, says=says) if world > 1 else None
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder
-                write_run(where, _about(held[rank], ranks), [(0, _trace(given, steps, end, held[rank]))])
+                about, trace = _about(held[rank], ranks), _trace(given, steps, end, held[rank])
+                write_run(where, *_renamed(about, trace, names or {}))
     return folder
+
+
+def _renamed(about: Description, trace: Trace, names: Mapping[str, str]) -> tuple[Description, list[tuple[int, Trace]]]:
+    """Return a run with some modules under other paths."""
+
+    def path(one: str) -> str:
+        head, _, tail = one.partition(".")
+        return f"{names.get(head, head)}.{tail}" if tail else names.get(head, head)
+
+    def moved(held: Mapping[str, Any], change: Callable[[Any], Any] = lambda one: one) -> dict[str, Any]:
+        return {path(one): change(value) for one, value in held.items()}
+
+    def record(one: ParameterRecord) -> ParameterRecord:
+        return attrs.evolve(one, path=path(one.path), paths=(path(one.path),))
+
+    def module(one: ModuleRecord) -> ModuleRecord:
+        return attrs.evolve(one, path=path(one.path))
+
+    ranks = about.ranks
+    ranks = ranks and attrs.evolve(ranks, parameters=moved(ranks.parameters), outputs=moved(ranks.outputs))
+    modules = moved(about.modules, lambda one: attrs.evolve(one, module=module(one.module)))
+    about = attrs.evolve(about, modules=modules, parameters=moved(about.parameters, record), ranks=ranks)
+    for call in trace.calls:
+        call.module = module(call.module)
+        call.key = (call.path, call.ordinal)
+    trace.weights, trace.parameters = moved(trace.weights), moved(trace.parameters, record)
+    return about, [(0, trace)]
 
 
 def _ranks(rank: int, tp: int, dp: int, *, says: bool) -> Ranks:

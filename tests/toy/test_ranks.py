@@ -62,6 +62,21 @@ def test_two_jobs_of_one_layout_are_compared_whole(tmp_path: Path) -> None:
     assert not report.coverage.missing, report
 
 
+OTHERWISE = {"norm": "ln_1", "up": "mlp_c_fc", "down": "mlp_c_proj", "act": "tail"}
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["told", "inferred"])
+@pytest.mark.parametrize(
+    ("one", "other"), [("dp2", "tp2"), ("tp2", "dp2"), ("tp2", "tp4"), ("tp2", "tp2"), ("", "tp2")]
+)
+def test_jobs_of_other_layouts_and_other_names_are_aligned(one: str, other: str, says: bool, tmp_path: Path) -> None:
+    ours = record(tmp_path / "one", **LAYOUTS.get(one, {}), says=says)
+    theirs = record(tmp_path / "two", **LAYOUTS[other], says=says, names=OTHERWISE)
+    report = padiff.compare(ours, theirs)
+    assert report.aligned, report
+    assert not report.coverage.missing, report
+
+
 def summed_twice(parts: list[Any]) -> list[Any]:
     return [len(parts) * sum(parts)] * len(parts)
 
@@ -99,6 +114,17 @@ def test_a_fault_between_ranks_is_named_with_its_module_and_ranks(fault: str, sa
     report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", tp=2, says=says, **settings))
     found = [source for source in report.sources if source.cause is not None and source.cause.name == cause]
     assert [(source.candidate.path, dict(source.cause.parameters)) for source in found] == [(path, parameters)], report
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_where_both_sides_are_jobs_of_other_names(fault: str, tmp_path: Path) -> None:
+    settings, path, cause, parameters = FAULTS[fault]
+    report = padiff.compare(record(tmp_path / "one", dp=2), record(tmp_path / "two", tp=2, names=OTHERWISE, **settings))
+    found = [source for source in report.sources if source.cause is not None and source.cause.name == cause]
+    assert [(source.candidate.path, dict(source.cause.parameters)) for source in found] == [
+        (OTHERWISE[path], parameters)
+    ], report
+    assert found[0].reference.path == path
 
 
 def test_what_a_model_returns_is_no_sum_that_somebody_else_may_add_up(tmp_path: Path) -> None:

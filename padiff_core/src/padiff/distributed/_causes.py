@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged
+from padiff.distributed._like import Like, Near
+from padiff.distributed._others import Other
 from padiff.distributed._run import RankedRun
 from padiff.distributed._trace import MergedStep, Parts
 from padiff.kinds import Placement
-from padiff.numerics import SAME, difference, epsilon_of
+from padiff.numerics import difference
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key, Trace
 
@@ -37,7 +40,7 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
     for index, run in enumerate(runs):
         if not isinstance(run, RankedRun):
             continue
-        merged_step, others = run.merged(step), traces[1 - index]
+        merged_step, others = run.merged(step), Other(traces[1 - index], run.ties, index)
         for number, one in enumerate(found):
             if one.step == step and one.source and one.cause is None:
                 cause = _cause_of(one, index, merged_step, run.grid, others)
@@ -62,22 +65,18 @@ def _handed_on(finding: Finding, index: int, step: MergedStep) -> Finding:
     return attrs.evolve(finding, source=False) if unlike and finding.phase is Phase.FORWARD else finding
 
 
-def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others: Trace) -> Cause | None:
+def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others: Other) -> Cause | None:
     """Return what the parts on the ranks tell of a difference."""
     mine, theirs = (finding.candidate, finding.reference) if index else (finding.reference, finding.candidate)
     if mine.path is None or theirs.path is None:
         return None
     if finding.what.kind in _HELD:
-        return _cause_held(finding.what, mine.path, theirs.path, step, grid, others)
+        return _cause_held(finding, step, grid, others)
     if finding.what.kind != "output":
         return None
-    which = finding.what.index or 0
-    parts = step.values.get(((mine.path, mine.call), "output", which))
-    call = next((one for one in others.calls if one.key == (theirs.path, theirs.call)), None)
-    if parts is None or call is None or which >= len(call.outputs):
-        return None
-    whole = others.value(call.outputs[which])
-    return None if whole is None else _cause(parts, grid, whole)
+    place = ((mine.path, mine.call), "output", finding.what.index or 0)
+    parts, like = step.values.get(place), others.value(place)
+    return None if parts is None or like is None else _cause(parts, grid, like)
 
 
 def _unsummed(finding: Finding, index: int, step: MergedStep) -> Finding | None:
@@ -124,20 +123,30 @@ _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_grad
 """Kind of what a finding is about -> where a trace keeps it, under the parameter's path."""
 
 
-def _cause_held(what: What, mine: str, theirs: str, step: MergedStep, grid: Grid, others: Trace) -> Cause | None:
-    name = _HELD[what.kind]
-    paths = [f"{home}.{what.name}" if home else what.name for home in (mine, theirs)]
-    parts, key = step.parameters.get((name, paths[0])), getattr(others, name).get(paths[1], -1)
-    return None if parts is None or key < 0 else _cause(parts, grid, others.array(key))
+def _cause_held(finding: Finding, step: MergedStep, grid: Grid, others: Other) -> Cause | None:
+    name = _HELD[finding.what.kind]
+    for home, told in itertools.product(
+        (finding.candidate.path, finding.reference.path), (finding.what.name, finding.what.name.rpartition(".")[2])
+    ):
+        path = others.mine(f"{home}.{told}" if home else told)
+        parts = None if path is None else step.parameters.get((name, path))
+        like = None if path is None or parts is None else others.parameter(name, path, parts.whole)
+        if parts is not None and like is not None:
+            return _cause(parts, grid, like)
+    return None
 
 
-def _cause(parts: Parts, grid: Grid, whole: Array) -> Cause | None:
+def _cause(parts: Parts, grid: Grid, like: Like) -> Cause | None:
     arrays = {rank: read() for rank, read in parts.arrays.items()}
     how = dict(parts.spreading.placements)
 
+    def near(placements: Mapping[str, Placement], held: Mapping[int, Array], times: float = 1.0) -> Near | None:
+        value = merged(held, grid, placements, parts.whole)
+        return like.nearest(value if times == 1.0 else value * times)
+
     def fits(placements: Mapping[str, Placement], held: Mapping[int, Array] = arrays, times: float = 1.0) -> bool:
-        value = merged(held, grid, placements)
-        return value.shape == whole.shape and _is_same(whole, value if times == 1.0 else value * times)
+        found = near(placements, held, times)
+        return found is not None and found.same
 
     for axis, placement in how.items():
         group = grid.groups(list(arrays), axis)[0]
@@ -157,7 +166,8 @@ def _cause(parts: Parts, grid: Grid, whole: Array) -> Cause | None:
                 moved = {**arrays, **{rank: arrays[other] for rank, other in zip(group, order, strict=True)}}
                 if list(order) != group and fits(how, moved):
                     return Cause("shard_order", {"ranks": group, "order": list(order)}, verified=True)
-    wrong = [rank for rank in sorted(arrays) if not _right(rank, arrays, how, grid, whole)]
+    whole = near(how, arrays)
+    wrong = [] if whole is None else [r for r in sorted(arrays) if not _right(r, arrays, how, grid, whole.value)]
     if wrong and len(wrong) < len(arrays):
         right = [rank for rank in sorted(arrays) if rank not in wrong]
         return Cause("wrong_on_ranks", {"ranks": wrong, "right": right}, verified=True)
@@ -180,11 +190,11 @@ def _right(rank: int, arrays: Mapping[int, Array], how: Mapping[str, Placement],
 
 def _is_same(one: Array, other: Array) -> bool:
     found = difference(one, other)
-    return found.equal or found.rel_l2 <= SAME(epsilon_of(one.dtype.name) or 0.0)
+    return Near(found.rel_l2, one, equal=found.equal).same
 
 
 def _disagreements(
-    step: MergedStep, run: RankedRun, index: int, others: Trace, number: int, known: set[str]
+    step: MergedStep, run: RankedRun, index: int, others: Other, number: int, known: set[str]
 ) -> Iterator[Finding]:
     """Yield where ranks begin to hold other values than ranks that should hold the same."""
     held = step.trace.parameters  # a buffer may follow each rank's own data
@@ -193,11 +203,10 @@ def _disagreements(
         for (name, path), parts in step.parameters.items()
         if name == "weights" and parts.spreading.unlike and not held[path].buffer
     ]
-    theirs = {call.key: call for call in others.calls}
     fresh = [path for path in weights if path not in known]
     known.update(weights)
     for path in fresh:
-        yield _finding(step.parameters["weights", path], path, None, index, theirs, run, number)
+        yield _finding(step.parameters["weights", path], path, None, index, others, run, number)
     unlike = {place for place, parts in step.values.items() if parts.spreading.unlike}
     calls = {call.key for (call_key, side, _) in unlike for call in step.trace.calls if call.key == call_key}
     parts_of_sums = {place for place, parts in step.values.items() if _partial(parts)}
@@ -206,13 +215,13 @@ def _disagreements(
         which = next((i for key, side, i in sorted(unlike) if key == call.key and side == "output"), None)
         if which is None:
             continue
-        yield _finding(step.values[call.key, "output", which], call.path, call, index, theirs, run, number)
+        yield _finding(step.values[call.key, "output", which], call.path, call, index, others, run, number)
     if unlike or weights:
         return
     for (name, path), parts in step.parameters.items():
         if name == "updated" and parts.spreading.unlike and path not in known and not held[path].buffer:
             known.add(path)
-            yield _finding(parts, path, None, index, theirs, run, number, updated=True)
+            yield _finding(parts, path, None, index, others, run, number, updated=True)
 
 
 def _begins(call: Call, unlike: Iterable[tuple[Key, str, int]], weights: Sequence[str]) -> bool:
@@ -233,7 +242,7 @@ def _finding(
     path: str,
     call: Call | None,
     index: int,
-    theirs: Mapping[Key, Call],
+    others: Other,
     run: RankedRun,
     step: int,
     *,
@@ -243,7 +252,8 @@ def _finding(
     about = run.about.modules.get(path if call is not None else home)
     mine = Place(path if call is not None else home, "" if about is None else about.module.class_name)
     mine = mine if call is None else attrs.evolve(mine, call=call.ordinal)
-    other = Place(mine.path if call is None or call.key in theirs else None, mine.class_name, call=mine.call)
+    theirs = others.facing(mine.path or "", mine.call if call is not None else None)
+    other = attrs.evolve(mine, path=None) if theirs is None else theirs
     wrong = parts.spreading.unlike
     arrays = {rank: read() for rank, read in parts.arrays.items()}
     first = next(rank for rank in arrays if rank not in wrong)

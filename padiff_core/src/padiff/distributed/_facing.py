@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from padiff.distributed._run import RankedRun
+import attrs
+
+from padiff.alignment import Resolved
+from padiff.distributed._others import ties_of
+from padiff.distributed._run import Facing, RankedRun
 from padiff.report import Note
-from padiff.trace import Run
+from padiff.trace import Description, Run
 
 __all__ = ["facing", "rank_notes"]
 
 _SIDES = ("reference", "candidate")
 
 
-def facing(runs: Sequence[Run]) -> list[Run]:
-    """Return two runs, one of several ranks as it is merged where it is compared with the other."""
+def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Run]:
+    """Return two runs, one of several ranks as it is merged where it is compared with the other.
+
+    ``told`` returns what the user says of two models. Of two jobs each is put together by itself first, as far as its
+    framework says how its values lie; by that the other is, and by what this gives the first.
+    """
     ours, theirs = runs
-    if isinstance(theirs, RankedRun):
-        if isinstance(ours, RankedRun) and ours.grid == theirs.grid:
-            ours = ours.stacked()
-        return [ours, theirs.compared_with(ours)]
-    return [ours.compared_with(theirs) if isinstance(ours, RankedRun) else ours, theirs]
+    ranked = [run for run in runs if isinstance(run, RankedRun)]
+    if not ranked:
+        return list(runs)
+    step = next((one for one in ours.steps if one in set(theirs.steps)), None)
+    if step is None:
+        return list(runs)
+    about = ours.about, theirs.about
+    ties = ties_of(((about[0], ours.trace(step)), (about[1], theirs.trace(step))), told(*map(_About, about)))
+    if len(ranked) == 2 and ties is None and ranked[0].grid == ranked[1].grid:
+        ours = ranked[0].stacked()
+    elif isinstance(ours, RankedRun):
+        ours = ours.compared_with(Facing(theirs, ties, 0))
+    return [ours, theirs.compared_with(Facing(ours, ties, 1)) if isinstance(theirs, RankedRun) else theirs]
+
+
+@attrs.frozen
+class _About:
+    """A model of which only the description is there."""
+
+    about: Description
+
+    def find(self, native: Any) -> None:
+        """Return None: there is no live module."""
 
 
 def rank_notes(runs: Sequence[Run], step: int) -> Iterator[Note]:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
-import numpy as np
 from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
+from padiff.distributed._like import Like, Shape
 from padiff.distributed._placements import REPLICATE, joined, joined_shape
 from padiff.kinds import Placement
-from padiff.numerics import SAME, difference, epsilon_of
+from padiff.numerics import difference
 
-__all__ = ["Spreading", "differing", "merged", "spread_of"]
+__all__ = ["Spreading", "differing", "merged", "spread_of", "ways_of"]
 
 Array = NDArray[Any]
 Parts = Mapping[int, Array]
@@ -58,36 +58,55 @@ def spread_of(
     parts: Parts,
     grid: Grid,
     known: Mapping[str, Placement],
-    like: tuple[tuple[int, ...], Callable[[], Array | None]] | None = None,
+    like: Like | None = None,
     *,
     sums: bool = True,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
-    ``known`` is what the framework says; ``like`` the shape, and the value, that the other run holds at this place.
-    ``sums`` says whether the ranks may hold parts of a sum: of a weight, or of what a model returns, they may not.
+    ``known`` is what the framework says; ``like`` what the other run holds at this place. ``sums`` says whether the
+    ranks may hold parts of a sum: of a weight, or of what a model returns, they may not.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
-    options = {axis: list(_options(axis, parts, known, differ[axis], like is not None, sums)) for axis in grid.axes}
-    cut = [axis for axis in grid.axes if any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))]
-    for axis in cut:  # a rank is missing, and with it its shard
-        options[axis] = [how for how in options[axis] if how.kind == "replicate"]
-    if any(not found for found in options.values()):
-        return None
+    cut = _cut(parts, grid)
+    tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums)
     told = all(axis in known or not differ[axis] for axis in grid.axes)
-    tried = [
-        dict(zip(options, one, strict=True)) for one in itertools.islice(itertools.product(*options.values()), _MOST)
-    ]
-    fitting = [one for one in tried if _shape(parts, grid, one) == (like[0] if like else _shape(parts, grid, one))]
+    fitting = [one for one, shape in tried if like is None or like.fits(shape)]
     if like is None or not (fitting or cut):
-        fitting = [one for one in tried if _shape(parts, grid, one) is not None and told]
+        fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    best = fitting[0]
-    if len(fitting) > 1:
-        best = _nearest(parts, grid, fitting, None if like is None else like[1]())
+    best = fitting[0] if len(fitting) == 1 else _nearest(parts, grid, fitting, like)
     unlike = [rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]]
     return Spreading(best, not told, tuple(sorted(set(unlike))))
+
+
+def ways_of(parts: Parts, grid: Grid, known: Mapping[str, Placement]) -> list[tuple[dict[str, Placement], Shape]]:
+    """Return how a value may be spread that nobody could put together, and the shapes of what that makes."""
+    return _ways(parts, grid, known, dict.fromkeys(grid.axes, (-1,)), shaped=True, sums=True)
+
+
+def _ways(
+    parts: Parts,
+    grid: Grid,
+    known: Mapping[str, Placement],
+    differ: Mapping[str, Sequence[int]],
+    *,
+    shaped: bool,
+    sums: bool,
+) -> list[tuple[dict[str, Placement], Shape]]:
+    options = {axis: list(_options(axis, parts, known, differ[axis], shaped, sums)) for axis in grid.axes}
+    for axis in _cut(parts, grid):  # a rank is missing, and with it its shard
+        options[axis] = [how for how in options[axis] if how.kind == "replicate"]
+    every = itertools.islice(itertools.product(*options.values()), _MOST)
+    found = [dict(zip(options, one, strict=True)) for one in every]
+    shapes = [_shape(parts, grid, one) for one in found]
+    return [(one, shape) for one, shape in zip(found, shapes, strict=True) if shape is not None]
+
+
+def _cut(parts: Parts, grid: Grid) -> list[str]:
+    """Return the axes along which a rank is missing."""
+    return [axis for axis in grid.axes if any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))]
 
 
 def differing(parts: Parts, grid: Grid, axis: str) -> tuple[int, ...]:
@@ -133,17 +152,15 @@ def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tup
 
 
 def _nearest(
-    parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Array | None
+    parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Like | None
 ) -> dict[str, Placement]:
     """Return the reconstruction that is nearest to the other run's value; a sum only where it is that value."""
     without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
-    if like is None:
-        return dict((without or list(fitting))[0])
-    bound = SAME(epsilon_of(like.dtype.name) or 0.0)
     best, least = dict((without or list(fitting))[0]), math.inf
-    for one in fitting:
-        with np.errstate(all="ignore"):
-            apart = difference(like, merged(parts, grid, one)).rel_l2
-        if apart < least and (one in without or apart <= bound):
-            best, least = dict(one), apart
+    for one in fitting if like is not None else ():
+        found = like.nearest(merged(parts, grid, one)) if like is not None else None
+        if found is None or not found.apart < least:
+            continue
+        if one in without or found.same:
+            best, least = dict(one), found.apart
     return best

@@ -10,19 +10,39 @@ from typing import Any
 import attrs
 
 from padiff.distributed._grid import Grid, grid_of
+from padiff.distributed._others import Other, Ties
 from padiff.distributed._trace import MergedStep, merge_step
+from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
-from padiff.kinds import Part, Placement, Ranks, Unit
-from padiff.trace import Description, Kept, ModuleDescription, Run, Trace, open_run, rank_folders
+from padiff.kinds import Ranks
+from padiff.trace import Description, Kept, Run, Trace, open_run, rank_folders
 
-__all__ = ["RankedRun", "open_ranks"]
+__all__ = ["Facing", "RankedRun", "open_ranks"]
+
+
+@attrs.frozen(eq=False)
+class Facing:
+    """What a job is compared with."""
+
+    run: Run
+    ties: Ties | None = None
+    """What belongs to what; None where all names are the same."""
+    index: int = 0
+    """Which side the job is: the reference, or the candidate (1)."""
+
+    def other(self, step: int) -> Other | None:
+        """Return a step of the other run; None where it did not record that."""
+        if step not in self.run.steps:
+            return None
+        known = self.run.merged(step) if isinstance(self.run, RankedRun) else None
+        return Other(self.run.trace(step) if known is None else known.trace, self.ties, self.index, known)
 
 
 class RankedRun:
     """A run of several ranks, whose steps are merged when they are asked for.
 
-    ``like`` is the run that it is to be compared with: where no framework says how a value is spread, the one there
-    tells.
+    ``facing`` is the run that it is to be compared with, and what there belongs to what here: where no framework says
+    how a value is spread, the one there tells.
     """
 
     def __init__(
@@ -30,7 +50,7 @@ class RankedRun:
         where: str,
         runs: dict[int, Run],
         missing: Sequence[tuple[int, str]],
-        like: Run | None = None,
+        facing: Facing | None = None,
         *,
         stacked: bool = False,
     ) -> None:
@@ -38,15 +58,24 @@ class RankedRun:
         self.runs = runs
         self.missing = missing
         """Ranks that recorded nothing that can be read, and why."""
-        self._like, self._stacked = like, stacked
+        self._facing, self._stacked = facing, stacked
         self._steps: dict[int, MergedStep] = {}
         self.ranks: dict[int, Ranks] = {rank: run.about.ranks for rank, run in runs.items() if run.about.ranks}
         self.grid: Grid = grid_of(self.ranks)
 
     @property
+    def ties(self) -> Ties | None:
+        """Return what belongs to what in the run that it is compared with; None where all names are the same."""
+        return None if self._facing is None else self._facing.ties
+
+    @property
+    def _lead(self) -> Ranks:
+        return next(iter(self.ranks.values()))
+
+    @property
     def world(self) -> int:
         """Return how many ranks the job had."""
-        return next(iter(self.ranks.values())).world
+        return self._lead.world
 
     @property
     def values(self) -> Kept:
@@ -59,9 +88,9 @@ class RankedRun:
         first, *others = (set(run.steps) for run in self.runs.values())
         return sorted(first.intersection(*others))
 
-    def compared_with(self, other: Run) -> RankedRun:
+    def compared_with(self, facing: Facing) -> RankedRun:
         """Return the run as it is merged where it is compared with another one."""
-        return RankedRun(self.where, self.runs, self.missing, other)
+        return RankedRun(self.where, self.runs, self.missing, facing)
 
     def stacked(self) -> RankedRun:
         """Return the run as it is merged where it is compared with one whose ranks lie alike."""
@@ -72,11 +101,9 @@ class RankedRun:
         """Return what is known of the model: its parameters whole, as the first step shows them."""
         lead = next(iter(self.runs.values())).about
         if not self.steps:
-            return lead
+            return whole_model(lead, self._lead)
         found = self.trace(self.steps[0]).parameters
-        parameters = {path: found.get(path, record) for path, record in lead.parameters.items()}
-        modules = {path: self._described(path, one) for path, one in lead.modules.items()}
-        return attrs.evolve(lead, parameters=parameters, modules=modules, ranks=None)
+        return whole_model(lead, self._lead, {path: record.shape for path, record in found.items()})
 
     def trace(self, step: int) -> Trace:
         """Return what one step did, merged over the ranks."""
@@ -90,33 +117,11 @@ class RankedRun:
             )
             raise InputError(msg)
         if step not in self._steps:
-            like = self._like.trace(step) if self._like is not None and step in self._like.steps else None
+            other = None if self._facing is None else self._facing.other(step)
             traces = {rank: run.trace(step) for rank, run in self.runs.items()}
             self._steps = dict([*self._steps.items()][-1:])
-            self._steps[step] = merge_step(traces, self.grid, self.ranks, like, stacked=self._stacked)
+            self._steps[step] = merge_step(traces, self.grid, self.ranks, other, stacked=self._stacked)
         return self._steps[step]
-
-    def _described(self, path: str, one: ModuleDescription) -> ModuleDescription:
-        units = {name: attrs.evolve(unit, roles=self._roles(path, unit)) for name, unit in one.units.items()}
-        return attrs.evolve(one, units=units)
-
-    def _roles(self, path: str, unit: Unit) -> dict[str, Part]:
-        return {role: self._whole(path, part) for role, part in unit.roles.items()}
-
-    def _whole(self, path: str, part: Part) -> Part:
-        """Return where a role lies in the whole of a sharded parameter, of which ``part`` says it for one rank."""
-        name = f"{path}.{part.parameter}" if path else part.parameter
-        lead = next(iter(self.runs))
-        record = self.runs[lead].about.parameters.get(name)
-        if part.rows is None or record is None:
-            return part
-        rows, size = part.rows, record.shape[0]
-        for axis, how in self.ranks[lead].parameters.get(name, {}).items():
-            if how == Placement("shard", 0):
-                count = self.grid.size(axis)
-                rows = tuple((a + n * size, b + n * size) for n in range(count) for a, b in rows)
-                size *= count
-        return attrs.evolve(part, rows=rows)
 
 
 def open_ranks(folder: Path) -> RankedRun | None:

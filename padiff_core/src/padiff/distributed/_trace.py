@@ -10,17 +10,19 @@ import attrs
 from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, differing, merged, spread_of
+from padiff.distributed._infer import Spreading, differing, merged, spread_of, ways_of
+from padiff.distributed._like import Like, Whole
 from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._others import Other, Spot
+from padiff.distributed._whole import whole_shape
 from padiff.kinds import Placement, Ranks, Spread
-from padiff.trace import Call, Key, Leaf, ParameterRecord, Samples, Trace
+from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
 
 __all__ = ["MergedStep", "Parts", "merge_step"]
 
 Array = NDArray[Any]
-Like = tuple[tuple[int, ...], Callable[[], Array | None]]
-Place = tuple[Key, str, int]
-"""A call, ``input`` or ``output``, and which of its tensors."""
+Arrays = dict[int, Callable[[], Array]]
+"""Rank -> what reads what it holds of a value."""
 
 
 @attrs.frozen(eq=False)
@@ -37,40 +39,52 @@ class MergedStep:
     """One step of a job: as a trace, and what the ranks held of each value."""
 
     trace: Trace
-    values: dict[Place, Parts] = attrs.field(factory=dict)
+    values: dict[Spot, Parts] = attrs.field(factory=dict)
     parameters: dict[tuple[str, str], Parts] = attrs.field(factory=dict)
     """``weights``, ``parameter_gradients``, ``updated``, ``buffers``, and the path -> what the ranks hold."""
     left: int = 0
     """How many values could not be put together."""
     losses: dict[int, float] = attrs.field(factory=dict)
+    grid: Grid = attrs.field(kw_only=True)
+    open: dict[tuple[Spot, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
+    """A ``value`` or ``gradient`` that could not be put together -> what the ranks hold, and what is known of it."""
+
+    def possible(self, place: Spot, kind: str) -> list[Whole]:
+        """Return what a value may be that could not be put together."""
+        arrays, known = self.open.get((place, kind), ({}, {}))
+
+        def whole(how: Spread) -> Callable[[], Array]:
+            return lambda: merged(_read(arrays), self.grid, how)
+
+        ways = ways_of(_read(arrays), self.grid, known) if arrays else []
+        return [(shape, whole(how)) for how, shape in ways]
 
 
 def merge_step(
     traces: Mapping[int, Trace],
     grid: Grid,
     ranks: Mapping[int, Ranks],
-    like: Trace | None = None,
+    other: Other | None = None,
     *,
     stacked: bool = False,
 ) -> MergedStep:
     """Return what the ranks did as one trace.
 
-    ``like`` is the trace of another run, whose values tell how these are spread. ``stacked`` says that the other run's
-    ranks lie alike: what nobody can put together is compared rank by rank, one behind the other.
+    ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
+    alike: what nobody can put together is compared rank by rank, one behind the other.
     """
-    return _Merger(traces, grid, ranks, like, stacked).merge()
+    return _Merger(traces, grid, ranks, other, stacked).merge()
 
 
 class _Merger:
     def __init__(
-        self, traces: Mapping[int, Trace], grid: Grid, ranks: Mapping[int, Ranks], like: Trace | None, stacked: bool
+        self, traces: Mapping[int, Trace], grid: Grid, ranks: Mapping[int, Ranks], other: Other | None, stacked: bool
     ) -> None:
         self.traces, self.grid, self.ranks = traces, grid, ranks
-        self.like, self.stacked = like, stacked
+        self.other, self.stacked = other, stacked
         self.lead = next(iter(traces))
         self.store = MergedStore()
-        self.step = MergedStep(Trace(self.store))
-        self.others = {} if like is None else {call.key: call for call in like.calls}
+        self.step = MergedStep(Trace(self.store), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[int, Spreading] = {}
         """Token of the first rank -> how the tensor is spread."""
@@ -121,7 +135,7 @@ class _Merger:
                 continue
             arrays = self._arrays(held, "values")
             says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
-            like = self._counterpart(call, side, index, "value")
+            like = None if self.other is None else self.other.value((call.key, side, index))
             sums = own.token not in self.returned
             spread = arrays and spread_of(_read(arrays), self.grid, says, like, sums=sums)
             if arrays and spread is None and self.stacked:
@@ -129,8 +143,8 @@ class _Merger:
             if spread:
                 self.spreads[own.token] = spread
 
-    def _arrays(self, held: Mapping[int, Leaf], kind: str) -> dict[int, Callable[[], Array]] | None:
-        found: dict[int, Callable[[], Array]] = {}
+    def _arrays(self, held: Mapping[int, Leaf], kind: str) -> Arrays | None:
+        found: Arrays = {}
         for rank, leaf in held.items():
             trace = self.traces[rank]
             key = getattr(trace, kind).get(leaf.token)
@@ -138,13 +152,6 @@ class _Merger:
                 return None
             found[rank] = partial(trace.array, key)
         return found
-
-    def _counterpart(self, call: Call, side: str, index: int, kind: str) -> Like | None:
-        other = self.others.get(call.key)
-        leaves = [] if other is None else _leaves(other, side)
-        if self.like is None or index >= len(leaves) or leaves[index].token not in getattr(self.like, f"{kind}s"):
-            return None
-        return leaves[index].shape, partial(getattr(self.like, kind), leaves[index])
 
     def _leaf(self, call: Call, side: str, index: int) -> Leaf:
         own = _leaves(call, side)[index]
@@ -157,7 +164,7 @@ class _Merger:
         trace = self.step.trace
         shape = own.shape
         if held and spread is not None:
-            place: Place = (call.key, side, index)
+            place: Spot = (call.key, side, index)
             if arrays:
                 parts = self.step.values[place] = Parts(arrays, spread)
                 if not known:
@@ -166,17 +173,29 @@ class _Merger:
             self._gradient(call, side, index, token, held, spread)
         elif arrays and not known:
             self.step.left += 1
+            self._leave((call.key, side, index), held or {}, arrays)
         return attrs.evolve(own, token=token, shape=shape)
+
+    def _leave(self, place: Spot, held: Mapping[int, Leaf], arrays: Arrays) -> None:
+        """Keep what cannot be put together for the run that this one is compared with to tell."""
+        key, side, index = place
+        says = self.ranks[self.lead].outputs.get(key[0], {}) if side == "output" and not index else {}
+        self.step.open[place, "value"] = arrays, says
+        gradients = self._arrays(held, "gradients")
+        if gradients:
+            self.step.open[place, "gradient"] = gradients, self._averaged(says, gradients)
 
     def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
         arrays = self._arrays(held, "gradients")
         if arrays is None or token in self.step.trace.gradients:
             return
-        like = self._counterpart(call, side, index, "gradient")
+        like = None if self.other is None else self.other.value((call.key, side, index), "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         spread = spread_of(_read(arrays), self.grid, self._averaged(known, arrays), like)
         if spread is not None:
             self.step.trace.gradients[token] = self._promised(Parts(arrays, spread))
+        else:
+            self.step.open[(call.key, side, index), "gradient"] = arrays, self._averaged(known, arrays)
 
     def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
         """Return how a gradient is spread, where each rank has the loss of its own data: a share of their mean's."""
@@ -201,8 +220,7 @@ class _Merger:
                     if key < 0:
                         break
                     arrays[rank] = partial(trace.array, key)
-                record = None if self.like is None else self.like.parameters.get(path)
-                whole = None if record is None else record.shape
+                whole = self._shape(path)
                 if len(arrays) == len(self.traces):
                     self._parameter(name, path, arrays, says.get(path, {}), whole)
         for path, record in lead.parameters.items():
@@ -212,10 +230,7 @@ class _Merger:
         self, name: str, path: str, arrays: dict[int, Any], says: Spread, whole: tuple[int, ...] | None
     ) -> None:
         known: dict[str, Placement] = dict(says)
-        like: Like | None = None
-        key = None if self.like is None else getattr(self.like, name).get(path)
-        if key is not None and key >= 0 and whole is not None and self.like is not None:
-            like = whole, partial(self.like.array, key)
+        like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data.
             known = self._averaged({axis: how for axis, how in says.items() if how.kind == "shard"}, arrays)
@@ -226,16 +241,17 @@ class _Merger:
         parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
 
+    def _shape(self, path: str) -> tuple[int, ...] | None:
+        """Return the shape of a whole parameter: as its framework says, or as the other run has it."""
+        other = None if self.other is None else self.other.shape(path)
+        return other or whole_shape(self.ranks[self.lead], self.traces[self.lead].parameters[path])
+
     def _record(self, path: str, record: ParameterRecord) -> ParameterRecord:
         for name in _OF_PARAMETERS:
             key = getattr(self.step.trace, name).get(path)
             if key is not None:
                 return attrs.evolve(record, shape=tuple(self.store.get(key).shape))
-        shape = list(record.shape)
-        for axis, how in self.ranks[self.lead].parameters.get(path, {}).items():
-            if how.kind == "shard" and axis in self.grid.axes:
-                shape[how.dim] *= self.grid.size(axis)
-        return attrs.evolve(record, shape=tuple(shape))
+        return attrs.evolve(record, shape=whole_shape(self.ranks[self.lead], record))
 
 
 _DATA = "dp"

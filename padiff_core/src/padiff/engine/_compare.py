@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import attrs
@@ -82,7 +83,7 @@ def compare(
         msg = "there is no candidate to compare with.\nHint: name a second run, or give a model, force=model."
         raise InputError(msg)
     with measuring(rule_of(tolerance), tolerance, executor, cache) as by:
-        return _compared(facing(runs), mapping, tolerance, step, by)
+        return _compared(facing(runs, partial(resolve, mapping)), mapping, tolerance, step, by)
 
 
 def _compared(

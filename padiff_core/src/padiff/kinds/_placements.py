@@ -49,3 +49,5 @@ class Ranks:
     """Path of a parameter or buffer -> how it is spread."""
     outputs: Mapping[str, Spread] = attrs.field(factory=dict)
     """Path of a module -> how its first output is spread, where its class says so."""
+    shapes: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict)
+    """Path of a parameter or buffer of which a part lies here -> its shape over all ranks, where that is known."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch.distributed as dist
 
 from padiff.adapter import Placement, Ranks, Spread
-from padiff_torch.distributed.pieces import is_partitioned
+from padiff_torch.distributed.pieces import is_partitioned, piece_of, whole_shape
 
 __all__ = ["ranks_of"]
 
@@ -37,7 +37,18 @@ def ranks_of(model: Any) -> Ranks | None:
     groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper))
     parameters = {path: dict(_spread(native, groups)) for path, native in natives.items()}
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups))}
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs)
+    shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
+    shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes)
+
+
+def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that a parameter has over all ranks."""
+    shape = list(whole_shape(native))
+    for name, how in spread.items():
+        if how.kind == "shard" and not hasattr(native, "placements"):  # a DTensor's own shape is the whole one
+            shape[how.dim] *= len(groups[name])
+    return tuple(shape)
 
 
 def _groups(natives: Any, wrapper: Any) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,0 +1,75 @@
+"""Hold what the other run has where a value of a job lies: by it one finds how the ranks' parts make a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import orders_between
+from padiff.numerics import SAME, difference, epsilon_of
+
+__all__ = ["Like", "Near"]
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+Whole = tuple[Shape, Callable[[], Array | None]]
+
+
+@attrs.frozen(eq=False)
+class Near:
+    """How far a value is from the other run's, and the other run's value as it lies here."""
+
+    apart: float
+    """The relative L2 difference."""
+    value: Array
+    equal: bool = False
+    """Whether both hold the same bits."""
+
+    @property
+    def same(self) -> bool:
+        """Return whether rounding explains what is between them."""
+        return self.equal or self.apart <= SAME(epsilon_of(self.value.dtype.name) or 0.0)
+
+
+@attrs.frozen(eq=False)
+class Like:
+    """What the other run may hold at a place; several things where it is a job too, and nothing says what of them."""
+
+    wholes: tuple[Whole, ...]
+    turned: bool = False
+    """Whether its axes may lie in another order there."""
+
+    def fits(self, shape: Shape) -> bool:
+        """Return whether a value of a shape may be it."""
+        return any(next(self._orders(whole, shape), None) is not None for whole, _ in self.wholes)
+
+    def nearest(self, value: Array) -> Near | None:
+        """Return what of it is nearest to a value."""
+        best: Near | None = None
+        for shape, read in self.wholes:
+            for axes in self._orders(shape, value.shape):
+                other = read()
+                if other is None:
+                    break
+                turned = other.transpose(axes)
+                with np.errstate(all="ignore"):
+                    apart = difference(turned, value)
+                found = Near(0.0 if apart.equal else apart.rel_l2, turned, apart.equal)
+                if best is None or found.apart < best.apart or math.isnan(best.apart):
+                    best = found
+        return best
+
+    def _orders(self, whole: Shape, shape: Shape) -> Iterator[tuple[int, ...]]:
+        if whole == shape:
+            yield tuple(range(len(shape)))
+        if self.turned:
+            yield from (axes for axes in orders_between(shape, whole) if whole != shape or axes != _plain(shape))
+
+
+def _plain(shape: Shape) -> tuple[int, ...]:
+    return tuple(range(len(shape)))

@@ -1,0 +1,197 @@
+"""Find, for a value of a job, what the run that it is compared with holds at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Alignment, Resolved, align, same_sort
+from padiff.distributed._like import Like, Shape, Whole
+from padiff.parameters import Correspondence, Link, canonical, named_alike, pair_parameters, units_of
+from padiff.report import Place
+from padiff.trace import Call, Description, Key, Leaf, ParameterRecord, Trace, flow_of
+
+__all__ = ["Ends", "Other", "Ties", "ties_of"]
+
+Array = NDArray[Any]
+Spot = tuple[Key, str, int]
+"""A call, ``input`` or ``output``, and which of its tensors."""
+Ends = tuple[Description, Trace]
+"""A model as it is over all ranks, and one step of its run, as far as either is known by itself."""
+
+
+class _Known(Protocol):
+    """A step of the other run."""
+
+    trace: Trace
+
+    def possible(self, place: Spot, kind: str) -> Sequence[Whole]:
+        """Return what a value of that run may be, which nobody could put together so far."""
+
+
+@attrs.frozen(eq=False)
+class Ties:
+    """What of one run belongs to what of another, where names need not say it."""
+
+    places: tuple[Mapping[Spot, Spot], Mapping[Spot, Spot]]
+    """Of either run: its places -> the other's."""
+    modules: tuple[Mapping[str, str], Mapping[str, str]]
+    links: tuple[Mapping[str, Sequence[Link]], Mapping[str, Sequence[Link]]]
+    """Of either run: path of a parameter -> what ties it to parameters of the other."""
+
+
+@attrs.frozen(eq=False)
+class Other:
+    """One step of the run that a job is compared with."""
+
+    trace: Trace
+    ties: Ties | None = None
+    """None where both runs know everything by the same name."""
+    index: int = 0
+    """Which of both runs the job is, in the ties."""
+    known: _Known | None = None
+    """The step of a job, where the other run is one."""
+    calls: Mapping[Key, Call] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Index the calls."""
+        object.__setattr__(self, "calls", {call.key: call for call in self.trace.calls})
+
+    def place(self, place: Spot) -> Spot | None:
+        """Return the other run's place for one of the job's."""
+        return place if self.ties is None else self.ties.places[self.index].get(place)
+
+    def facing(self, path: str, call: int | None) -> Place | None:
+        """Return the place in a report of what the other run has for a module of the job, or a call of it."""
+        other = path if self.ties is None else self.ties.modules[self.index].get(path)
+        found = [one for one in self.trace.calls if one.path == other and call in (None, one.ordinal)]
+        if other is None or not (found or call is None):
+            return None
+        return Place(other, found[0].module.class_name if found else "", call=call or 0)
+
+    def mine(self, path: str) -> str | None:
+        """Return the path in the job of one of the candidate's parameters."""
+        if self.ties is None or self.index == 1:
+            return path
+        links = self.ties.links[1].get(path, ())
+        return links[0].reference.parameter.path if links else None
+
+    def value(self, place: Spot, kind: str = "value") -> Like | None:
+        """Return what the other run holds at a place of the job: its ``value``, or its ``gradient``."""
+        other = self.place(place)
+        leaf = None if other is None else self._leaf(other)
+        if other is None or leaf is None:
+            return None
+        if leaf.token in getattr(self.trace, f"{kind}s"):
+            return Like(((leaf.shape, partial(getattr(self.trace, kind), leaf)),), turned=self.ties is not None)
+        found = () if self.known is None else tuple(self.known.possible(other, kind))
+        return Like(found, turned=self.ties is not None) if found else None
+
+    def _leaf(self, place: Spot) -> Leaf | None:
+        key, side, index = place
+        call = self.calls.get(key)
+        leaves: Sequence[Leaf] = () if call is None else call.inputs if side == "input" else call.outputs
+        return leaves[index] if index < len(leaves) else None
+
+    def shape(self, path: str) -> Shape | None:
+        """Return the shape of a parameter of the job in the other run, where it has it by the same name."""
+        record = self.trace.parameters.get(path) if self.ties is None else None
+        return None if record is None else record.shape
+
+    def parameter(self, name: str, path: str, shape: Shape | None) -> Like | None:
+        """Return what the other run holds of a parameter, as it would lie in the job: ``weights`` and the like."""
+        held: Mapping[str, int] = getattr(self.trace, name)
+        if self.ties is None:
+            key, found = held.get(path, -1), self.shape(path)
+            return None if key < 0 or found is None else Like(((found, partial(self.trace.array, key)),))
+        links = self.ties.links[self.index].get(path, ())
+        ready = all(self._read(held, link) for link in links)
+        if not links or shape is None or not ready:
+            return None
+        return Like(((shape, partial(self._assembled, held, links, shape)),))
+
+    def _read(self, held: Mapping[str, int], link: Link) -> bool:
+        other = link.candidate if self.index == 0 else link.reference
+        return link.single and held.get(other.parameter.path, -1) >= 0
+
+    def _assembled(self, held: Mapping[str, int], links: Sequence[Link], shape: Shape) -> Array:
+        """Return a parameter as the other run's make it; what none of them tells is zero."""
+
+        def read(parameter: ParameterRecord) -> Array:
+            return self.trace.array(held[parameter.path])
+
+        found: Array = np.zeros(shape, read((links[0].candidate, links[0].reference)[self.index].parameter).dtype)
+        for link in links:
+            found = _written(found, link, read) if self.index else _read_back(found, link, read)
+        return found
+
+
+def _written(found: Array, link: Link, read: Callable[[ParameterRecord], Array]) -> Array:
+    """Return a parameter of the candidate with what a link makes of the reference's."""
+    values = link.expected(read)
+    assert values is not None
+    return np.array(link.written(values, lambda: found), order="C")
+
+
+def _read_back(found: Array, link: Link, read: Callable[[ParameterRecord], Array]) -> Array:
+    """Return a parameter of the reference with what the candidate's holds of it.
+
+    Numbered elements, which are led through the link, say which element of the candidate each becomes.
+    """
+    numbers = link.expected(lambda _: np.arange(found.size).reshape(found.shape))
+    assert numbers is not None
+    found.reshape(-1)[numbers] = canonical(link.candidate, read(link.candidate.parameter))
+    return found
+
+
+def ties_of(ends: tuple[Ends, Ends], told: Resolved) -> Ties | None:
+    """Return what of two runs belongs together; None where both know all their modules by the same names."""
+    (ours, trace), (theirs, other) = ends
+    if ours.modules.keys() == theirs.modules.keys() and not told:
+        return None
+    units = units_of(ours), units_of(theirs)
+    known: Correspondence | None = named_alike(*units, told)
+    known = known or pair_parameters(*units, (flow_of(trace), flow_of(other)), told)
+    calls = align(trace, other, [match.modules for match in known.matches], told)
+    places = dict(_places(calls))
+    modules = {pair.reference.path: pair.candidate.path for pair in calls.pairs}
+    modules |= {match.modules.reference: match.modules.candidate for match in known.matches}
+    links: tuple[dict[str, list[Link]], dict[str, list[Link]]] = ({}, {})
+    for _, link in known.links:
+        for side, held in zip(links, (link.reference, link.candidate), strict=True):
+            side.setdefault(held.parameter.path, []).append(link)
+    return Ties(
+        (places, {yours: mine for mine, yours in places.items()}),
+        (modules, {yours: mine for mine, yours in modules.items()}),
+        links,
+    )
+
+
+def _places(calls: Alignment) -> Iterator[tuple[Spot, Spot]]:
+    for pair in calls.pairs:
+        a, b = pair.reference, pair.candidate
+        for side, ours, theirs in (("input", a.inputs, b.inputs), ("output", a.outputs, b.outputs)):
+            for i, j in _partners(ours, theirs):
+                yield (a.key, side, i), (b.key, side, j)
+
+
+def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[int, int]]:
+    """Yield which tensors may be the same, whatever part of it lies there: of one name, else in order."""
+    free = list(range(len(theirs)))
+    named = {i: j for i, a in enumerate(ours) for j, b in enumerate(theirs) if a.path == b.path and _alike(a, b)}
+    yield from named.items()
+    free = [j for j in free if j not in named.values()]
+    for i, leaf in enumerate(ours):
+        j = next((j for j in free if i not in named and _alike(leaf, theirs[j])), None)
+        if j is not None:
+            free.remove(j)
+            yield i, j
+
+
+def _alike(a: Leaf, b: Leaf) -> bool:
+    return len(a.shape) == len(b.shape) and same_sort(a, b)

@@ -1,0 +1,58 @@
+"""Describe the model of which one rank holds parts as it is over all ranks, as far as its framework says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from padiff.kinds import Part, Placement, Ranks, Unit
+from padiff.trace import Description, ModuleDescription, ParameterRecord
+
+__all__ = ["whole_model", "whole_shape"]
+
+Shape = tuple[int, ...]
+
+
+def whole_shape(ranks: Ranks, record: ParameterRecord) -> Shape:
+    """Return the shape that a parameter has over all ranks, as far as is known."""
+    if record.path in ranks.shapes:
+        return ranks.shapes[record.path]
+    shape = list(record.shape)
+    for axis, how in ranks.parameters.get(record.path, {}).items():
+        if how.kind == "shard":
+            shape[how.dim] *= len(ranks.groups.get(axis, (ranks.rank,)))
+    return tuple(shape)
+
+
+def whole_model(about: Description, ranks: Ranks, shapes: Mapping[str, Shape] | None = None) -> Description:
+    """Return the description of a whole model, of which ``about`` is one rank's; ``shapes`` are known otherwise."""
+    known = shapes or {}
+    parameters = {
+        path: attrs.evolve(record, shape=known.get(path) or whole_shape(ranks, record))
+        for path, record in about.parameters.items()
+    }
+    modules = {path: _whole_module(path, one, about, ranks) for path, one in about.modules.items()}
+    return attrs.evolve(about, parameters=parameters, modules=modules, ranks=None)
+
+
+def _whole_module(path: str, one: ModuleDescription, about: Description, ranks: Ranks) -> ModuleDescription:
+    def whole(unit: Unit) -> Unit:
+        return attrs.evolve(unit, roles={role: _part(path, part, about, ranks) for role, part in unit.roles.items()})
+
+    return attrs.evolve(one, units={name: whole(unit) for name, unit in one.units.items()})
+
+
+def _part(path: str, part: Part, about: Description, ranks: Ranks) -> Part:
+    """Return where a role lies in the whole of a sharded parameter, of which ``part`` says it for one rank."""
+    name = f"{path}.{part.parameter}" if path else part.parameter
+    record = about.parameters.get(name)
+    if part.rows is None or record is None:
+        return part
+    rows, size = part.rows, record.shape[0]
+    for axis, how in ranks.parameters.get(name, {}).items():
+        if how == Placement("shard", 0):
+            count = len(ranks.groups.get(axis, (ranks.rank,)))
+            rows = tuple((a + n * size, b + n * size) for n in range(count) for a, b in rows)
+            size *= count
+    return attrs.evolve(part, rows=rows)
