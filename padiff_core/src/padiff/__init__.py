@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         BackwardError,
         ForwardError,
         InputError,
+        InternalError,
         LiftError,
         MappingError,
         MissingFramework,
@@ -80,8 +81,9 @@ _HOMES = {
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
     "engine": "compare diff graph record transfer",
-    "errors": "AdapterError BackwardError ForwardError InputError LiftError MappingError MissingFramework NotOffered "
-    "PadiffError PluginError PluginWarning UnknownModel UnusableReference UnwatchableModel WorkerError",
+    "errors": "AdapterError BackwardError ForwardError InputError InternalError LiftError MappingError "
+    "MissingFramework NotOffered PadiffError PluginError PluginWarning UnknownModel UnusableReference "
+    "UnwatchableModel WorkerError",
     "isolation": "Remote remote",
     "kinds": "CATALOGUE Habit Kind Part Rule Setting Unit",
     "alignment": "LayerMap",
@@ -101,6 +103,7 @@ __all__ = [
     "Finding",
     "ForwardError",
     "InputError",
+    "InternalError",
     "LayerMap",
     "LiftError",
     "MappingError",

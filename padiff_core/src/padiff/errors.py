@@ -13,7 +13,8 @@ PadiffError
 ├── UnusableReference       the reference is not usable (NaN or Inf, no tensor in its output)
 ├── MappingError            a LayerMap, or a mapping file, names what is in neither model
 ├── LiftError               a module cannot run in a wider type
-└── WorkerError             a remote model's process did not start, died, or does not answer
+├── WorkerError             a remote model's process did not start, died, or does not answer
+└── InternalError           padiff's own code failed, or an adapter's: this says nothing of the model
 
 A message says what was seen, what was expected or exists, and then ``Hint:`` and the next step.
 """
@@ -25,6 +26,7 @@ __all__ = [
     "BackwardError",
     "ForwardError",
     "InputError",
+    "InternalError",
     "LiftError",
     "MappingError",
     "MissingFramework",
@@ -94,6 +96,10 @@ class LiftError(PadiffError):
 
 class WorkerError(PadiffError):
     """A process that did not start, died, or does not answer: a remote model's, or one of an executor."""
+
+
+class InternalError(PadiffError):
+    """A fault of padiff's own code or of an adapter's, with this version of the framework; not of a model."""
 
 
 class RemoteError(Exception):

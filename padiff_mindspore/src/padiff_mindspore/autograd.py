@@ -17,6 +17,8 @@ from mindspore._c_expression import run_backward
 from mindspore.common._grad_function import _Function
 from mindspore.graph.api import _pynative_executor as executor
 
+from padiff.adapter import handed_on
+
 __all__ = [
     "accumulate",
     "begin",
@@ -221,6 +223,7 @@ def _backward(pairs: Sequence[tuple[Any, Any]], inputs: tuple[Any, ...], *, accu
         start = _Start.apply([gradient for _, gradient in pairs], *[native for native, _ in pairs])
         executor.set_grad_flag(False)
         one = mindspore.Tensor(np.ones((), np.float32))
-        found = run_backward((start,), (one,), False, False, inputs, True, accumulate_grad=accumulate_grad)
+        given = (start,), (one,), False, False, inputs, True
+        found = handed_on(run_backward, given, {"accumulate_grad": accumulate_grad})
         finish()
     return found

@@ -13,7 +13,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes
+from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes, handed_on
 
 __all__ = [
     "PaddleTensor",
@@ -69,7 +69,7 @@ def array_of(native: Any) -> Array:
     if isinstance(dense, np.ndarray):
         return dense
     name = dtype_name(dense)
-    dense = dense if dense.place.is_cpu_place() else dense.cpu()
+    dense = dense if dense.place.is_cpu_place() else handed_on(dense.cpu)
     if name not in _CARRIERS:
         return np.asarray(np.from_dlpack(dense))
     return np.asarray(np.from_dlpack(dense.view(_CARRIERS[name]))).view(dtypes.numpy_dtype(name))

@@ -20,6 +20,7 @@ from padiff_torch.distributed import trained
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
 from padiff_torch.tensor import TorchTensor, from_array
+from padiff_torch.versions import TORCH
 
 __all__ = ["TorchAdapter"]
 
@@ -39,10 +40,6 @@ _MACHINERY = (
 )
 
 
-_CASTING = ("cpu", "cuda")
-"""Kinds of devices whose automatic casts are watched."""
-
-
 class TorchAdapter(FrameworkAdapter):
     """PyTorch, as padiff knows it."""
 
@@ -52,13 +49,14 @@ class TorchAdapter(FrameworkAdapter):
     native_tensor = torch.Tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES)
+    capabilities = frozenset(CAPABILITIES) - TORCH.lost()
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
     library = (_HERE + os.sep,)
 
     def __init__(self) -> None:
+        TORCH.check()
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """Modules that a wrapper trains."""
 
@@ -90,7 +88,7 @@ class TorchAdapter(FrameworkAdapter):
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed torch on every device, and the global generators of numpy and Python: models use them too."""
         cpu, initial = torch.get_rng_state(), torch.initial_seed()
-        if _is_host_only():
+        if TORCH.is_host_only():
             try:
                 torch.default_generator.manual_seed(seed)
                 with super().seeded(seed):
@@ -117,7 +115,7 @@ class TorchAdapter(FrameworkAdapter):
 
     def ambient(self) -> Callable[[], AbstractContextManager[None]]:
         """Return what enters the automatic casts that are on now again."""
-        on = [(kind, torch.get_autocast_dtype(kind)) for kind in _CASTING if torch.is_autocast_enabled(kind)]
+        on = TORCH.casts()
         return partial(_casting, on) if on else nullcontext
 
     def environment(self) -> Mapping[str, str]:
@@ -130,6 +128,8 @@ class TorchAdapter(FrameworkAdapter):
             "deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "matmul precision": torch.get_float32_matmul_precision(),
         }
+        if missing := TORCH.missing():
+            found["this version"] = "; ".join(offer.without for offer in missing)
         if torch.cuda.is_available():
             names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
             found["device"] = ", ".join(names)
@@ -138,12 +138,6 @@ class TorchAdapter(FrameworkAdapter):
             found["cudnn benchmark"] = str(torch.backends.cudnn.benchmark)
             found["cudnn tf32"] = str(torch.backends.cudnn.allow_tf32)
         return found
-
-
-def _is_host_only() -> bool:
-    """Return whether this torch knows no device but the CPU: to seed others formats a traceback each time."""
-    accelerator = getattr(torch, "accelerator", None)
-    return accelerator is not None and accelerator.current_accelerator() is None
 
 
 def _leaf(native: Any, differentiable: bool) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import HookedModel, LiftError, Ranks, TensorParameter, qualified_name, switched
+from padiff.adapter import HookedModel, LiftError, Ranks, TensorParameter, handed_on, qualified_name
 from padiff_torch import state
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
+from padiff_torch.versions import TORCH
 
 __all__ = ["TorchModel", "TorchParameter"]
 
@@ -78,7 +79,7 @@ class TorchModel(HookedModel):
 
     def repeated(self) -> bool:
         """Return whether activation checkpointing calls modules again, from within the backward pass."""
-        return bool(torch._C._current_graph_task_id() >= 0)
+        return TORCH.in_backward()
 
     def run(
         self,
@@ -88,7 +89,7 @@ class TorchModel(HookedModel):
     ) -> Any:
         """Call the model with grad mode on, and run backward from what ``differentiate(output)`` returns."""
         self.forget()
-        with torch.inference_mode(False), torch.enable_grad(), _ordinary_attention(), recorded_at_once():
+        with torch.inference_mode(False), torch.enable_grad(), TORCH.ordinary_attention(), recorded_at_once():
             output = self.invoked(*args, **kwargs)
             if differentiate is not None:
                 pairs = [(tensor, grad) for tensor, grad in differentiate(output) if tensor.requires_grad]
@@ -103,7 +104,7 @@ class TorchModel(HookedModel):
 
     def invoked(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
-        return self.native(*args, **kwargs)
+        return handed_on(self.native, args, kwargs)
 
     def differentiated(self, starts: Sequence[tuple[Any, Any | None]]) -> None:
         """Run backward from tensors, each with its gradient."""
@@ -141,11 +142,3 @@ def _trouble(module: Any) -> tuple[str, str] | None:
     if isinstance(module, torch.nn.DataParallel) and len(module.device_ids) > 1:
         return "runs copies of itself in threads", "pass the model it wraps, `model.module`"
     return None
-
-
-def _ordinary_attention() -> AbstractContextManager[None]:
-    """Keep torch from its fused inference path for attention, which calls no submodules and nests tensors.
-
-    Training code never takes it; in a run it would depend on requires_grad and on whether hooks are there.
-    """
-    return switched(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode, resolve_name
+from torch.overrides import TorchFunctionMode, resolve_name
 
-from padiff.adapter import CallsFunction, Hook, Intercept
+from padiff.adapter import CallsFunction, Hook, Intercept, handed_on
+from padiff_torch.versions import TORCH
 
 __all__ = ["Calling", "intercept_functions"]
 
@@ -29,8 +30,8 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Within vmap and its like tensors have no values of their own.
-        if getattr(function, "__name__", "__get__") in _LEFT_ALONE or torch._C._functorch.peek_interpreter_stack():
-            return function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "__get__") in _LEFT_ALONE or TORCH.within_transform():
+            return handed_on(function, args, kwargs or {})
         return self._intercept(function, _name(function), args, kwargs or {})
 
 
@@ -38,16 +39,7 @@ def intercept_functions(model: Any, intercept: Intercept) -> Hook:
     """Let ``intercept`` be called in place of torch's functions, in whatever code, until the hook is closed."""
     mode = _Mode(intercept)
     mode.__enter__()
-    return Hook(lambda: _take_out(mode))
-
-
-def _take_out(mode: _Mode) -> None:
-    """End a mode wherever it lies among others: one that the user's code has opened since stays open."""
-    above = []
-    while _len_torch_function_stack() and (last := _pop_mode()) is not mode:
-        above.append(last)
-    for one in reversed(above):
-        _push_mode(one)
+    return Hook(lambda: TORCH.take_out(mode))
 
 
 def _name(function: Any) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from padiff.adapter import replaced
+from padiff.adapter import handed_on, replaced
+from padiff_torch.versions import TORCH
 
 __all__ = ["recorded_at_once"]
 
@@ -24,7 +25,8 @@ def recorded_at_once() -> Iterator[None]:
     """Let checkpoints record their functions' gradients in the forward pass."""
     with ExitStack() as stack:
         stack.enter_context(replaced(checkpoint.CheckpointFunction, "apply", staticmethod(_apply)))
-        stack.enter_context(replaced(checkpoint, "_checkpoint_without_reentrant_generator", _around))
+        if (generator := TORCH.held["checkpoint"]) is not None:
+            stack.enter_context(replaced(checkpoint, generator.__name__, _around))
         yield
 
 
@@ -32,13 +34,12 @@ def _apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
     """Run a function on its arguments: without gradients where none of these needs one, as torch does."""
     needed = _again_later(function, args, {}, preserve=preserve)
     with torch.set_grad_enabled(torch.is_grad_enabled() and needed):
-        return function(*args)
+        return handed_on(function, args, {})
 
 
-def _around(
-    function: Callable[..., Any], preserve: bool, _: Any, __: Any, ___: Any, ____: Any, *args: Any, **kwargs: Any
-) -> Iterator[None]:
+def _around(*given: Any, **named: Any) -> Iterator[None]:
     """Yield once before torch calls the function itself."""
+    function, preserve, args, kwargs = TORCH.checkpointed(given, named)
     _again_later(function, args, kwargs, preserve=preserve)
     yield
 
@@ -59,4 +60,4 @@ def _again(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     with torch.random.fork_rng(devices=(), enabled=random is not None), torch.no_grad():
         if random is not None:
             torch.set_rng_state(random)
-        function(*args, **kwargs)
+        handed_on(function, args, kwargs)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes
+from padiff.adapter import Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes, handed_on
 
 __all__ = ["TorchTensor", "array_of", "device_name", "dtype_name", "filled", "from_array", "native_dtype"]
 
@@ -61,7 +61,7 @@ def _host(native: Any) -> Any:
         msg = f"a tensor of shape {tuple(native.shape)} is on the meta device and has no values"
         msg += "\nHint: model.to_empty(device='cpu'), then load its weights"
         raise InputError(msg)
-    tensor = _dense(native.detach()).cpu().resolve_conj().resolve_neg()
+    tensor = handed_on(_dense(native.detach()).cpu).resolve_conj().resolve_neg()
     return tensor.to(_WIDENED[tensor.dtype]) if tensor.dtype in _WIDENED else tensor
 
 

@@ -9,7 +9,7 @@ from padiff.adapter import dtypes, optimizers
 from padiff.adapter._adapter import Adapter, host_random_state
 from padiff.adapter._contributions import Contribution, Metric, Reader, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
-from padiff.adapter._listening import Hear, Hook, Intercept, Listener
+from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
@@ -21,7 +21,7 @@ from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
-from padiff.errors import InputError, LiftError, NotOffered, UnwatchableModel
+from padiff.errors import AdapterError, InputError, LiftError, NotOffered, UnwatchableModel
 from padiff.kinds import (
     CATALOGUE,
     Habit,
@@ -42,6 +42,7 @@ __all__ = [
     "CAPABILITIES",
     "CATALOGUE",
     "Adapter",
+    "AdapterError",
     "AdapterInfo",
     "Attributes",
     "CallsFunction",
@@ -86,6 +87,7 @@ __all__ = [
     "dtypes",
     "extent_of",
     "fitted",
+    "handed_on",
     "hookimpl",
     "host_random_state",
     "leaves",

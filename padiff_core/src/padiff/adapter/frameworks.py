@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter._adapter import Adapter
-from padiff.adapter._listening import Hook, Intercept
+from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 
@@ -89,7 +89,7 @@ class CallsFunction:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the function returns."""
-        return self.function(*args, **kwargs)
+        return handed_on(self.function, args, kwargs)
 
     construct = forward
 

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from padiff.adapter._listening import Hook, Intercept
+from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.kinds import computes
 
 __all__ = ["Detour"]
@@ -121,7 +121,7 @@ class _Bound:
         self._one = one
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(self._one, *args, **kwargs)
+        return handed_on(self._call, (self._one, *args), kwargs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Bound) and other._call is self._call and _made_alike(other._one, self._one)

@@ -12,12 +12,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.errors import AdapterError, ForwardError, InputError, UnusableReference, WorkerError
+from padiff.errors import AdapterError, ForwardError, InputError, InternalError, UnusableReference, WorkerError
 from padiff.forcing import Given, Side
 from padiff.judging import place_of
 from padiff.options import PAIR
 from padiff.pytree import leaves
-from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs
+from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs, told_as_own
 from padiff.report import Note
 from padiff.trace import Trace
 
@@ -54,7 +54,8 @@ def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
         if unknown is not None:
             msg = f"{function.__name__}() has no option {unknown!r}.\nHint: {_meant(unknown, kwargs[unknown], known)}"
             raise TypeError(msg)
-        return function(*args, **kwargs)
+        with told_as_own():
+            return function(*args, **kwargs)
 
     return checked
 
@@ -71,7 +72,7 @@ def of_side(name: str, side: Side | None = None, task: Task | None = None) -> It
     """Say in an error which side it comes from, and of one in a run, where its inputs have not the weights' dtype."""
     try:
         yield
-    except (AdapterError, ForwardError, InputError, WorkerError) as error:
+    except (AdapterError, ForwardError, InputError, InternalError, WorkerError) as error:
         hint = _in_inputs(name, side, task) if isinstance(error, ForwardError) and side and task else ""
         error.args = (f"the {name}: {error}{hint}", *error.args[1:])
         raise

@@ -13,7 +13,7 @@ import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.adapter import Adapter, Model, Module, Tensor
+from padiff.adapter import Adapter, Model, Module, Tensor, handed_on
 from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
@@ -114,11 +114,11 @@ class _Types:
     def _note(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._forcer.open_call()
         if self._inside or call is None or call.parent is not None or not computes(name):
-            return function(*args, **kwargs)
+            return handed_on(function, args, kwargs)
         self._inside = True
         try:
             given = self._floating((args, kwargs))
-            output = function(*args, **kwargs)
+            output = handed_on(function, args, kwargs)
             made = self._floating(output)
         finally:
             self._inside = False

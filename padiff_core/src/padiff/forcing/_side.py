@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Model
-from padiff.errors import BackwardError, ForwardError
+from padiff.errors import ForwardError, InternalError
 from padiff.forcing._checks import Ask
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
@@ -170,7 +170,7 @@ class LocalSide:
         with self._weights.kept() as rewritten:
             try:
                 trace = record(self.model, task, store, values=values, live=self._live, rewritten=rewritten)
-            except (ForwardError, BackwardError):
+            except (ForwardError, InternalError):
                 if not task.flow:
                     raise
                 task = attrs.evolve(task, flow=False)  # what does not run while it is followed is matched without

@@ -27,7 +27,7 @@ from padiff.isolation._errors import told, traceback_of
 from padiff.isolation._messages import codec
 from padiff.plugins import FRAMEWORKS, adapter_for, set_environment
 from padiff.pytree import map_leaves
-from padiff.recording import Task, TellingAdapter, line_of, operating, package_of
+from padiff.recording import Task, TellingAdapter, line_of, operating, package_of, told_as_own
 from padiff.trace import Description, SharedStore, Trace
 
 __all__ = ["PROTOCOL", "main"]
@@ -91,7 +91,10 @@ class Worker:
                 _, (name, arguments, dropped) = self._connection.receive()
                 self._connection.codec.known.drop(dropped)
                 try:
-                    self._connection.send(ANSWER, getattr(self, name)(*arguments))
+                    with told_as_own():
+                        answer = getattr(self, name)(*arguments)
+                    self._connection.send(ANSWER, answer)
+                    del answer
                 except (Exception, SystemExit) as error:
                     if isinstance(error, Gone):
                         raise

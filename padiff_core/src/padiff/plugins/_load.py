@@ -55,6 +55,8 @@ def _made(info: AdapterInfo, early: str | None) -> Adapter:
     try:
         factory: Any = pkgutil.resolve_name(info.factory)
         adapter = factory()
+    except AdapterError:  # it says itself which versions it works with
+        raise
     except (Exception, SystemExit) as error:
         missing = _missing(error, info, early)
         if missing:

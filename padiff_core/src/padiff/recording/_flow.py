@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Hook, Listener, Model, Module, Tensor
+from padiff.adapter import Hook, Listener, Model, Module, Tensor, handed_on
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.pytree import leaves
 from padiff.recording._watcher import weak
@@ -174,17 +174,17 @@ class Follower(Listener):
     def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and note what it makes of what."""
         if self._refused or self._deep or not self._open or threading.get_ident() != self._thread:
-            return function(*args, **kwargs)
+            return handed_on(function, args, kwargs)
         sets = name.endswith("__setitem__")
         name = name.removesuffix(".__get__")  # x.T
         if not (sets or computes(name)):
-            return function(*args, **kwargs)
+            return handed_on(function, args, kwargs)
         self._deep += 1
         try:
             made: list[_Made] = []
             given = list(self._tensors((args, kwargs)))
             self._told(lambda: made.append(self._combined([self._of(tensor) for tensor in given], short_name(name))))
-            output = function(*args, **kwargs)
+            output = handed_on(function, args, kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
             self._told(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
             return output

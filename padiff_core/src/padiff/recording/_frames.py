@@ -10,16 +10,21 @@ from enum import IntEnum
 from types import CodeType, FrameType
 from typing import Any
 
-from padiff.adapter import Adapter
+import numpy as np
+
+from padiff.adapter import Adapter, handed_on
 from padiff.errors import RemoteError
 from padiff.plugins import loaded
 from padiff.trace import Frame
 
-__all__ = ["Origin", "Stack", "line_of", "origin_of", "package_of"]
+__all__ = ["Origin", "Stack", "line_of", "origin_of", "own_line", "package_of"]
 
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = os.path.join(_HERE, "testing", "")
 """The conformance suite brings models: to an adapter these are a user's."""
+_NUMPY = os.path.join(os.path.dirname(np.__file__), "")
+_TOOLS = (_NUMPY, os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
+"""Where Python's own library and numpy lie."""
 _DEEPEST = 12
 
 
@@ -95,6 +100,31 @@ def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> s
         if origin is not Origin.OWN and (best is None or rank >= best[0]):
             best = rank, f"{file}:{line}"
     return None if best is None else best[1]
+
+
+def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool = True) -> str | None:
+    """Return ``file:line`` where padiff's own code, or an adapter's, raised an error; None where others did.
+
+    The innermost frame tells, but for those of Python's own library and of numpy, which raise for whoever calls them.
+    What `handed_on` calls is others' code; so is what ran in another process, which has told already. Without ``core``
+    adapters alone count: the core also raises on purpose what is no `PadiffError`.
+    """
+    if isinstance(error, (RemoteError, MemoryError)) or "OutOfMemory" in type(error).__name__:
+        return None
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    while frames and frames[-1][0].co_filename.startswith(_TOOLS) and not _is_installed(frames[-1][0].co_filename):
+        frames.pop()
+    if not frames or frames[-1][0] is handed_on.__code__:
+        return None
+    code, line = frames[-1]
+    own = tuple(prefix for adapter in adapters for prefix in adapter.own) + ((_HERE,) if core else ())
+    mine = code.co_filename.startswith(own) and not code.co_filename.startswith(_MODELS)
+    return f"{code.co_filename}:{line}" if mine else None
+
+
+def _is_installed(file: str) -> bool:
+    """Return whether a file lies below Python's library because it was installed there: no part of it, nor numpy's."""
+    return "site-packages" in file and not file.startswith(_NUMPY)
 
 
 def _package(frame: FrameType) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from padiff.adapter import Adapter, Hook, Listener, Model, Module
+from padiff.adapter import Adapter, Hook, Listener, Model, Module, handed_on
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.errors import InputError
 from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_name
@@ -150,15 +150,15 @@ class _Reporter(Listener):
     def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function; as an operation where a module's own code calls it, with a tensor."""
         if self._busy or not self._is_of_users_code(name):
-            return function(*args, **kwargs)
+            return handed_on(function, args, kwargs)
         if next(leaves((args, kwargs), self._adapter.is_tensor), None) is None:
             with _Busy(self):  # what it is made of is none of the user's code
-                return function(*args, **kwargs)
+                return handed_on(function, args, kwargs)
         in_place = is_in_place(name) or bool(kwargs.get("inplace"))
         with _Busy(self):
             operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
             args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
-            output = function(*args, **kwargs)
+            output = handed_on(function, args, kwargs)
             given = self._listener.leave(operation, args, kwargs, output)
             return output if given is None else given
 

@@ -19,9 +19,10 @@ from padiff.progress import advance
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._flow import Follower
-from padiff.recording._frames import line_of, package_of
+from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
 from padiff.recording._live import Live
+from padiff.recording._own import told_as_own
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
@@ -229,7 +230,11 @@ def guarded_run(
         done.append(output)
         return starts
 
-    with adapter.quiet(), model.attach(watcher) if follower is None else follower.attached(), watcher.hooks:
+    with ExitStack() as stack:
+        stack.enter_context(told_as_own(adapter))
+        stack.enter_context(adapter.quiet())
+        stack.enter_context(model.attach(watcher) if follower is None else follower.attached())
+        stack.enter_context(watcher.hooks)
         try:
             if backward:
                 return model.run(args, kwargs, after_forward)
@@ -240,6 +245,8 @@ def guarded_run(
         except PadiffError:
             raise
         except Exception as error:
+            if own_line(error, (adapter,)) is not None:
+                raise
             if done:
                 msg = (
                     f"{_named(model)} ran forward and raised {type(error).__name__} in the backward pass: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -75,6 +76,9 @@ class Harness(ABC):
 
     unmakeable: ClassVar[Mapping[str, str]] = {}
     """Class in the adapter's table -> why no example of it can be made on one machine (it needs a cluster)."""
+
+    later: ClassVar[Mapping[str, str]] = {}
+    """Class in the adapter's table -> the version of the framework that brought it: an older one need not have it."""
 
     info: ClassVar[AdapterInfo]
     adapter: ClassVar[Adapter]
@@ -156,6 +160,15 @@ class Harness(ABC):
     def held_dtypes(cls) -> list[str]:
         """Return `dtypes` one by one."""
         return cls.dtypes.split() if isinstance(cls.dtypes, str) else list(cls.dtypes)
+
+    @classmethod
+    def is_older(cls, version: str) -> bool:
+        """Return whether the installed framework is older than a version."""
+
+        def numbers(text: str) -> list[int]:
+            return [int(number) for number in re.findall(r"\d+", text.partition("+")[0])]
+
+        return numbers(cls.adapter.environment()[cls.name]) < numbers(version)
 
     def ranges(self) -> dict[str, list[Any]]:
         """Return, by argument, what tests run over; rooms add theirs."""

@@ -68,6 +68,8 @@ class KindTests(Harness):
 
     def test_a_class_of_the_table_is_there_and_can_be_read(self, own_class: str) -> None:
         """The framework has the class, and an example of it (given, or made of small numbers) can be described."""
+        if own_class in self.later and self.is_older(self.later[own_class]):
+            return
         cls = _found(own_class)
         if own_class in self.unmakeable:
             assert _made(cls) is None, f"{own_class} can be made here: take it out of unmakeable"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from padiff.adapter import Adapter
+from padiff.adapter import Adapter, handed_on
 from padiff_torch.distributed.detached import detached
 from padiff_torch.distributed.pieces import is_partitioned, piece_of
 from padiff_torch.model import TorchModel, TorchParameter
@@ -70,7 +70,7 @@ class WrappedModel(TorchModel):
 
     def invoked(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapper, which calls the module."""
-        return (self.native if self.beside else self.wrapper)(*args, **kwargs)
+        return handed_on(self.native if self.beside else self.wrapper, args, kwargs)
 
     def lifted(self, dtype: str) -> AbstractContextManager[None]:
         """Hold parameters of padiff's own in ``dtype``; raises `LiftError` where parts of them lie elsewhere."""

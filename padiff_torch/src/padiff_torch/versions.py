@@ -1,0 +1,198 @@
+"""Know what the installed torch offers: the one room of this adapter that knows that versions differ.
+
+What differs is looked for, never concluded from a version's number. Of torch's private interfaces those stand here that
+no public one replaces, each with its reason, and with what padiff does where it is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+import torch.utils.checkpoint
+from torch.overrides import TorchFunctionMode
+
+from padiff.adapter import AdapterError, handed_on, switched
+
+__all__ = ["NEEDED", "OFFERS", "PRIVATE", "TORCH", "Offer", "Torch"]
+
+
+@attrs.frozen
+class Offer:
+    """Something that not every version of torch has."""
+
+    path: str
+    """Where it stands below ``torch``."""
+    without: str
+    """What padiff does where it is not there, for the reader of a report."""
+    capability: str | None = None
+    """What the adapter cannot offer then."""
+    reason: str = ""
+    """Of a private one: why no public one serves."""
+
+
+OFFERS: Mapping[str, Offer] = {
+    "attention switch": Offer(
+        "backends.mha.set_fastpath_enabled",
+        "attention is kept from its fused path by a function mode, which that path avoids",
+    ),
+    "casts by device": Offer(
+        "get_autocast_dtype",
+        "automatic casts are asked for by functions of each device",
+    ),
+    "accelerators": Offer(
+        "accelerator.current_accelerator",
+        "generators of all devices are seeded, also where there is none",
+    ),
+    "graph task": Offer(
+        "_C._current_graph_task_id",
+        "calls that activation checkpointing repeats are reported again",
+        capability="recomputation",
+        reason="torch.utils.checkpoint itself asks so whether the backward pass runs",
+    ),
+    "checkpoint": Offer(
+        "utils.checkpoint._checkpoint_without_reentrant_generator",
+        "what a checkpoint computes again is not what was fed to it",
+        capability="recomputation",
+        reason="a hook on saved tensors sees neither the function nor its arguments",
+    ),
+    "transforms": Offer(
+        "_C._functorch.peek_interpreter_stack",
+        "the operations of a model's own code are not seen",
+        capability="operations",
+        reason="within vmap tensors have no values, and nothing public tells",
+    ),
+    "modes": Offer(
+        "overrides._pop_mode",
+        "a function mode that a model leaves open is closed with padiff's",
+        reason="a mode is left in the order of the stack alone",
+    ),
+}
+"""What versions differ in, by the name under which the rest asks for it."""
+
+NEEDED: Mapping[str, str] = {
+    "nn.Module.register_forward_pre_hook": "with_kwargs",
+    "nn.Module.register_forward_hook": "with_kwargs",
+}
+"""A function below ``torch`` -> the parameter without which padiff cannot work at all."""
+OLDEST = "2.1"
+
+PRIVATE: Mapping[str, str] = {
+    "_modules": "named_children() tells a child that hangs under two names once",
+    "_parameters": "parametrized and partitioned modules answer the public ones with other tensors",
+    "_buffers": "as _parameters",
+    "_base": "whether a tensor is a view, and of what, has no public name",
+    "_version": "the count of changes in place, which torch's own errors speak of, has no public name",
+}
+"""Names of attributes that the adapter reads wherever it meets a module or a tensor -> why; all versions have them."""
+
+
+def _found(home: Any, path: str) -> Any:
+    return reduce(lambda one, name: getattr(one, name, None), path.split("."), home)
+
+
+class Torch:
+    """What one version of torch offers, as the rest of the adapter asks for it."""
+
+    def __init__(self, home: Any = torch) -> None:
+        self.home = home
+        self.held = {name: _found(home, offer.path) for name, offer in OFFERS.items()}
+        """Name of an offer -> what stands there, None where nothing does."""
+        generator = self.held["checkpoint"]
+        self._checkpoint = None if generator is None else inspect.signature(generator)
+        task = self.held["graph task"]
+        self.in_backward: Callable[[], bool] = (lambda: False) if task is None else (lambda: task() >= 0)
+        """Whether this code runs within a backward pass."""
+        self.within_transform: Callable[[], Any] = self.held["transforms"] or (lambda: False)
+        """Whether this code runs within vmap or its like."""
+
+    @property
+    def version(self) -> str:
+        """Return its version."""
+        return str(self.home.__version__)
+
+    def check(self) -> None:
+        """Raise `AdapterError` where padiff cannot work with it at all."""
+        for path, name in NEEDED.items():
+            function = _found(self.home, path)
+            if function is None or name not in inspect.signature(function).parameters:
+                msg = f"torch {self.version} has no {name} in torch.{path}, which padiff needs.\n"
+                msg += f"Hint: padiff works with torch {OLDEST} and newer."
+                raise AdapterError(msg)
+        try:
+            self.home.zeros(1).numpy()
+        except RuntimeError as error:
+            msg = f"torch {self.version} cannot pass values to numpy {np.__version__} ({error}).\n"
+            msg += "Hint: torch 2.2 and older need numpy 1: pip install 'numpy<2'."
+            raise AdapterError(msg) from error
+
+    def missing(self) -> list[Offer]:
+        """Return what it does not offer."""
+        return [OFFERS[name] for name, held in self.held.items() if held is None]
+
+    def lost(self) -> set[str]:
+        """Return the capabilities that go with that."""
+        return {offer.capability for offer in self.missing() if offer.capability is not None}
+
+    def ordinary_attention(self) -> AbstractContextManager[Any]:
+        """Keep torch from its fused inference path for attention, which calls no submodules and nests tensors.
+
+        Training code never takes it; in a run it would depend on requires_grad and on whether hooks are there.
+        """
+        if self.held["attention switch"] is None:
+            return _Ordinary()
+        mha = self.home.backends.mha
+        return switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
+
+    def casts(self, kinds: Iterable[str] = ("cpu", "cuda")) -> list[tuple[str, Any]]:
+        """Return the kinds of devices on which automatic casts are on now, each with its dtype."""
+        home = self.home
+        if self.held["casts by device"] is not None:
+            return [(kind, home.get_autocast_dtype(kind)) for kind in kinds if home.is_autocast_enabled(kind)]
+        asked = {
+            "cpu": (home.is_autocast_cpu_enabled, home.get_autocast_cpu_dtype),
+            "cuda": (home.is_autocast_enabled, home.get_autocast_gpu_dtype),
+        }
+        return [(kind, dtype()) for kind, (on, dtype) in asked.items() if kind in kinds and on()]
+
+    def is_host_only(self) -> bool:
+        """Return whether it knows no device but the CPU, as far as it tells."""
+        current = self.held["accelerators"]
+        return current is not None and current() is None
+
+    def checkpointed(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, bool, Any, Any]:
+        """Return what torch gave its generator of checkpoints: function, whether to keep random states, arguments."""
+        assert self._checkpoint is not None
+        bound = self._checkpoint.bind(*given, **named)
+        bound.apply_defaults()
+        held = bound.arguments
+        return held["fn"], held["preserve_rng_state"], held["args"], held["kwargs"]
+
+    def take_out(self, mode: Any) -> None:
+        """End a function mode wherever it lies among others: one that the user's code has opened since stays open."""
+        overrides = self.home.overrides
+        if self.held["modes"] is None:
+            mode.__exit__(None, None, None)
+            return
+        above = []
+        while overrides._len_torch_function_stack() and (last := overrides._pop_mode()) is not mode:
+            above.append(last)
+        for one in reversed(above):
+            overrides._push_mode(one)
+
+
+class _Ordinary(TorchFunctionMode):
+    """A mode that changes nothing: where one is on, modules of attention call their parts one by one."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return handed_on(function, args, kwargs or {})
+
+
+TORCH = Torch()
+"""The one that is installed."""
