@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,3 +24,18 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     dist.init_process_group("gloo", rank=0, world_size=1, store=store)
     yield dist
     dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the jobs recorded that a file of tests names as its ``JOBS``."""
+    folder = tmp_path_factory.mktemp("jobs")
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "jobs.py"), str(folder), *request.module.JOBS],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder

@@ -194,9 +194,18 @@ JOBS: dict[str, tuple[Job, int]] = {
 }
 
 if __name__ == "__main__":
-    import deepspeed  # noqa: F401
+    import gpt_jobs
     import megatron.core.models.gpt.gpt_model
+    import megatron.core.pipeline_parallel
 
+    JOBS |= gpt_jobs.JOBS
     base = Path(sys.argv[1])
-    for name in sys.argv[2:] or JOBS:
+    names = sys.argv[2:] or list(JOBS)
+    if any(name.startswith("zero") for name in names):
+        import deepspeed  # noqa: F401
+    line = torch.nn.Linear(1, 1)
+    with padiff.record(line, base / "warm") as recorder:  # what is imported now no rank imports
+        line(torch.ones(1, 1)).sum().backward()
+        recorder.step()
+    for name in names:
         run(*JOBS[name], base / name)

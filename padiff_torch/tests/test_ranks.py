@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +9,7 @@ import pytest
 
 import padiff
 
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="session")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("jobs")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "jobs.py"), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
+JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "zero1", "zero2", "zero3"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:

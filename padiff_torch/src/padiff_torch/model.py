@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import HookedModel, LiftError, Ranks, TensorParameter, handed_on, qualified_name
 from padiff_torch import state
+from padiff_torch.distributed.numbers import numbered
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
 from padiff_torch.versions import TORCH
@@ -63,7 +64,7 @@ class TorchModel(HookedModel):
 
     def children(self, native: Any) -> Iterable[tuple[str, Any]]:
         """Return the modules that a module holds."""
-        return native._modules.items()
+        return numbered(native)
 
     def tensors(self, native: Any) -> Iterable[tuple[str, Any, bool]]:
         """Return the parameters and buffers that a module holds."""

@@ -110,7 +110,7 @@ class HookedModel(TreeModel):
         """Report every module's calls, but for those that recomputation repeats in the backward pass."""
         self.require_watchable()
         with Hook().opening() as hook:
-            for module in self.modules().values():
+            for module in (self._wrapped(*one) for one in self.natives()):
                 ends = partial(self.enter, listener, module), partial(self.leave, listener, module)
                 for name, end in zip(self.registers, ends, strict=True):
                     hook.add(getattr(module.native, name)(end, with_kwargs=True).remove)

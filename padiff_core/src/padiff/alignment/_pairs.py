@@ -113,6 +113,11 @@ class Alignment:
         self._of_candidate = {pair.candidate.key: pair for pair in self.pairs}
         self._of_reference = {pair.reference.key: pair for pair in self.pairs}
 
+    @property
+    def tops(self) -> list[Pair]:
+        """Return the calls that the script makes: of the model itself one for each micro-batch."""
+        return [pair for pair in self.pairs if pair.candidate.parent is None and pair.reference.parent is None]
+
     def of_candidate(self, call: Call | None) -> Pair | None:
         """Return the pair of a candidate's call."""
         return None if call is None else self._of_candidate.get(call.key)

@@ -10,7 +10,10 @@ import attrs
 
 from padiff.kinds import Ranks
 
-__all__ = ["Grid", "grid_of"]
+__all__ = ["PIPELINE", "Grid", "grid_of"]
+
+PIPELINE = "pp"
+"""The groups whose ranks hold modules of their own: no value is spread along them."""
 
 T = TypeVar("T")
 
@@ -45,6 +48,8 @@ def grid_of(ranks: Mapping[int, Ranks]) -> Grid:
     spans: dict[str, int] = {}
     for one in ranks.values():
         for name, group in one.groups.items():
+            if name == PIPELINE:
+                continue
             spans[name] = min(spans.get(name, one.world), min(b - a for a, b in itertools.pairwise(group)))
     axes = sorted(spans, key=lambda name: (spans[name], name))
     return Grid(tuple(axes), {rank: one.groups for rank, one in ranks.items()})

@@ -10,9 +10,11 @@ from typing import Any
 import attrs
 
 from padiff.distributed._grid import Grid, grid_of
+from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Ties
+from padiff.distributed._stages import joined_stages, stages_of
 from padiff.distributed._trace import MergedStep, merge_step
-from padiff.distributed._whole import whole_model
+from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
 from padiff.kinds import Ranks
 from padiff.trace import Description, Kept, Run, Trace, open_run, rank_folders
@@ -99,11 +101,10 @@ class RankedRun:
     @cached_property
     def about(self) -> Description:
         """Return what is known of the model: its parameters whole, as the first step shows them."""
-        lead = next(iter(self.runs.values())).about
-        if not self.steps:
-            return whole_model(lead, self._lead)
-        found = self.trace(self.steps[0]).parameters
-        return whole_model(lead, self._lead, {path: record.shape for path, record in found.items()})
+        found = self.trace(self.steps[0]).parameters if self.steps else {}
+        about = united([run.about for run in self.runs.values()])
+        assert about.ranks is not None
+        return whole_model(about, about.ranks, {path: record.shape for path, record in found.items()})
 
     def trace(self, step: int) -> Trace:
         """Return what one step did, merged over the ranks."""
@@ -120,8 +121,19 @@ class RankedRun:
             other = None if self._facing is None else self._facing.other(step)
             traces = {rank: run.trace(step) for rank, run in self.runs.items()}
             self._steps = dict([*self._steps.items()][-1:])
-            self._steps[step] = merge_step(traces, self.grid, self.ranks, other, stacked=self._stacked)
+            self._steps[step] = self._put_together(traces, other)
         return self._steps[step]
+
+    def _put_together(self, traces: dict[int, Trace], other: Other | None) -> MergedStep:
+        stages, store = stages_of(traces, self.ranks), MergedStore()
+        paths = [{call.path for trace in stage.values() for call in trace.calls} for stage in stages]
+        found = []
+        for number, stage in enumerate(stages):
+            before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
+            inner = {"input": before, "output": behind}
+            one = merge_step(stage, self.grid, self.ranks, other, stacked=self._stacked, store=store, inner=inner)
+            found.append(one)
+        return joined_stages(found, store)
 
 
 def open_ranks(folder: Path) -> RankedRun | None:
@@ -148,7 +160,4 @@ def open_ranks(folder: Path) -> RankedRun | None:
     missing |= {rank: "it finished no step" for rank in ranked if rank not in finished}
     about: Any = next(iter(ranked.values())).about
     missing |= {rank: "it recorded nothing" for rank in range(about.ranks.world) if rank not in folders}
-    if "pp" in about.ranks.groups:
-        msg = f"{folder} was recorded by stages of a pipeline, which padiff does not merge yet.\n"
-        raise InputError(msg + "Hint: compare the folders of single ranks, or record without pipeline parallelism.")
     return RankedRun(str(folder), finished or ranked, sorted(missing.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,23 +67,34 @@ def merge_step(
     other: Other | None = None,
     *,
     stacked: bool = False,
+    store: MergedStore | None = None,
+    inner: Mapping[str, Collection[str]] | None = None,
 ) -> MergedStep:
     """Return what the ranks did as one trace.
 
     ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
-    alike: what nobody can put together is compared rank by rank, one behind the other.
+    alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
+    modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
+    pipeline hands on.
     """
-    return _Merger(traces, grid, ranks, other, stacked).merge()
+    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}).merge()
 
 
 class _Merger:
     def __init__(
-        self, traces: Mapping[int, Trace], grid: Grid, ranks: Mapping[int, Ranks], other: Other | None, stacked: bool
+        self,
+        traces: Mapping[int, Trace],
+        grid: Grid,
+        ranks: Mapping[int, Ranks],
+        other: Other | None,
+        stacked: bool,
+        store: MergedStore,
+        inner: Mapping[str, Collection[str]],
     ) -> None:
         self.traces, self.grid, self.ranks = traces, grid, ranks
-        self.other, self.stacked = other, stacked
+        self.other, self.stacked, self.inner = other, stacked, inner
         self.lead = next(iter(traces))
-        self.store = MergedStore()
+        self.store = store
         self.step = MergedStep(Trace(self.store), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[int, Spreading] = {}
@@ -135,7 +146,7 @@ class _Merger:
                 continue
             arrays = self._arrays(held, "values")
             says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
-            like = None if self.other is None else self.other.value((call.key, side, index))
+            like = self._like((call.key, side, index))
             sums = own.token not in self.returned
             spread = arrays and spread_of(_read(arrays), self.grid, says, like, sums=sums)
             if arrays and spread is None and self.stacked:
@@ -152,6 +163,10 @@ class _Merger:
                 return None
             found[rank] = partial(trace.array, key)
         return found
+
+    def _like(self, place: Spot, kind: str = "value") -> Like | None:
+        key, side, _ = place
+        return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
 
     def _leaf(self, call: Call, side: str, index: int) -> Leaf:
         own = _leaves(call, side)[index]
@@ -189,7 +204,7 @@ class _Merger:
         arrays = self._arrays(held, "gradients")
         if arrays is None or token in self.step.trace.gradients:
             return
-        like = None if self.other is None else self.other.value((call.key, side, index), "gradient")
+        like = self._like((call.key, side, index), "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         spread = spread_of(_read(arrays), self.grid, self._averaged(known, arrays), like)
         if spread is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.trace import Description, ModuleDescription, ParameterRecord
 
-__all__ = ["whole_model", "whole_shape"]
+__all__ = ["united", "whole_model", "whole_shape"]
 
 Shape = tuple[int, ...]
 
@@ -23,6 +24,45 @@ def whole_shape(ranks: Ranks, record: ParameterRecord) -> Shape:
         if how.kind == "shard":
             shape[how.dim] *= len(ranks.groups.get(axis, (ranks.rank,)))
     return tuple(shape)
+
+
+def united(abouts: Sequence[Description]) -> Description:
+    """Return one description of a model of which each rank has some modules; of what several have, the first's."""
+    lead = abouts[0]
+    if all(one.modules.keys() == lead.modules.keys() for one in abouts):
+        return lead
+    modules: dict[str, ModuleDescription] = {}
+    parameters: dict[str, ParameterRecord] = {}
+    told = [one.ranks for one in abouts if one.ranks is not None]
+    ranks: dict[str, Any] = {"parameters": {}, "outputs": {}, "shapes": {}}
+    for about in reversed(abouts):
+        modules |= about.modules
+        parameters |= about.parameters
+    for one in reversed(told):
+        for name, known in ranks.items():
+            known.update(getattr(one, name))
+    order = _order([about.modules for about in abouts])
+    places = {path: number for number, path in enumerate(order)}
+    return attrs.evolve(
+        lead,
+        modules={path: modules[path] for path in order},
+        parameters=dict(sorted(parameters.items(), key=lambda one: places.get(one[0].rpartition(".")[0], -1))),
+        ranks=attrs.evolve(told[0], **ranks),
+    )
+
+
+def _order(modules: Sequence[Mapping[str, ModuleDescription]]) -> list[str]:
+    """Return the paths of all ranks' modules, in the order of the model that they make together."""
+    places: dict[str, int] = {}
+    for path in (path for one in modules for path in one):
+        places.setdefault(path, len(places))
+
+    def key(path: str) -> list[int]:
+        names = path.split(".")
+        above = (".".join(names[: end + 1]) for end in range(len(names)))
+        return [int(name) if name.isdecimal() else places.get(up, 0) for name, up in zip(names, above, strict=True)]
+
+    return sorted(places, key=key)
 
 
 def whole_model(about: Description, ranks: Ranks, shapes: Mapping[str, Shape] | None = None) -> Description:

@@ -28,13 +28,14 @@ def coverage_of(trace: Trace, alignment: Alignment, kept: Collection[int] | None
         for leaf in call.outputs:
             makers.setdefault(leaf.token, call)
     owners = {leaf.token: call.parent for call in reversed(trace.calls) for leaf in call.inputs if call.parent}
-    given = {leaf.token for leaf in trace.root.inputs}
+    tops = [call for call in trace.calls if call.parent is None]
+    given = {leaf.token for call in tops for leaf in call.inputs}
     seen: set[int] = set()
     opened: set[int] = set()
     missing: dict[int, Call] = {}
     inside: dict[int, Call] = {}
     """Of regions that are compared as one."""
-    todo = [leaf.token for leaf in trace.root.outputs]
+    todo = [leaf.token for call in tops for leaf in call.outputs]
     while todo:
         token = todo.pop()
         if token in seen:

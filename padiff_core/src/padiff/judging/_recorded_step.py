@@ -183,8 +183,10 @@ class Recorded:
 
     def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float:
         """Return how far apart the outputs are, and keep that of the first step."""
-        root = alignment.pairs[0]
-        sizes = [leaps.size(root.reference.outputs[i], root.candidate.outputs[j]) for i, j in root.outputs]
+        outputs = (
+            (one.reference.outputs[i], one.candidate.outputs[j]) for one in alignment.tops for i, j in one.outputs
+        )
+        sizes = [leaps.size(*pair) for pair in outputs]
         found = [one for one in sizes if one is not None]
         if not found:
             return 0.0
@@ -263,7 +265,11 @@ def _counts(finding: Finding) -> bool:
 
 def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
     """Yield the outputs of the model where their values say nothing: not kept, or random. That is never a pass."""
-    root = alignment.pairs[0]
+    for top in alignment.tops:
+        yield from _uncompared_of(leaps, top, step)
+
+
+def _uncompared_of(leaps: Leaps, root: Pair, step: int) -> Iterator[Finding]:
     for i, _ in root.outputs:
         leaf = root.reference.outputs[i]
         kept = leaf.token in leaps.compared

@@ -44,10 +44,13 @@ class Ranks:
     world: int
     """How many ranks there are."""
     groups: Mapping[str, tuple[int, ...]]
-    """Name of a group that this rank is in (``tp``, ``dp``, ``pp``) -> its ranks, in the order of their shards."""
+    """Name of a group that this rank is in (``tp``, ``dp``) -> its ranks, in the order of their shards; ``pp``: those
+    of the stages of a pipeline, each of which has a part of the modules."""
     parameters: Mapping[str, Spread] = attrs.field(factory=dict)
     """Path of a parameter or buffer -> how it is spread."""
     outputs: Mapping[str, Spread] = attrs.field(factory=dict)
     """Path of a module -> how its first output is spread, where its class says so."""
     shapes: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict)
     """Path of a parameter or buffer of which a part lies here -> its shape over all ranks, where that is known."""
+    chunks: tuple[tuple[str, ...], ...] = ()
+    """Of a stage of a pipeline that holds several chunks: the paths at which each holds what no other one does."""

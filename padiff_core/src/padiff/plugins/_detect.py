@@ -23,11 +23,12 @@ __all__ = ["adapter_for", "adapter_of_tensor"]
 
 
 def adapter_for(model: Any) -> Adapter:
-    """Return the adapter that knows a model.
+    """Return the adapter that knows a model, or a list of chunks of one.
 
     Raises `UnknownModel` where none does, `AdapterError` where two do, or where the one is broken.
     """
-    info = None if isinstance(model, type) else _claimant(model)
+    whole = model[0] if isinstance(model, list) and model else model
+    info = None if isinstance(whole, type) else _claimant(whole)
     if info is None:
         raise UnknownModel(_unknown(model))
     return load(info)

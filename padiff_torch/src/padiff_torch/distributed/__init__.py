@@ -16,20 +16,40 @@ __all__ = ["trained"]
 _WRAPPERS = {
     "deepspeed.runtime.engine.DeepSpeedEngine": "engine:EngineModel",
     "torch.nn.parallel.distributed.DistributedDataParallel": "wrappers:WrappedModel",
+    "megatron.core.distributed.distributed_data_parallel.DistributedDataParallel": "wrappers:WrappedModel",
+    "megatron.core.transformer.module.Float16Module": "wrappers:WrappedModel",
 }
 """Qualified name of a class of wrappers, which hold the model as ``module`` -> what wraps these for padiff."""
 
 
 def trained(model: Any, adapter: Adapter) -> WrappedModel | None:
     """Return a model that something trains on several ranks, wrapped; None for an ordinary one."""
-    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(model).__mro__)
-    known = next((_WRAPPERS[name] for name in names if name in _WRAPPERS), None)
+    if isinstance(model, list | tuple):
+        chunks = [_unwrapped(chunk) for chunk in model]
+        found: WrappedModel = _class("wrappers:ChunkedModel")(model, chunks, adapter)
+        return found
+    known = _known(model)
     if known is None and not (isinstance(model, torch.nn.Module) and any(map(_is_sharded, model.parameters()))):
         return None
-    home, _, name = (known or "wrappers:ShardedModel").partition(":")
-    wrap = getattr(importlib.import_module(f"padiff_torch.distributed.{home}"), name)
-    found: WrappedModel = wrap(model, model if known is None else model.module, adapter)
+    found = _class(known or "wrappers:ShardedModel")(model, _unwrapped(model), adapter)
     return found
+
+
+def _known(model: Any) -> str | None:
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(model).__mro__)
+    return next((_WRAPPERS[name] for name in names if name in _WRAPPERS), None)
+
+
+def _unwrapped(model: Any) -> Any:
+    """Return the module that a wrapper trains, of several the innermost."""
+    while _known(model) is not None:
+        model = model.module
+    return model
+
+
+def _class(home: str) -> Any:
+    home, _, name = home.partition(":")
+    return getattr(importlib.import_module(f"padiff_torch.distributed.{home}"), name)
 
 
 def _is_sharded(parameter: Any) -> bool:

@@ -13,11 +13,11 @@ from typing import Any
 import torch.distributed as dist
 
 from padiff.adapter import Placement, Ranks, Spread
+from padiff_torch.distributed.numbers import MEGATRON
 from padiff_torch.distributed.pieces import is_partitioned, piece_of, whole_shape
 
 __all__ = ["ranks_of"]
 
-_MEGATRON = "megatron.core.parallel_state"
 _GROUPS = {
     "tp": "get_tensor_model_parallel_group",
     "cp": "get_context_parallel_group",
@@ -39,7 +39,8 @@ def ranks_of(model: Any) -> Ranks | None:
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups))}
     shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes)
+    chunks = model.own() if hasattr(model, "own") else ()
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes, chunks)
 
 
 def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -
 
 def _groups(natives: Any, wrapper: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the groups of more than one rank that this one is in; ``world`` where nobody says what a group is for."""
-    state = sys.modules.get(_MEGATRON)
+    state = sys.modules.get(MEGATRON)
     found: dict[str, tuple[int, ...]] = {}
     if state is not None and state.model_parallel_is_initialized():
         for name, function in _GROUPS.items():

@@ -6,17 +6,18 @@ in a wider type goes past it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from padiff.adapter import Adapter, handed_on
+from padiff.adapter import Adapter, InputError, handed_on
 from padiff_torch.distributed.detached import detached
 from padiff_torch.distributed.pieces import is_partitioned, piece_of
 from padiff_torch.model import TorchModel, TorchParameter
 from padiff_torch.tensor import TorchTensor, filled
 
-__all__ = ["PieceParameter", "ShardedModel", "WrappedModel"]
+__all__ = ["ChunkedModel", "PieceParameter", "ShardedModel", "WrappedModel"]
 
 Array = Any
 _STATE = ("ds_", "_ds_", "__composable_api_state")
@@ -97,3 +98,29 @@ class ShardedModel(WrappedModel):
             for module in self.native.modules() if not self.beside else ():
                 if hasattr(module, "reshard"):
                     module.reshard()
+
+
+class ChunkedModel(WrappedModel):
+    """The chunks of one model that a rank of a pipeline holds; what they have in common, the root first, is one."""
+
+    def __init__(self, wrapper: Any, inner: Sequence[Any], adapter: Adapter) -> None:
+        self.chunks = [TorchModel(chunk, adapter) for chunk in inner]
+        super().__init__(wrapper, inner[0], adapter)
+
+    def walk(self) -> Iterator[tuple[str, Any]]:
+        """Yield every native module of every chunk, under its path in the whole model."""
+        for chunk in self.chunks:
+            yield from chunk.walk()
+
+    def own(self) -> tuple[tuple[str, ...], ...]:
+        """Return the paths, of each chunk, at which no other one has anything."""
+        paths = [{path for path, _ in chunk.walk()} for chunk in self.chunks]
+        counts = Counter(path for one in paths for path in one)
+        return tuple(
+            tuple(sorted(p for p in one if counts[p] == 1 and counts.get(p.rpartition(".")[0]) != 1)) for one in paths
+        )
+
+    def invoked(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise `InputError`: a schedule runs the chunks, and a script the schedule."""
+        msg = "a list of chunks of a model is no model that can be called.\n"
+        raise InputError(msg + "Hint: record the script's own loop, with padiff.record(chunks, path).")

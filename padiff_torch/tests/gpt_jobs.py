@@ -1,0 +1,166 @@
+"""Train Megatron's GPT on the CPU over any of its dimensions, by its own schedules, recorded by padiff."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import padiff
+
+Job = Callable[[int, int, Path], None]
+Fault = Callable[[Any, int], None]
+STEPS, MICRO = 2, 2
+SEQUENCE = 8
+
+
+def on_the_cpu() -> None:
+    """Let Megatron, which asks CUDA for everything, have the CPU."""
+    from megatron.core.tensor_parallel import random
+
+    def hosted(make: Any) -> Any:
+        @functools.wraps(make)
+        def made(*args: Any, **kwargs: Any) -> Any:
+            return make(*args, **(kwargs | {"device": "cpu"} if kwargs.get("device") == "cuda" else kwargs))
+
+        return made
+
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
+    torch.zeros, torch.tensor = hosted(torch.zeros), hosted(torch.tensor)
+    random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
+
+
+def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, **settings: Any) -> list[Any]:
+    """Return the chunks of Megatron's GPT on a rank, each weight the shard of one that its name in the whole seeds."""
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    parallel_state.initialize_model_parallel(tp, pp, virtual)
+    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
+    off += ("gradient_accumulation_fusion", "apply_rope_fusion", "batch_p2p_sync", "deallocate_pipeline_outputs")
+    config = TransformerConfig(
+        num_layers=4,
+        hidden_size=32,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel_size=pp,
+        virtual_pipeline_model_parallel_size=virtual,
+        pipeline_dtype=torch.float32,
+        **dict.fromkeys(off, False),
+        **settings,
+    )
+    spec = get_gpt_layer_local_spec(normalization="LayerNorm")
+    chunks = []
+    for index in range(virtual or 1):
+        stage = None if virtual is None else index
+        first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
+        last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
+        sizes = {"vocab_size": 64, "max_sequence_length": SEQUENCE, "pre_process": first, "post_process": last}
+        kinds = {"share_embeddings_and_output_weights": False, "parallel_output": True}
+        chunks.append(GPTModel(config, spec, **sizes, **kinds, vp_stage=stage))
+        _seeded(chunks[-1], tp, rank % tp)
+    return chunks
+
+
+def _seeded(model: Any, tp: int, place: int) -> None:
+    layers = {index: layer.layer_number - 1 for index, layer in enumerate(model.decoder.layers)}
+    for name, parameter in model.named_parameters():
+        whole = re.sub(r"layers\.(\d+)", lambda found: f"layers.{layers[int(found[1])]}", name)
+        dim = parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else None
+        shape = [size * tp if axis == dim else size for axis, size in enumerate(parameter.shape)]
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(whole.encode()))) * 0.1
+        values += "layernorm.weight" in name
+        parameter.data.copy_(values if dim is None else values.chunk(tp, dim)[place])
+
+
+def batch(step: int, micro: int) -> Any:
+    draw = torch.Generator().manual_seed(100 * step + micro)
+    return torch.randint(0, 64, (2, 2, SEQUENCE), generator=draw)
+
+
+def forward_step(batches: Any, model: Any) -> Any:
+    """Run a chunk on the next micro-batch; what `get_forward_backward_func` calls."""
+    tokens, labels = next(batches)
+    places = torch.arange(SEQUENCE)[None].repeat(2, 1)
+    mask = torch.triu(torch.ones(1, 1, SEQUENCE, SEQUENCE, dtype=torch.bool), 1)
+
+    def loss(output: Any) -> Any:
+        mean = output.mean()
+        return mean, {"loss": mean.detach().clone()}
+
+    return model(tokens, places, mask, labels=labels), loss
+
+
+def megatron(
+    fault: Fault = lambda *_: None,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    virtual: int | None = None,
+    micro: int = MICRO,
+    **settings: Any,
+) -> Job:
+    """Return a job that trains Megatron's GPT by its own schedule."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+
+        on_the_cpu()
+        chunks = gpt(rank, tp=tp, pp=pp, virtual=virtual, **settings)
+        fault(chunks, rank)
+        optimizer = torch.optim.SGD([p for chunk in chunks for p in chunk.parameters()], lr=0.1)
+        with padiff.record(chunks if virtual else chunks[0], folder) as recorder:
+            for step in range(STEPS):
+                losses = get_forward_backward_func()(
+                    forward_step_func=forward_step,
+                    data_iterator=[iter([batch(step, n) for n in range(micro)]) for _ in chunks],
+                    model=chunks,
+                    num_microbatches=micro,
+                    seq_length=SEQUENCE,
+                    micro_batch_size=2,
+                    forward_only=False,
+                )
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(sum(one["loss"] for one in losses) / micro if losses else None)
+
+    return job
+
+
+def wrong_epsilon(chunks: Any, rank: int) -> None:
+    if rank == 1:
+        chunks[0].decoder.layers[0].input_layernorm.eps = 1e-2
+
+
+def stale_hand_over(chunks: Any, rank: int) -> None:
+    """Let the second stage take in each micro-batch what the first stage gave in the first."""
+    if rank == 1:
+        take, kept = chunks[0].set_input_tensor, []
+
+        def stale(tensors: Any) -> None:
+            kept.append(tensors)
+            take([a + (b - a).detach() for a, b in zip(tensors, kept[(len(kept) - 1) // MICRO * MICRO], strict=True)])
+
+        chunks[0].set_input_tensor = stale
+
+
+JOBS: dict[str, tuple[Job, int]] = {
+    "whole": (megatron(), 1),
+    "micro3": (megatron(micro=3), 1),
+    "pp2": (megatron(pp=2), 2),
+    "pp2-stale": (megatron(stale_hand_over, pp=2), 2),
+    "vpp2-epsilon": (megatron(wrong_epsilon, pp=2, virtual=2), 2),
+    "tp2-pp2": (megatron(tp=2, pp=2), 4),
+    "vpp2": (megatron(pp=2, virtual=2), 2),
+}
