@@ -88,12 +88,12 @@ class Correspondence:
 
     @property
     def open(self) -> list[UnitMatch]:
-        """Return the matches with a layout that names and shapes leave open."""
-        return [match for match in self.matches if any(link.open for link in match.links)]
+        """Return the matches of which names and shapes leave open a layout, or which parameter is which."""
+        return [match for match in self.matches if match.unnamed or any(link.open for link in match.links)]
 
     @property
     def ambiguous(self) -> bool:
-        """Return whether a layout is open, or how a layer packs others."""
+        """Return whether a layout is open, which parameter is which, or how a layer packs others."""
         return bool(self.packed or self.open)
 
     def rematched(self, changed: Mapping[UnitMatch, UnitMatch]) -> Correspondence:

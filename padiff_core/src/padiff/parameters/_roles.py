@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = ["FULL", "UnitMatch", "flat", "is_product", "link_roles"]
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""
+_MOST_ORDERS = 24
 
 
 @attrs.frozen(eq=False)
@@ -34,6 +36,27 @@ class UnitMatch:
     def modules(self) -> ModulePair:
         """Return the modules that hold the two."""
         return ModulePair(self.reference.module.path, self.candidate.module.path, self.reference.special is not None)
+
+    @property
+    def unnamed(self) -> list[list[Link]]:
+        """Return links that only their order ties, those together of which each may have another's partner."""
+        names = {held: role for role, held in self.candidate.roles.items()}
+        groups: dict[object, list[Link]] = {}
+        for link in self.links:
+            if type(link) is Link and names.get(link.candidate) != link.role:
+                groups.setdefault((link.reference.shape, link.candidate.shape), []).append(link)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def orders(self) -> Iterator[UnitMatch]:
+        """Yield the match with such links in every order, at first as they are."""
+        groups = self.unnamed
+        for orders in itertools.product(*(itertools.islice(itertools.permutations(x), _MOST_ORDERS) for x in groups)):
+            turned = {
+                link: attrs.evolve(link, candidate=other.candidate)
+                for group, order in zip(groups, orders, strict=True)
+                for link, other in zip(group, order, strict=True)
+            }
+            yield attrs.evolve(self, links=[turned.get(link, link) for link in self.links])
 
     @property
     def missing(self) -> Iterator[tuple[str, Held, bool]]:

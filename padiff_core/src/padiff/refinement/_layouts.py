@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import attrs
@@ -110,35 +110,58 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
 def _oriented(
     correspondence: Correspondence, matches: Sequence[UnitMatch], known: Mapping[str, Link], evidence: Evidence
 ) -> Correspondence:
-    """Choose which way the open links of some matches lie, of which one call tells."""
+    """Choose which way the open links of some matches lie, and which parameter is which, of which one call tells.
+
+    Parameters that neither names nor shapes tell apart are taken in their order first, and in others where none of
+    the ways is right then.
+    """
     shared = {
         x: _as_shared(x, known.get(x.candidate.parameter.path)) for match in matches for x in match.links if x.open
     }
-    links = [link for link, way in shared.items() if way is None]
     ways = {link: way for link, way in shared.items() if way is not None}
-    if not links:
-        return correspondence.rematched({match: _laid(match, ways) for match in matches})
-    choices = list(itertools.islice(_choices(links), _MOST_LAYOUTS))
+    now = tuple(_laid(match, ways) for match in matches)
+    told = frozenset(ways.values())
+    orders = itertools.product(*(match.orders() for match in now))
+    choices = list(itertools.islice(_choices(next(orders), told), _MOST_LAYOUTS))
+    if len(choices) > 1 or any(match.unnamed for match in now):
 
-    def put(choice: tuple[Link, ...]) -> None:
-        chosen = dict(zip(links, choice, strict=True))
-        evidence.assign([_laid(match, {**ways, **chosen}) for match in matches])
+        def put(choice: Sequence[UnitMatch]) -> None:
+            evidence.assign(choice)
 
-    chosen, right, tries = _tried(correspondence, evidence, matches[0], choices, put, _named)
-    ways.update(zip(links, chosen, strict=True))
-    found = correspondence.rematched({match: _laid(match, ways) for match in matches})
-    found = attrs.evolve(found, tries=found.tries + tries)
-    paths = [link.candidate.parameter.path for link in links]
-    if not right:
-        return attrs.evolve(found, undecided=(*found.undecided, *paths))
-    settled = {path: way.layout for path, way in zip(paths, chosen, strict=True)}
-    return attrs.evolve(found, settled={**found.settled, **settled})
+        now, right, tries = _tried(correspondence, evidence, matches[0], choices, put, _named)
+        others = [now, *itertools.islice((way for order in orders for way in _choices(order, told)), _MOST_LAYOUTS)]
+        if not right and len(others) > 1:
+            now, right, more = _tried(correspondence, evidence, matches[0], others, put, _named, first=True)
+            tries += more
+        correspondence = attrs.evolve(correspondence, tries=correspondence.tries + tries)
+        layouts = {link.candidate.parameter.path: word for link, word in _uncertain(now).items() if link not in told}
+        if right:
+            correspondence = attrs.evolve(correspondence, settled={**correspondence.settled, **layouts})
+        else:
+            correspondence = attrs.evolve(correspondence, undecided=(*correspondence.undecided, *layouts))
+    return correspondence.rematched(dict(zip(matches, now, strict=True)))
 
 
-def _choices(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
+def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
+    """Return the links that lie in one of several ways, or have one of several partners: in which way, or whose."""
+    unnamed = {link for match in matches for group in match.unnamed for link in group}
+    whose = {link: f"the reference's {link.role}{', transposed' * link.transposed}" for link in unnamed}
+    links = [link for match in matches for link in match.links if link.open or link in unnamed]
+    return {link: whose.get(link, link.layout) for link in links}
+
+
+def _choices(matches: Sequence[UnitMatch], told: Set[Link]) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield the matches with their open links in each way, but for those that are told."""
+    links = [link for match in matches for link in match.links if link.open and link not in told]
+    for chosen in _ways(links):
+        ways = dict(zip(links, chosen, strict=True))
+        yield tuple(_laid(match, ways) for match in matches)
+
+
+def _ways(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
     """Yield the ways in which some links may lie: first those in which all lie alike, then all but one."""
     ways = [link.ways for link in links]
-    most = max(map(len, ways))
+    most = max(map(len, ways), default=0)
     alike = [tuple(min(way, len(some) - 1) for some in ways) for way in range(most)]
     single = (
         (*one[:place], way, *one[place + 1 :])
@@ -159,8 +182,8 @@ def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
     return attrs.evolve(match, links=[ways.get(link, link) for link in match.links])
 
 
-def _named(choice: tuple[Link, ...]) -> str:
-    return ", ".join(way.layout for way in choice)
+def _named(choice: Sequence[UnitMatch]) -> str:
+    return ", ".join(_uncertain(choice).values())
 
 
 def _tried(
@@ -239,16 +262,21 @@ def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) ->
 
     for packed in list(correspondence.packed):
         packing = packed.packing
-        apart = {
+        sums = {
             choice: sum(difference(*values(link)).rel_l2 for match in packing.matches(choice) for link in match.links)
             for choice in packing.arrangements()
         }
-        correspondence = correspondence.arranged(packed, min(apart, key=apart.__getitem__))
+        correspondence = correspondence.arranged(packed, min(sums, key=sums.__getitem__))
     for match in list(correspondence.open):
+        apart = {
+            order: sum(difference(*values(link)).rel_l2 for link in order.links if not link.open)
+            for order in itertools.islice(match.orders(), _MOST_LAYOUTS)
+        }
+        chosen = min(apart, key=apart.__getitem__)
         ways = {}
-        for link in (link for link in match.links if link.open):
+        for link in (link for link in chosen.links if link.open):
             rest = [way for way in link.ways if not is_suspect(difference(*values(way)), values(way)[1].dtype)]
             if rest and not is_close(*values(link), evidence.rule):
                 ways[link] = rest[0]
-        correspondence = correspondence.rematched({match: _laid(match, ways)})
+        correspondence = correspondence.rematched({match: _laid(chosen, ways)})
     return correspondence

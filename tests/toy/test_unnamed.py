@@ -1,0 +1,68 @@
+"""Parameters of one module that neither names nor shapes tell apart: only what its code makes of them does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+WIDTH = 6
+TOKENS = np.random.default_rng(0).standard_normal((3, 4, WIDTH)).astype(np.float32)
+
+
+class Block(rows.Module):
+    """Two branches, each with a scale of its own."""
+
+    def __init__(self) -> None:
+        self.a, self.b = rows.Linear(WIDTH, WIDTH), rows.Linear(WIDTH, WIDTH)
+        self.gamma_1, self.gamma_2 = (rows.parameter(WIDTH) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.gamma_1 * self.a(x)
+        return x + self.gamma_2 * F.tanh(self.b(x))
+
+
+class Port(columns.Layer):
+    """The same, with its scales in another order and under other names."""
+
+    def __init__(self, fault: float = 1.0) -> None:
+        self.first, self.second = columns.Dense(WIDTH, WIDTH), columns.Dense(WIDTH, WIDTH)
+        self.scale_late, self.scale_early = (columns.weight(WIDTH) for _ in range(2))
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.scale_early * self.first(x)
+        return x + self.scale_late * F.tanh(self.second(x)) * self.fault
+
+
+def _partners(report: Any) -> dict[str, str]:
+    return {row.reference[0]: row.candidate for row in report.mapping.parameters}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_parameters_are_told_by_what_the_code_makes_of_them(dtype: str) -> None:
+    ours, theirs = Block(), Port()
+    ours.to(dtype)
+    theirs.to(dtype)
+    report = padiff.diff(ours, theirs, TOKENS.astype(ours.gamma_1.data.dtype))
+    assert report.aligned, report
+    assert {"gamma_1": "scale_early", "gamma_2": "scale_late"}.items() <= _partners(report).items()
+
+
+def test_a_fault_beside_them_is_named_with_the_right_partners() -> None:
+    report = padiff.diff(Block(), Port(1.1), TOKENS)
+    (source,) = report.sources
+    assert (source.candidate.path, source.between) == ("", ("second", "end"))
+    assert {"gamma_1": "scale_early", "gamma_2": "scale_late"}.items() <= _partners(report).items()
+
+
+def test_values_tell_where_nothing_is_copied() -> None:
+    ours, theirs = Block(), Port()
+    padiff.transfer(ours, theirs, TOKENS)
+    report = padiff.diff(ours, theirs, TOKENS, transfer=False)
+    assert report.aligned, report
