@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import padiff
+from padiff.engine import record_once
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+
+from .test_compare import places
 
 X = (np.random.default_rng(0).standard_normal((4, 4), dtype=np.float32),)
 LEAST = float(np.finfo(np.float32).min)
@@ -42,11 +46,15 @@ def _model(base: type, *layers: Any) -> Any:
     return model
 
 
-def _report(number: float, *, shift: int = 1, factor: float = 1.0) -> padiff.Report:
+def _models(number: float, *, shift: int = 1, factor: float = 1.0) -> tuple[Any, Any]:
     ours = [_layer(rows.Module, rows.Linear(4, 4), rows.parameter(4, 4), _mask(LEAST), 1.0) for _ in range(2)]
     hidden = _mask(number, shift)
     theirs = [_layer(columns.Layer, columns.Dense(4, 4), columns.weight(4, 4), hidden, factor) for _ in range(2)]
-    return padiff.diff(_model(rows.Module, *ours), _model(columns.Layer, *theirs), X)
+    return _model(rows.Module, *ours), _model(columns.Layer, *theirs)
+
+
+def _report(number: float, *, shift: int = 1, factor: float = 1.0) -> padiff.Report:
+    return padiff.diff(*_models(number, shift=shift, factor=factor), X)
 
 
 @pytest.mark.parametrize("number", [-1e4, -1e9])
@@ -69,3 +77,18 @@ def test_a_number_that_does_not_drown_is_found() -> None:
 def test_a_mask_that_its_consumer_makes_small_is_found() -> None:
     """Both drown where it is added as it is; here it is a thousandth of it."""
     assert not _report(-1e4, factor=1e-3).aligned
+
+
+@pytest.mark.parametrize(("shift", "factor"), [(1, 1.0), (2, 1.0), (1, 1e-3)])
+def test_recorded_runs_mask_alike_too(tmp_path: Path, shift: int, factor: float) -> None:
+    """The bias is differentiable, and what its code made was called a source for the numbers that drown."""
+    models = _models(-1e4, shift=shift, factor=factor)
+    padiff.diff(*models, X)
+    for model, name in zip(models, "ab", strict=True):
+        record_once(model, X, tmp_path / name)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    if shift == factor == 1:
+        assert report.aligned, str(report)
+        assert "masks" in {note.kind for note in report.notes}
+    else:
+        assert places(report)[0] == ("one", "forward"), str(report)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
+from padiff.engine import record_once
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+
+from .test_compare import places
 
 TOKENS = np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32)
 
@@ -56,3 +61,39 @@ def test_crossed_tables_are_a_fault() -> None:
 def test_the_other_way_round() -> None:
     report = padiff.diff(Tables(), Bare(), TOKENS)
     assert report.aligned, str(report)
+
+
+class Placed(rows.Module):
+    """Learned positions, kept as (1, time, features)."""
+
+    def __init__(self) -> None:
+        self.first, self.positions, self.head = rows.Linear(8, 8), rows.parameter(1, 3, 8), rows.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(F.tanh(self.first(x) + self.positions))
+
+
+class TimeFirst(columns.Layer):
+    """The same, kept as (time, 1, features), or wrong."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.out, self.table, self.inner = columns.Dense(8, 2), columns.weight(3, 1, 8), columns.Dense(8, 8)
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        x = self.inner(x.transpose(1, 0, 2)) + self.table * self.factor
+        return self.out(F.tanh(x)).transpose(1, 0, 2)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_axis_of_length_one_may_stand_elsewhere(tmp_path: Path, factor: float, turned: bool) -> None:
+    """A table that is broadcast along the batch was called one of another shape."""
+    models = (Placed(), TimeFirst(factor))[:: -1 if turned else 1]
+    report = padiff.diff(*models, TOKENS)
+    assert report.aligned is (factor == 1), str(report)
+    assert not report.transfer.unmatched_candidate, str(report)  # type: ignore[union-attr]
+    for model, name in zip(models, "ab", strict=True):
+        record_once(model, TOKENS, tmp_path / name)
+    compared = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(compared) == places(report), str(compared)

@@ -123,14 +123,13 @@ def _compared(
     assert found is not None
     assert sides is not None
     notes += _left_out(runs, step)
-    why = None if found.backward else _forward_only(sides)
-    notes += [Note("forward_only", {"why": why})] if why else []
+    notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
     findings = sorted(found.findings, key=lambda one: one.step)
     return Report(
         sources=tuple(one for one in findings if one.source),
         findings=tuple(findings),
         notes=tuple(dict.fromkeys([*notes, *found.notes])),
-        forward_only=why,
+        forward_only=found.forward_only,
         counts=found.counts,
         output=found.output,
         output_within=found.output_within,
@@ -220,11 +219,6 @@ def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
     task = Task((), {})
     ours, theirs = _any(sides)
     return Evidence(ours, theirs, task, task, sides[0].trace, run, measures_of(None), transfer=False)
-
-
-def _forward_only(sides: tuple[RecordedSide, RecordedSide]) -> str:
-    without = [name for name, side in zip(_NAMES, sides, strict=True) if not side.trace.gradients]
-    return f"the run of the {' and that of the '.join(without)} holds no gradients"
 
 
 def _weaker(runs: Sequence[Run]) -> str:

@@ -37,7 +37,7 @@ def check_starts(task: Task, judge: Judge) -> None:
     """
     root, trace = judge.alignment.pairs[0].reference, judge.trace
     ends = {leaf.token: leaf.path for leaf in root.outputs if trace.gradient(leaf) is not None}
-    if task.sent is None or len(ends) < 2:
+    if task.sent is None or trace.by_value or len(ends) < 2:
         return
     found = next((one for one in judge.forced.checks if one.spot.reference.token in ends and _is_other(one)), None)
     if found is not None:

@@ -20,7 +20,7 @@ from padiff.isolation import served
 from padiff.options import DiffOptions
 from padiff.progress import shown
 from padiff.pytree import leaves
-from padiff.recording import Task, arguments, fill, narrowed
+from padiff.recording import Task, arguments, by_value, fill, narrowed
 from padiff.report import Note, Report
 from padiff.trace import Call, Run, SharedStore, Text, Trace, ValueStore
 
@@ -132,7 +132,7 @@ def _tasks(
     run, trace = reference.run, reference.at.trace
     root = _root(run, trace)
     sent: dict[int, Array] | None = None
-    if backward and asked.loss is None and trace.start_seed is None:
+    if backward and asked.loss is None and (trace.by_value or trace.start_seed is None):
         sent = _sent(root, trace)
     given = _values(root, trace)
     if asked.inputs is not None:
@@ -146,8 +146,14 @@ def _tasks(
 
 
 def _sent(root: Call, trace: Trace) -> dict[int, Array]:
-    """Return what the backward pass starts from: the gradient of the one output that was made last, most likely."""
+    """Return what the backward pass starts from, by the index of an output.
+
+    That is known where it follows from the outputs; else it is the gradient of the one that was made last, most likely.
+    """
     found = {index: value for index, leaf in enumerate(root.outputs) if (value := trace.gradient(leaf)) is not None}
+    if trace.by_value:
+        ends = {index: trace.value(root.outputs[index]) for index in found}
+        return {index: by_value(np.asarray(value)) for index, value in ends.items() if value is not None}
     inner = trace.calls[root.index + 1 :]
     made = {leaf.token: call.index for call in inner for leaf in call.outputs}
     last = max(found, key=lambda index: (made.get(root.outputs[index].token, len(trace.calls)), -index), default=0)

@@ -63,9 +63,10 @@ def record_once(
     losses: list[float] = []
     wrapped = loop.model
     backward = backward and "gradients" in side.about.capabilities
-    task = Task(args, kwargs, wrapped.loss(loss, 0), backward, seed)
+    task = Task(args, kwargs, wrapped.loss(loss, 0), backward, seed, by_value=loss is None)
     start = differentiator(wrapped.adapter, task, losses.append)
-    loop.start_seed = seed if backward and loss is None else None
+    loop.by_value = backward and loss is None
+    loop.start_seed = seed if loop.by_value else None
     with loop, wrapped.adapter.seeded(seed):
         guarded_run(wrapped, task, Watcher(wrapped.adapter), start, backward=task.backward)
         loop.step(losses[0] if losses else None)

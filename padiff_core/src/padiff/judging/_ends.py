@@ -19,7 +19,7 @@ from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
-__all__ = ["loss_finding", "unlike_inputs", "unlike_shapes", "unmatched_outputs"]
+__all__ = ["loss_bound", "loss_finding", "unlike_inputs", "unlike_shapes", "unmatched_outputs"]
 
 
 def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ def loss_finding(
     if ours is None or theirs is None:
         return
     error = abs(ours - theirs)
-    bound = LOSS(epsilon_of(*(str(output.dtype) for output in trace.outputs)) or epsilon_of("float32"))
+    bound = loss_bound((ours, theirs), [str(output.dtype) for output in trace.outputs])
     if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
         return
     yield Finding(
@@ -89,6 +89,18 @@ def loss_finding(
         source=True,
         step=step,
     )
+
+
+def loss_bound(losses: tuple[float, float], dtypes: Sequence[str]) -> float:
+    """Return how far apart two losses may be, relative, that were computed from equal outputs of some types.
+
+    Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29.
+    """
+    single = epsilon_of("float32")
+    eps = epsilon_of(*dtypes) or single
+    with np.errstate(over="ignore"):
+        narrow = all(float(np.float32(loss)) == loss for loss in losses)
+    return LOSS(max(eps, single) if narrow else eps)
 
 
 def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:

@@ -9,30 +9,33 @@ A difference that no such leap explains, and that is more than rounding accumula
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Check, Spot, says_the_same
+from padiff.forcing import Check, Spot
+from padiff.judging._cancelled import cancels
 from padiff.judging._levels import Level, Told
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Size
+from padiff.judging._spellings import says_the_same_here, size_beside_masks
+from padiff.judging._sums import Sums, given, tells_nothing
 from padiff.judging._suspicion import AGREEING, contrasted, suspicion_of, value_at
 from padiff.kinds import CATALOGUE
 from padiff.numerics import (
     CONSTANT,
     FLOORS,
+    GROSS,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
+    ORDER,
     SAME,
     VANISHES,
     Threshold,
 )
 from padiff.report import Evidence, Figures, Phase, Verdict
-from padiff.trace import Call, Key, Leaf, Trace, contrasts, draws_otherwise, settings_of
+from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise, settings_of
 
 __all__ = ["Leaps"]
-
 
 _STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
 
@@ -57,21 +60,27 @@ class Leaps:
         """Tokens of the reference whose values were compared."""
         self.random = False
         """Whether the runs draw random numbers."""
+        self.cancelled: dict[Pair, None] = {}
+        """Calls behind which the gradients are rounding alone."""
+        self.masks = False
+        """Whether both sides mask the same elements, by other numbers."""
         self.levels: dict[Key, Level] = {}
         """Of each matched call, by its key: what its code took and, from the calls inside, got."""
         self.gradients: dict[Key, Level] = {}
         """The same of the gradients that came to it."""
         self._values: dict[tuple[int, int], Level] = {}
         self._last: dict[Call, str] = {}
-        self._sent: set[tuple[int, int]] = set()
+        self._sent: dict[tuple[int, int], bool] = {}
+        """Gradients that were met, and whether they are rounding alone."""
         self._unknown: set[Key] = set()
         """Matched calls of which it is not known what they were given: it was not kept."""
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
         self._top = Level()
-        self._given = _given(self.reference), _given(self.candidate)
+        self._sums = Sums(alignment)
+        self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
-        self._untold = _tells_nothing(self.reference, self.candidate)
+        self._untold = tells_nothing(self.reference, self.candidate)
 
     # Forward
 
@@ -143,19 +152,10 @@ class Leaps:
         """Return how far apart two values are; None where one of them was not kept."""
         return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
 
-    def _says_the_same(self, spot: Spot, size: Size) -> bool:
-        """Return whether a value that differs is a mask or an index in another spelling."""
-        if not size.error > SAME(size.eps) or spot.candidate.differentiable or size.close is not None:
-            return False
-        keys = self.reference.values[spot.reference.token], self.candidate.values[spot.candidate.token]
-        if min(keys) < 0:
-            return False
-        ours, theirs = self.reference.array(keys[0]), self.candidate.array(keys[1])
-        given = spot.owner is None and ours.dtype.kind in "iu"  # a batch, and another one
-        return not given and says_the_same(spot, ours, theirs)
-
     def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Told]:
-        kept = self._says_the_same(spot, size)
+        kept = says_the_same_here(spot, size, self.meter.traces)
+        if not kept and (rest := size_beside_masks(spot, size, self.meter.traces)) is not None:
+            size, self.masks = rest, True
         check = Check(spot, False, size.apart, kept=kept, close=size.close)
         if not size.apart.equal:
             self.checks.append(check)
@@ -197,7 +197,9 @@ class Leaps:
     def _by_leap(self, size: Size, known: Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
         """Rule on a value by what its code was given."""
         drift = max(self._drift, known.drift)
-        bound = max(SAME(size.eps), VANISHES * drift)
+        # Weights that a step left apart by rounding may move values by more than rounding does, and no call leaps.
+        moved = min(GROSS(size.eps), ORDER(size.eps)) if self._drift else 0.0
+        bound = max(SAME(size.eps), moved, VANISHES * drift)
         leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), drift)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
@@ -208,6 +210,8 @@ class Leaps:
         if leaps:
             evidence = Evidence.of("leap", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+        if known.cancelled:
+            return Ruling(Verdict.ROUNDING, figures, (Evidence("gradients_cancelled"),)), False
         return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
 
     # Backward
@@ -250,6 +254,8 @@ class Leaps:
         key = spot.reference.token, spot.candidate.token
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
+        if size is not None and key not in self._sent and not self._sums.is_one(spot):
+            size = size if self._graded(size, known)[0].verdict in AGREEING else None
         if size is None:
             if not self._is_kept(spot):
                 for taker in takers:
@@ -257,10 +263,13 @@ class Leaps:
                 if spot.what == "output" and not self._untold[1]:
                     self._ungraded.add(spot.pair.key)
             return
-        level = Level(size.error)
+        level = Level(size.error, cancelled=self._sent.get(key, False))
         if key not in self._sent:
-            self._sent.add(key)
             ruling, source = self._graded(size, known)
+            self._sent[key] = level.cancelled = cancels(spot, size, self.meter, known)
+            if level.cancelled and ruling.verdict not in AGREEING:
+                ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence("gradients_cancelled"),)), False
+                self.cancelled.setdefault(spot.pair)
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             check = Check(spot, True, size.apart, close=size.close)
             if not size.apart.equal:
@@ -307,22 +316,6 @@ class Leaps:
         if size.close is not None or size.apart.equal:
             return self._graded(size, known)
         return self._by_leap(size, known, figures, NEGLIGIBLE)
-
-
-def _given(trace: Trace) -> set[int]:
-    return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
-
-
-def _tells_nothing(*traces: Trace) -> tuple[bool, bool]:
-    """Return whether a run tells no values that calls were given, and no gradients that came to them: some dumps."""
-    given, sent = (
-        any(not any(leaf.token in named for call in trace.calls for leaf in leaves(call)) for trace, named in sides)
-        for leaves, sides in (
-            (attrgetter("inputs"), [(trace, trace.values) for trace in traces]),
-            (attrgetter("outputs"), [(trace, trace.gradients) for trace in traces]),
-        )
-    )
-    return given, sent
 
 
 def _arises(size: Size, known: Level) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
+from padiff.judging._ends import loss_bound
 from padiff.judging._findings import place_of
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like
-from padiff.judging._state import is_bessel
+from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, size_of
+from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
-from padiff.numerics import LOSS, SAME, VANISHES, epsilon_of
+from padiff.numerics import SAME, VANISHES, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical
 from padiff.report import Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import ParameterRecord, Summary, Trace, summarized
@@ -128,7 +129,7 @@ def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) ->
     for link in (link for link in match.links if link.buffer):
         values = partial(both, link, sides, named, gradient=False)
         size = leaps.meter.of_link(link, "buffer", values)
-        if size is not None and link.role == "running_var" and _is_convention(link, sides, values(), users):
+        if size is not None and link.role == "running_var" and _is_convention(leaps, link, sides, values(), users):
             frameworks = {"reference": sides[0].about.framework, "candidate": sides[1].about.framework}
             yield Note("running_variance", frameworks)
         elif size is not None:
@@ -166,14 +167,16 @@ def _told(leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phas
         yield Told(suspicion, source, blamed is not pair)
 
 
-def _is_convention(link: Link, sides: Sides, values: tuple[Any, Any], users: Sequence[Pair]) -> bool:
+def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, Any], users: list[Pair]) -> bool:
+    """Return whether running variances differ by two conventions, and else by no more than what was averaged does."""
     started = before(link, sides)
     calls = [pair.reference for pair in users if pair.reference.training]
     if sides[0].about.framework == sides[1].about.framework or not calls:
         return False
     if not all(isinstance(one, np.ndarray) for one in (*values, *started)):
         return False
-    return is_bessel(calls, started, *values)
+    sizes = [size_of(values[0], one) for one in without_bessel(calls, started, *values)]
+    return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
 
 
 def of_recorded_weights(meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored) -> Iterator[Finding]:
@@ -203,7 +206,7 @@ def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: floa
     error = abs(ours - theirs)
     root = alignment.pairs[0]
     eps = epsilon_of(*(leaf.dtype for leaf in root.reference.outputs)) or epsilon_of("float32")
-    bound = max(LOSS(eps), VANISHES * worst)
+    bound = max(loss_bound((ours, theirs), [leaf.dtype for leaf in root.reference.outputs]), VANISHES * worst)
     if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
         return
     yield Finding(

@@ -22,6 +22,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
 from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_weights, step_ahead
+from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, statistics_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
@@ -65,6 +66,8 @@ class Recorded:
     """What measured the step before."""
     backward: bool = False
     """Whether gradients were compared."""
+    forward_only: str | None = None
+    """Why they were not, in words."""
 
     @property
     def rule(self) -> Rule | None:
@@ -87,7 +90,8 @@ class Recorded:
         before, first = self.differs, not self.calls
         traces = sides[0].trace, sides[1].trace
         meter = Meter(traces, self.by)
-        backward = bool(traces[0].gradients) and bool(traces[1].gradients)
+        why = why_forward_only(traces, known.alignment)
+        backward = why is None
         if self.last is not None:
             meter.take_over(self.last, known, (sides[0].before, sides[1].before))
         self.last = meter
@@ -99,7 +103,12 @@ class Recorded:
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
             leaps, told = self._leaps(meter, known, *drift)
         alignment = known.alignment
+        self.notes += [Note("masks")] if leaps.masks else []
+        if leaps.cancelled and not any(note.kind == "gradients_cancelled" for note in self.notes):
+            paths = [pair.candidate.path for pair in leaps.cancelled]
+            self.notes.append(Note("gradients_cancelled", {"modules": paths}))
         self.backward |= backward
+        self.forward_only = None if self.backward else why
         told += list(leaps.backward()) if backward else []
         params = self._parameters(meter, sides, known) if first and all(side.whole for side in sides) else []
         if first and not all(side.whole for side in sides):

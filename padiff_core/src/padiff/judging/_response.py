@@ -13,7 +13,6 @@ import math
 import numpy as np
 
 from padiff.numerics import epsilon, product_norm
-from padiff.recording import cotangent
 from padiff.trace import Trace
 
 __all__ = ["response_by_gradients"]
@@ -27,8 +26,9 @@ def response_by_gradients(trace: Trace) -> float | None:
     if len(trace.outputs) != 1 or trace.start_seed is None or not trace.root.outputs:
         return None
     output, size = trace.outputs[0], np.linalg.norm(trace.outputs[0])
-    started = float(np.linalg.norm(cotangent(trace.start_seed, 0, output.shape)))
-    if trace.gradient(trace.root.outputs[0]) is None or not (size > 0 and started > 0):
+    sent = trace.gradient(trace.root.outputs[0])
+    started = 0.0 if sent is None else float(np.linalg.norm(sent))
+    if not (size > 0 and started > 0):
         return None
     moved = 0.0
     for token in {leaf.token for call in trace.calls for leaf in call.outputs}:

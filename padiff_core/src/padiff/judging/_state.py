@@ -31,7 +31,7 @@ from padiff.parameters import canonical
 from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Call, Key, ParameterRecord
 
-__all__ = ["is_bessel", "of_rewritten", "of_state"]
+__all__ = ["of_rewritten", "of_state", "without_bessel"]
 
 Array = NDArray[Any]
 
@@ -227,11 +227,20 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     assert check.candidate is not None
     held = check.link.reference
     before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
-    return is_bessel(calls, (before, before), check.reference, check.candidate)
+    return _is_bessel(calls, (before, before), check.reference, check.candidate)
 
 
-def is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array) -> bool:
-    """Return whether two running variances after calls differ by Bessel's correction of their batches alone.
+def _is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array) -> bool:
+    """Return whether two running variances after calls differ by Bessel's correction of their batches alone."""
+    eps = np.dtype(np.float32)
+    found = without_bessel(calls, before, reference, candidate)
+    return any(not is_suspect(difference(reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
+
+
+def without_bessel(
+    calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array
+) -> Sequence[Array]:
+    """Return a candidate's running variance as it were if it followed the reference's convention, in either direction.
 
     ``before`` is what both sides held, ``calls`` are the reference's that changed it: on batches of one size.
     """
@@ -239,15 +248,11 @@ def is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Arr
     counts = {int(np.prod(call.inputs[0].shape)) // max(reference.size, 1) if call.inputs else 0 for call in calls}
     count = min(counts)
     if momentum is None or count < 2 or len(counts) > 1:
-        return False
+        return ()
     kept = [(1 - momentum) ** len(calls) * values.astype(np.float64) for values in before]
-    ours, theirs = reference.astype(np.float64), candidate.astype(np.float64) - kept[1]
+    moved = candidate.astype(np.float64) - kept[1]
     ratio = count / (count - 1)
-    eps = np.dtype(np.float32)
-    return any(
-        not is_suspect(difference(ours, kept[0] + theirs * r), eps, negligible=NEGLIGIBLE_LIBRARY)
-        for r in (ratio, 1 / ratio)
-    )
+    return [(kept[0] + moved * one).astype(reference.dtype) for one in (ratio, 1 / ratio)]
 
 
 def _frameworks(judge: Judge) -> tuple[str, str]:

@@ -60,7 +60,7 @@ class Link:
         if self.transposed and array.ndim > len(shape) > 1:  # what is joined lies as in the reference
             return array.reshape(shape[::-1]).T
         turned = array.T if self.transposed else array
-        return turned if turned.ndim == len(shape) else turned.reshape(shape)
+        return turned if turned.shape == shape else turned.reshape(shape)
 
     def _as_patches(self, array: Array) -> Array:
         """Return the weight of a convolution as that of a linear layer, or the other way round."""

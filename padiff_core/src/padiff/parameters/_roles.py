@@ -169,13 +169,13 @@ def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
     """Return whether a tensor may lie as it is, and whether transposed; axes may be joined, or of length one."""
     bare = [tuple(extent for extent in held.shape if extent != 1) for held in (reference, candidate)]
     fine, coarse = sorted(bare, key=len, reverse=True)
-    broadcast = len(reference.shape) != len(candidate.shape) and bare[0] == bare[1]
+    broadcast = reference.shape != candidate.shape and bare[0] == bare[1]
     joined = len(fine) > len(coarse)
     straight = broadcast or reference.shape == candidate.shape or (joined and _is_joined(fine, coarse))
     found = [False] if straight else []
     if joined and len(coarse) == 2 and not (fixed and straight):
         return [*found, True] if _is_joined(fine, coarse[::-1]) else found
-    if not fixed and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
+    if not (fixed or broadcast) and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
         found.append(True)
     return found
 

@@ -14,7 +14,7 @@ from padiff.recording._own import told_as_own
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread
 from padiff.recording._sampling import mark_sampling
-from padiff.recording._starts import cotangent, differentiator
+from padiff.recording._starts import by_value, differentiator
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
 from padiff.recording._weights import Weights
@@ -31,8 +31,8 @@ __all__ = [
     "Weights",
     "arguments",
     "at_input",
+    "by_value",
     "composed",
-    "cotangent",
     "describe",
     "differentiator",
     "exact",

@@ -121,6 +121,8 @@ class Loop(Listener):
         """The number of the step that is open."""
         self.start_seed: int | None = None
         """See `Trace.start_seed`."""
+        self.by_value = False
+        """See `Trace.by_value`."""
         self._folder, self._steps = folder, steps
         self._chosen = _chosen(model, modules)
         self._recorder: _StepRecorder | None = None
@@ -219,7 +221,8 @@ class Loop(Listener):
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after")
             trace.updated[path] = recorder.state(parameter, f"{path}.updated", extremes=False)
-        trace.loss, trace.start_seed, trace.flow = self._number(loss), self.start_seed, flow
+        trace.loss, trace.flow = self._number(loss), flow
+        trace.start_seed, trace.by_value = self.start_seed, self.by_value
         trace.samples = {}
         self._background.finish(number, trace)
         self._written = True

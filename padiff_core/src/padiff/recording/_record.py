@@ -60,6 +60,8 @@ class Task:
     sent: Mapping[int, Array] | None = None
     """Without a loss: index of an output -> the gradient that backward starts from there, as a run recorded it; None
     for random ones (see `cotangent`)."""
+    by_value: bool = False
+    """Without a loss: whether what backward starts from at an output follows from the output's values."""
     inert: frozenset[int] = frozenset()
     """Indices of the arrays in the arguments that carry no gradient."""
     flow: bool = False

@@ -298,6 +298,7 @@ _EVIDENCE: dict[str, Phrase] = {
         "random numbers are drawn, which the recorded run cannot draw again: record and compare in evaluation mode"
     ),
     "drawn_here": "random numbers are drawn here, by each run its own",
+    "gradients_cancelled": "the gradients that it is the sum of cancel: what is left of them is rounding",
     "drawn_before": "it follows from random numbers that each run drew for itself",
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     "update_of_runs": (

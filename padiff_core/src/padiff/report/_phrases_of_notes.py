@@ -123,6 +123,10 @@ NOTES: dict[str, Phrase] = {
     ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
     "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
+    "gradients_cancelled": lambda data: (
+        f"the gradients of the loss cancel to rounding in {few(data['modules'])}: what is behind in the backward pass "
+        "is not compared; choose another loss, not a mean over what a normalisation gives"
+    ),
     "flow_refused": (
         "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
     ),

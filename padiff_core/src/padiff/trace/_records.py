@@ -166,6 +166,8 @@ class Trace:
     loss: float | None = None
     start_seed: int | None = None
     """The seed of the random gradients that the backward pass started from; None where it started from others."""
+    by_value: bool = False
+    """Whether the gradients that the backward pass started from follow from the values of the outputs."""
     input_gradients: dict[int, NDArray[Any]] = attrs.field(factory=dict)
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     parameter_gradients: dict[str, int] = attrs.field(factory=dict)

@@ -1,0 +1,63 @@
+"""Tell of which uses a recorded gradient is the sum: those of other uses cannot be compared."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from padiff.alignment import Alignment
+from padiff.forcing import Spot
+from padiff.trace import Key, Trace
+
+__all__ = ["Sums", "given", "tells_nothing"]
+
+_Place = tuple[Key, str, int]
+"""A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
+
+
+class Sums:
+    """Where matched calls make, take and give the tensors of both models.
+
+    What comes to a tensor is the sum over all who take it. Where it was made, by a matched call or by the script, that
+    is all of it on both sides; a copy or a view of it that one model's own code makes gets what was sent there alone.
+    """
+
+    def __init__(self, alignment: Alignment) -> None:
+        self._made: tuple[dict[int, _Place], dict[int, _Place]] = ({}, {})
+        self._used: tuple[dict[int, set[_Place]], dict[int, set[_Place]]] = ({}, {})
+        for pair in alignment.pairs:
+            calls = pair.reference, pair.candidate
+            given, returned = [one.inputs for one in calls], [one.outputs for one in calls]
+            outermost = pair.candidate.parent is None
+            for what, leaves, tied in (("inputs", given, pair.inputs), ("outputs", returned, pair.outputs)):
+                for indices in tied:
+                    place = pair.key, what, indices[1]
+                    for side, index in enumerate(indices):
+                        token = leaves[side][index].token
+                        self._used[side].setdefault(token, set()).add(place)
+                        if outermost is (what == "inputs"):
+                            self._made[side].setdefault(token, place)
+
+    def is_one(self, spot: Spot) -> bool:
+        """Return whether the gradients of both tensors of a spot are of the same uses."""
+        tokens = spot.reference.token, spot.candidate.token
+        made = [self._made[side].get(token) for side, token in enumerate(tokens)]
+        if made != [None, None]:
+            return made[0] == made[1]
+        return self._used[0].get(tokens[0]) == self._used[1].get(tokens[1])
+
+
+def given(trace: Trace) -> set[int]:
+    """Return the tokens of what the script gave to a model."""
+    return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
+
+
+def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
+    """Return whether a run tells no values that calls were given, and no gradients that came to them: some dumps."""
+    taken, sent = (
+        any(not any(leaf.token in named for call in trace.calls for leaf in leaves(call)) for trace, named in sides)
+        for leaves, sides in (
+            (attrgetter("inputs"), [(trace, trace.values) for trace in traces]),
+            (attrgetter("outputs"), [(trace, trace.gradients) for trace in traces]),
+        )
+    )
+    return taken, sent

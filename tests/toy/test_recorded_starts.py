@@ -1,0 +1,150 @@
+"""Compare runs of which each was recorded by itself, without a loss: where did their backward passes start?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.engine import record_once
+from padiff.testing.toy import columns, rows
+
+from .test_compare import loop, places
+
+TOKENS = np.random.default_rng(0).standard_normal((5, 3, 6)).astype(np.float32)
+
+
+class Cached(rows.Module):
+    """Gives its result, then keys and values by name."""
+
+    def __init__(self) -> None:
+        self.key, self.value, self.head = (rows.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        k, v = self.key(x), self.value(x)
+        return {"result": self.head(k * v), "cache": {"k": k, "v": v}}
+
+
+class CachedPort(columns.Layer):
+    """Gives them by position, with the time first; or with a fault, or no cache at all."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.k, self.v, self.out = (columns.Dense(6, 6) for _ in range(3))
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        k, v = self.k(x), self.v(x)
+        given = type(v)(v.data) if self.fault == "cut" else v
+        result = self.out(k * given)
+        if self.fault == "alone":
+            return result
+        return result, (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
+
+
+def both(tmp_path: Path, fault: str = "") -> tuple[padiff.Report, padiff.Report]:
+    """Return what compare and diff tell of the two."""
+    np.random.seed(0)
+    net, port = Cached(), CachedPort(fault)
+    diffed = padiff.diff(net, port, TOKENS)
+    record_once(net, TOKENS, tmp_path / "a")
+    record_once(port, TOKENS, tmp_path / "b")
+    return padiff.compare(tmp_path / "a", tmp_path / "b"), diffed
+
+
+def test_outputs_in_other_orders_of_axes_start_alike(tmp_path: Path) -> None:
+    """Each element started from a gradient by its position, and was wrong."""
+    report, diffed = both(tmp_path)
+    assert diffed.aligned, str(diffed)
+    assert report.aligned, str(report)
+    assert report.forward_only is None
+
+
+def test_a_gradient_that_is_cut_is_named_where_diff_names_it(tmp_path: Path) -> None:
+    report, diffed = both(tmp_path, "cut")
+    assert places(report) == places(diffed) == [("", "backward")], str(report)
+
+
+def test_an_output_of_one_side_is_one_finding(tmp_path: Path) -> None:
+    report, diffed = both(tmp_path, "alone")
+    assert places(report) == places(diffed), str(report)
+    assert report.forward_only is not None
+    assert "which is its alone" in report.forward_only
+
+
+def test_gradients_of_a_loss_are_not_held_against_those_of_none(tmp_path: Path) -> None:
+    np.random.seed(0)
+    net, port = rows.Sequential(rows.Linear(6, 6)), columns.Stack(columns.Dense(6, 6))
+    padiff.diff(net, port, TOKENS)
+    loop(net, tmp_path / "a")
+    record_once(port, np.random.default_rng(1).standard_normal((5, 3, 6), dtype=np.float32), tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert report.forward_only is not None
+    assert "at a loss" in report.forward_only
+
+
+class Residual(rows.Module):
+    """Hands on what it goes on with."""
+
+    def __init__(self) -> None:
+        self.norm, self.one, self.two = rows.LayerNorm(6), rows.Linear(6, 6), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        x = self.one(x)
+        return x + self.two(self.norm(x))
+
+
+class Copying(columns.Layer):
+    """Hands on a copy, or detaches it."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.scale, self.first, self.second = columns.LayerNormalization(6), columns.Dense(6, 6), columns.Dense(6, 6)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        given = type(x)(x.data) if self.fault == "cut" else x * 1.0
+        return x + self.second(self.scale(given))
+
+
+@pytest.mark.parametrize("fault", ["", "cut"])
+def test_a_copy_gets_the_gradient_of_its_own_use(tmp_path: Path, fault: str) -> None:
+    """What came to the copy was held against what came to all uses of the tensor."""
+    np.random.seed(0)
+    net, port = Residual(), Copying(fault)
+    diffed = padiff.diff(net, port, TOKENS)
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(report) == places(diffed) == ([("", "backward")] if fault else []), str(report)
+
+
+class Rounded(columns.Layer):
+    """A norm that rounds otherwise."""
+
+    def __init__(self) -> None:
+        self.gamma, self.beta = columns.weight(6, scale=0.0, at=1.0), columns.weight(6, scale=0.0)
+
+    def forward(self, x: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        scale = self.gamma / ((centred * centred).mean(-1, keepdims=True) + 1e-5).sqrt()
+        return scale * centred + self.beta
+
+
+@pytest.mark.parametrize("fault", [1.0, 1.01])
+def test_gradients_that_cancel_are_no_fault(tmp_path: Path, fault: float) -> None:
+    """The mean square of what a norm gives is always one: each gradient before it was rounding, and an alarm."""
+    np.random.seed(0)
+    net = rows.Sequential(rows.Linear(6, 6), rows.Linear(6, 6), rows.LayerNorm(6))
+    port = columns.Stack(columns.Dense(6, 6), columns.Dense(6, 6), Rounded())
+    for parameter, start in zip(net[2].parameters(), (1.0, 0.0), strict=True):
+        parameter.data[...] = start
+    padiff.diff(net, port, TOKENS)
+    port[0].kernel.data[...] *= fault
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (fault == 1), str(report)
