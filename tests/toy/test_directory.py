@@ -82,6 +82,13 @@ def test_a_run_comes_back_as_it_was(written: Path) -> None:
     assert read.samples.get(-99) is None
 
 
+def test_a_run_of_another_version_of_the_format_is_refused_in_words(written: Path) -> None:
+    for file in written.glob("*.json"):
+        file.write_bytes(file.read_bytes().replace(b'"version": 1', b'"version": 2', 1))
+    with pytest.raises(InputError, match=r"version 2 of padiff's format; this padiff reads version 1\.\nHint: up"):
+        open_run(written)
+
+
 def test_what_is_the_same_in_two_steps_is_written_once(written: Path) -> None:
     sizes = [file.stat().st_size for file in written.glob("*.safetensors")]
     assert len(sizes) == 1

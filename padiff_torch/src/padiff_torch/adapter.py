@@ -96,22 +96,25 @@ class TorchAdapter(FrameworkAdapter):
             finally:
                 torch.set_rng_state(cpu)
             return
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        used = [(write, read()) for read, write in TORCH.generators()]
         try:
             torch.manual_seed(seed)
             with super().seeded(seed):
                 yield
         finally:
-            if cuda is None:
+            if not torch.cuda.is_initialized():
                 torch.cuda.manual_seed_all(initial)  # lazily: what it would have started from
-            else:
-                torch.cuda.set_rng_state_all(cuda)
+            for write, state in used:
+                write(state)
             torch.set_rng_state(cpu)
 
     def random_state(self) -> Hashable:
         """Return the state of torch's generators, and of Python's and numpy's."""
-        states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        return host_random_state(), *(state.numpy().tobytes() for state in (torch.get_rng_state(), *states))
+        states = [torch.get_rng_state()]
+        for read, _ in TORCH.generators():
+            found = read()
+            states += [found] if isinstance(found, torch.Tensor) else found
+        return host_random_state(), *(state.cpu().numpy().tobytes() for state in states)
 
     def ambient(self) -> Callable[[], AbstractContextManager[None]]:
         """Return what enters the automatic casts that are on now again."""
@@ -130,6 +133,9 @@ class TorchAdapter(FrameworkAdapter):
         }
         if missing := TORCH.missing():
             found["this version"] = "; ".join(offer.without for offer in missing)
+        kind = TORCH.accelerator()
+        if kind is not None:
+            found["device"] = kind
         if torch.cuda.is_available():
             names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
             found["device"] = ", ".join(names)

@@ -7,7 +7,7 @@ no public one replaces, each with its reason, and with what padiff does where it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
@@ -150,21 +150,37 @@ class Torch:
         mha = self.home.backends.mha
         return switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
 
-    def casts(self, kinds: Iterable[str] = ("cpu", "cuda")) -> list[tuple[str, Any]]:
+    def casts(self) -> list[tuple[str, Any]]:
         """Return the kinds of devices on which automatic casts are on now, each with its dtype."""
-        home = self.home
+        home, kinds = self.home, dict.fromkeys(("cpu", "cuda", self.accelerator() or "cuda"))
         if self.held["casts by device"] is not None:
             return [(kind, home.get_autocast_dtype(kind)) for kind in kinds if home.is_autocast_enabled(kind)]
         asked = {
             "cpu": (home.is_autocast_cpu_enabled, home.get_autocast_cpu_dtype),
             "cuda": (home.is_autocast_enabled, home.get_autocast_gpu_dtype),
         }
-        return [(kind, dtype()) for kind, (on, dtype) in asked.items() if kind in kinds and on()]
+        return [(kind, dtype()) for kind, (on, dtype) in asked.items() if on()]
 
     def is_host_only(self) -> bool:
         """Return whether it knows no device but the CPU, as far as it tells."""
+        return self.held["accelerators"] is not None and self.accelerator() is None
+
+    def accelerator(self) -> str | None:
+        """Return the kind of this machine's devices: ``cuda``, ``npu``; None where there is none, or it cannot tell."""
         current = self.held["accelerators"]
-        return current is not None and current() is None
+        found = None if current is None else current()
+        return None if found is None else str(found.type)
+
+    def generators(self) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+        """Return what reads and what sets the states of random generators of devices: of those that are in use."""
+        found = []
+        for name in {"cuda": 0, self.accelerator() or "cuda": 0}:
+            module = getattr(self.home, name, None)
+            known = [getattr(module, f"{verb}_rng_state_all", None) for verb in ("get", "set")]
+            known = known if all(known) else [getattr(module, f"{verb}_rng_state", None) for verb in ("get", "set")]
+            if all(known) and getattr(module, "is_initialized", module.is_available)():
+                found.append((known[0], known[1]))
+        return found
 
     def checkpointed(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, bool, Any, Any]:
         """Return what torch gave its generator of checkpoints: function, whether to keep random states, arguments."""

@@ -194,7 +194,9 @@ def _head(path: str, line: bytes) -> dict[str, Any]:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise _damaged(path, "it was not written by padiff")
     if head.get("version") != VERSION:
-        raise _damaged(path, f"it is of version {head.get('version')!r}, and this padiff reads version {VERSION}")
+        msg = f"{path} is of version {head.get('version')!r} of padiff's format; this padiff reads version {VERSION}.\n"
+        msg += "Hint: upgrade padiff-core, or record again with this version."
+        raise InputError(msg)
     return head
 
 

@@ -1,0 +1,158 @@
+"""Run what the torch adapter does for devices: on a stand-in for one, with a mocked CUDA, on the meta device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import padiff
+from padiff_torch.adapter import TorchAdapter
+
+ROOT = Path(__file__).parents[2]
+ADAPTER = TorchAdapter()
+ON_A_DEVICE = """
+import numpy as np
+import torch
+from torch import nn
+
+import padiff
+from padiff.testing import AdapterTests
+from tests.adapters.far_device import DEVICE, Far, Generators
+from tests.adapters.test_torch_adapter import ADAPTER, TestTorch
+
+
+class Net(nn.Module):
+    def __init__(self, eps=1e-5, device="cpu"):
+        super().__init__()
+        self.first, self.norm, self.scaled = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.LayerNorm(8, eps)
+        self.drop, self.last = nn.Dropout(0.3), nn.Linear(8, 2)
+        self.register_buffer("scale", torch.full((8,), 2.0))
+        self.place = device
+
+    def forward(self, x):
+        assert x.device.type == self.place.partition(":")[0], x.device
+        hidden = nn.functional.relu(self.norm(self.first(x)), inplace=True)
+        return self.last(self.drop(self.scaled(hidden) * self.scale))
+
+
+class OnDevice(TestTorch):
+    accelerator = DEVICE
+
+
+suite = OnDevice()
+for name in ("test_models_on_accelerators_say_so", "test_tensors_live_on_accelerators"):
+    getattr(AdapterTests, name)(suite)
+
+x = {"x": np.random.default_rng(0).standard_normal((5, 4), dtype="float32")}
+far = Net(device=DEVICE).to(DEVICE)
+assert isinstance(far.first.weight, Far)
+state = Generators.state.clone()
+report = padiff.diff(Net(), far, x)
+assert report.aligned, str(report)
+assert torch.equal(Generators.state, state), "the device's generator was not put back"
+assert report.transfer.verified == report.transfer.copied == 10, report.transfer
+assert report.environment["torch"]["device"] == "npu", report.environment
+wrong = padiff.diff(Net(), Net(1e-3, DEVICE).to(DEVICE), x, operations=True)
+assert [(one.candidate.path, one.cause) for one in wrong.sources] == [
+    ("scaled", "eps: 1e-05 in the reference, 0.001 in the candidate")
+], str(wrong)
+turned = padiff.diff(Net(1e-3, DEVICE).to(DEVICE), Net(), x)
+assert [one.candidate.path for one in turned.sources] == ["scaled"], str(turned)
+models = Net(), Net(device=DEVICE).to(DEVICE)
+optimizers = [torch.optim.AdamW(model.parameters(), lr=lr) for model, lr in zip(models, (0.1, 0.1))]
+assert padiff.diff(*models, x, optimizers=tuple(optimizers), steps=2).aligned
+with ADAPTER.seeded(7):
+    assert ADAPTER.random_state() == ADAPTER.random_state()
+print("done")
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch has no backends that are written in Python",
+)
+def test_diffs_run_on_a_device_and_name_its_faults() -> None:
+    line = [sys.executable, "-W", "ignore", "-c", ON_A_DEVICE]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines()[-1] == "done"
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let torch answer as if it had two devices; return what states were set."""
+    states = [torch.arange(3, dtype=torch.uint8), torch.ones(3, dtype=torch.uint8)]
+    given: list[Any] = []
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "get_device_name": lambda index: f"Stand-in {index}",
+        "get_rng_state_all": lambda: [state.clone() for state in states],
+        "set_rng_state_all": given.append,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 90100)
+    if hasattr(torch, "accelerator"):
+        found = torch.device("cuda")
+        monkeypatch.setattr("padiff_torch.adapter.TORCH.accelerator", lambda: found.type)
+    return given
+
+
+def test_generators_of_cuda_are_seeded_and_put_back(cuda: list[Any]) -> None:
+    before = torch.get_rng_state()
+    with ADAPTER.seeded(3):
+        assert torch.initial_seed() == 3
+        torch.rand(2)
+    assert torch.equal(torch.get_rng_state(), before)
+    ((first, second),) = cuda
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2], [1, 1, 1])
+    assert len(ADAPTER.random_state()) == 4
+    assert ADAPTER.random_state() == ADAPTER.random_state()
+
+
+def test_the_environment_names_what_changes_a_float_on_cuda(cuda: list[Any]) -> None:
+    found = ADAPTER.environment()
+    assert found["device"] == "Stand-in 0, Stand-in 1"
+    assert {"cuda", "cudnn", "cudnn benchmark", "cudnn tf32"} <= set(found)
+    assert all(isinstance(value, str) for value in found.values())
+
+
+def test_an_error_that_a_device_tells_of_later_is_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel's error shows where values are read: in padiff's own code, as a rule."""
+
+    def failing(*_: Any) -> Any:
+        msg = "CUDA error: device-side assert triggered"
+        raise RuntimeError(msg)
+
+    model = nn.Linear(3, 2)
+    monkeypatch.setattr(torch.Tensor, "cpu", failing)
+    monkeypatch.setattr("padiff_torch.tensor._address", lambda native: None)
+    monkeypatch.setattr("padiff_torch.tensor.filled", lambda native, array: native)
+    with pytest.raises(RuntimeError, match="device-side") as caught:
+        ADAPTER.tensor(model.weight).numpy()
+    from padiff.recording._frames import own_line
+
+    assert own_line(caught.value, (ADAPTER,)) is None
+
+
+def test_the_meta_device_holds_no_values_and_is_refused_in_words() -> None:
+    tensor = ADAPTER.tensor(ADAPTER.from_numpy(np.ones((2, 3), "float32"), device="meta"))
+    assert (tensor.device, tensor.dtype, tensor.shape) == ("meta", "float32", (2, 3))
+    assert tensor.writable() is None
+    assert tensor.extent() is None
+    with pytest.raises(padiff.InputError, match=r"meta device.*\nHint: "):
+        tensor.numpy()
+    assert ADAPTER.convert(torch.ones(2), device="meta").is_meta
+    assert tensor.swapped(np.zeros((2, 3), "float32")).is_meta
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    with pytest.raises(padiff.InputError, match="meta"):
+        padiff.diff(model, nn.Sequential(nn.Linear(3, 2, device="meta"), nn.ReLU()), (np.ones((1, 3), "float32"),))
