@@ -30,7 +30,7 @@ PYTEST_ARGS ?=
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint versions bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
@@ -48,6 +48,9 @@ lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+
+versions: $(VENV)/test.stamp  ## the oldest and newest versions of each framework, each in an environment of its own
+	$(BIN)/python -m tests.versions
 
 bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/compare.py

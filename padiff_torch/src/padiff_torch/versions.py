@@ -173,13 +173,13 @@ class Torch:
 
     def generators(self) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         """Return what reads and what sets the states of random generators of devices: of those that are in use."""
-        found = []
-        for name in {"cuda": 0, self.accelerator() or "cuda": 0}:
-            module = getattr(self.home, name, None)
-            known = [getattr(module, f"{verb}_rng_state_all", None) for verb in ("get", "set")]
-            known = known if all(known) else [getattr(module, f"{verb}_rng_state", None) for verb in ("get", "set")]
-            if all(known) and getattr(module, "is_initialized", module.is_available)():
-                found.append((known[0], known[1]))
+        found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []
+        for name in dict.fromkeys(("cuda", self.accelerator() or "cuda")):
+            module: Any = getattr(self.home, name, None)
+            end = "_all" if hasattr(module, "get_rng_state_all") else ""
+            read, write = (getattr(module, f"{verb}_rng_state{end}", None) for verb in ("get", "set"))
+            if read is not None and write is not None and getattr(module, "is_initialized", module.is_available)():
+                found.append((read, write))
         return found
 
     def checkpointed(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, bool, Any, Any]:

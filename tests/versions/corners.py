@@ -1,0 +1,67 @@
+"""List the corners of the ranges of versions that padiff works with, each an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+__all__ = ["CORNERS", "ROOT", "Corner"]
+
+ROOT = Path(__file__).parents[2]
+_TORCH, _PADDLE, _NUMPY_1, _NUMPY_2 = "2.13.0", "3.3.1", "1.26.4", "2.4.6"
+"""What the others stand beside."""
+
+
+@attrs.frozen
+class Corner:
+    """An environment, and which of its frameworks are tested in it."""
+
+    name: str
+    tested: tuple[str, ...]
+    pins: Mapping[str, str]
+    """Distribution -> version."""
+
+    @property
+    def home(self) -> Path:
+        """Return the folder of the environment."""
+        return ROOT / ".venv-versions" / self.name
+
+    @property
+    def python(self) -> Path:
+        """Return its interpreter."""
+        return self.home / "bin" / "python"
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Return the two frameworks that are compared in it, the reference's first."""
+        return "torch", "mindspore" if "mindspore" in self.tested else "paddle"
+
+    @property
+    def file(self) -> Path:
+        """Return where it is written down what was seen in it."""
+        return ROOT / "docs" / "versions" / f"{self.name}.json"
+
+
+def _torch(version: str, numpy: str) -> Corner:
+    pins = {"torch": version, "paddlepaddle": _PADDLE, "numpy": numpy}
+    return Corner(f"torch-{version}", ("torch",), pins)
+
+
+def _other(framework: str, version: str, numpy: str, tested: tuple[str, ...] = ()) -> Corner:
+    distribution = "paddlepaddle" if framework == "paddle" else framework
+    pins = {distribution: version, "torch": _TORCH, "numpy": numpy}
+    return Corner(f"{framework}-{version}", tested or (framework,), pins)
+
+
+CORNERS = (
+    _torch("2.1.2", _NUMPY_1),
+    _other("paddle", "3.3.1", _NUMPY_2, ("torch", "paddle")),
+    _torch("2.15.0", _NUMPY_2),
+    _other("paddle", "2.6.2", _NUMPY_1),
+    _other("paddle", "3.0.0", _NUMPY_1),
+    _other("mindspore", "2.7.0", _NUMPY_1),
+    _other("mindspore", "2.10.0", _NUMPY_1),
+)
+"""The oldest and the newest that install of each framework, and what the tests run with every day."""
