@@ -65,7 +65,8 @@ def gpt(world: int, rank: int) -> Any:
 
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
-    parallel_state.initialize_model_parallel(world, 1)
+    if not parallel_state.model_parallel_is_initialized():
+        parallel_state.initialize_model_parallel(world, 1)
     off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
     off += ("gradient_accumulation_fusion", "apply_rope_fusion")
     config = TransformerConfig(

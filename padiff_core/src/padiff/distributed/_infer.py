@@ -72,6 +72,12 @@ def spread_of(
     tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums)
     told = all(axis in known or not differ[axis] for axis in grid.axes)
     fitting = [one for one, shape in tried if like is None or like.fits(shape)]
+    if like is not None and not fitting:
+        # Layers that somebody splits by hand say nothing, which reads as if they were not split.
+        unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
+        inferred = spread_of(parts, grid, unsaid, like, sums=sums) if len(unsaid) < len(known) else None
+        if inferred is not None:
+            return inferred
     if like is None or not (fitting or cut):
         fitting = [one for one, _ in tried if told]
     if not fitting:

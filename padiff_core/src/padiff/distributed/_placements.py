@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from padiff.kinds import Placement
 
-__all__ = ["REPLICATE", "joined", "joined_shape"]
+__all__ = ["REPLICATE", "joined", "joined_shape", "part_of"]
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -43,6 +43,12 @@ def joined(parts: Sequence[Array], placement: Placement, whole: Shape | None = N
 def _scaled(array: Array, count: int) -> Array:
     scaled: Array = (array / np.asarray(count, array.dtype)).astype(array.dtype, copy=False)
     return scaled
+
+
+def part_of(whole: Array, placement: Placement, count: int, index: int) -> Array:
+    """Return the shard of a value that one of ``count`` ranks holds: the reverse of `joined`, for equal shards."""
+    blocks = np.split(whole, count * placement.stride, placement.dim)
+    return np.concatenate(blocks[index::count], placement.dim)
 
 
 def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:

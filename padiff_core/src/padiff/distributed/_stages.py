@@ -171,6 +171,8 @@ class _Joiner:
         for name in ("values", "gradients"):
             if leaf.token in getattr(stage.trace, name):
                 getattr(trace, name).setdefault(token, getattr(stage.trace, name)[leaf.token])
+        if leaf.token in stage.gradients:
+            self.step.gradients.setdefault(token, stage.gradients[leaf.token])
         parts = stage.values.get((call.key, side, index))
         spot = one.key, side, place
         if parts is not None:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import attrs
+import numpy as np
 from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of, ways_of
-from padiff.distributed._like import Like, Whole
+from padiff.distributed._like import Like, Shape, Whole
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
 from padiff.distributed._whole import whole_shape
@@ -42,6 +43,8 @@ class MergedStep:
     values: dict[Spot, Parts] = attrs.field(factory=dict)
     parameters: dict[tuple[str, str], Parts] = attrs.field(factory=dict)
     """``weights``, ``parameter_gradients``, ``updated``, ``buffers``, and the path -> what the ranks hold."""
+    gradients: dict[int, Parts] = attrs.field(factory=dict)
+    """Token in the merged trace -> what the ranks held of that value's gradient."""
     left: int = 0
     """How many values could not be put together."""
     losses: dict[int, float] = attrs.field(factory=dict)
@@ -201,25 +204,35 @@ class _Merger:
             self.step.open[place, "gradient"] = gradients, self._averaged(says, gradients)
 
     def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
-        arrays = self._arrays(held, "gradients")
-        if arrays is None or token in self.step.trace.gradients:
+        keys = {rank: self.traces[rank].gradients.get(leaf.token) for rank, leaf in held.items()}
+        arrays = self._with_nothing(keys, {rank: leaf.shape for rank, leaf in held.items()})
+        if len(arrays) < len(held) or token in self.step.trace.gradients:
             return
         like = self._like((call.key, side, index), "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         spread = spread_of(_read(arrays), self.grid, self._averaged(known, arrays), like)
         if spread is not None:
-            self.step.trace.gradients[token] = self._promised(Parts(arrays, spread))
+            parts = self.step.gradients[token] = Parts(arrays, spread)
+            self.step.trace.gradients[token] = self._promised(parts)
         else:
             self.step.open[(call.key, side, index), "gradient"] = arrays, self._averaged(known, arrays)
 
     def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
         """Return how a gradient is spread, where each rank has the loss of its own data: a share of their mean's."""
         found = dict(known)
-        if _DATA in self.grid.axes and len(set(self.step.losses.values())) > 1:
-            how = known.get(_DATA, Placement("partial"))
-            same = how.kind == "partial" and not differing(_read(arrays), self.grid, _DATA)
-            found[_DATA] = Placement() if same else attrs.evolve(how, mean=True)
+        for axis in self._axes_of_data():
+            how = known.get(axis, Placement("partial"))
+            same = how.kind == "partial" and not differing(_read(arrays), self.grid, axis)
+            found[axis] = Placement() if same else attrs.evolve(how, mean=True)
         return found
+
+    def _axes_of_data(self) -> list[str]:
+        """Return the axis along which ranks have losses of their own data; where nobody says, inputs tell."""
+        if len(set(self.step.losses.values())) < 2:
+            return []
+        given = [self.spreads.get(leaf.token) for leaf in self.traces[self.lead].root.inputs]
+        split = {axis for one in given if one for axis, how in one.placements.items() if how.kind == "shard"}
+        return [axis for axis in self.grid.axes if axis == _DATA or (axis == _UNKNOWN and axis in split)]
 
     def _promised(self, parts: Parts) -> int:
         how = parts.spreading.placements
@@ -228,18 +241,32 @@ class _Merger:
     def _parameters(self) -> None:
         lead, says = self.traces[self.lead], self.ranks[self.lead].parameters
         for name in _OF_PARAMETERS:
-            for path in getattr(lead, name):
-                arrays = {}
-                for rank, trace in self.traces.items():
-                    key = getattr(trace, name).get(path, -1)
-                    if key < 0:
-                        break
-                    arrays[rank] = partial(trace.array, key)
-                whole = self._shape(path)
+            for path in dict.fromkeys(path for trace in self.traces.values() for path in getattr(trace, name)):
+                keys = {rank: getattr(trace, name).get(path) for rank, trace in self.traces.items()}
+                if any(key is not None and key < 0 for key in keys.values()):
+                    continue  # a summary
+                arrays: Arrays
+                arrays = {rank: partial(self.traces[rank].array, key) for rank, key in keys.items() if key is not None}
+                if name == "parameter_gradients":
+                    arrays = self._with_nothing(keys, self._shapes(path))
                 if len(arrays) == len(self.traces):
-                    self._parameter(name, path, arrays, says.get(path, {}), whole)
+                    self._parameter(name, path, arrays, says.get(path, {}), self._shape(path))
         for path, record in lead.parameters.items():
             self.step.trace.parameters[path] = self._record(path, record)
+
+    def _shapes(self, path: str) -> dict[int, Shape]:
+        return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}
+
+    def _with_nothing(self, keys: Mapping[int, int | None], shapes: Mapping[int, Shape]) -> Arrays:
+        """Return gradients as far as they were kept; where others have one, a rank that ran without has nothing."""
+        found: Arrays = {}
+        for rank, key in keys.items():
+            trace = self.traces[rank]
+            if key is not None and key >= 0:
+                found[rank] = partial(trace.array, key)
+            elif key is None and trace.gradients and rank in shapes:
+                found[rank] = partial(np.zeros, shapes[rank], np.float32)
+        return found if any(key is not None and key >= 0 for key in keys.values()) else {}
 
     def _parameter(
         self, name: str, path: str, arrays: dict[int, Any], says: Spread, whole: tuple[int, ...] | None
@@ -271,6 +298,8 @@ class _Merger:
 
 _DATA = "dp"
 """The axis along which ranks have data of their own."""
+_UNKNOWN = "world"
+"""The axis of ranks of which nobody says what for."""
 _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
 
 

@@ -7,7 +7,7 @@ from padiff.judging._judge import Judge
 from padiff.judging._meter import Measuring, measuring
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes
-from padiff.judging._optimizer_step import step_both
+from padiff.judging._optimizer_step import rate_between, step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
 from padiff.judging._randomness import sampling
 from padiff.judging._recorded_step import Recorded
@@ -41,6 +41,7 @@ __all__ = [
     "naming_notes",
     "parameter_findings",
     "place_of",
+    "rate_between",
     "rule_of",
     "rule_of_numbers",
     "sampling",

@@ -100,7 +100,33 @@ _RANKS = 8
 
 _CAUSES: dict[str, Phrase] = {
     "missing_all_reduce": lambda data: (
-        f"what {_ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
+        f"the mean of what {_ranks(data['ranks'])} hold is the other side's value: they are not averaged"
+        if data.get("mean")
+        else f"what {_ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
+    ),
+    "wrong_group": lambda data: (
+        f"summed over {_ranks(data['ranks'])}, which have other data, in place of {_ranks(data['right'])}"
+    ),
+    "added_by_each": lambda data: f"each of {_ranks(data['ranks'])} adds {data['name']} before the sum",
+    "gathered_order": lambda data: (
+        f"the parts of {_ranks(data['ranks'])} lie in another order: right in the order "
+        f"{', '.join(map(str, data['order']))}"
+    ),
+    "reordered": lambda data: (
+        f"{_ranks(data['ranks'])} hold what they should, but in another order along axis {data['dim']}"
+    ),
+    "loss_scaled": (
+        "{times:.4g} times the other side's gradient, in every element: the loss is scaled before its backward pass"
+    ),
+    "stepped_on_ranks": lambda data: (
+        f"{_ranks(data['ranks'])} {'steps' if len(data['ranks']) == 1 else 'step'} "
+        + (f"{data['times']:.4g} times as far" if data["times"] else "not at all")
+        + f", right on {_ranks(data['right'])}"
+    ),
+    "scaled_by_ranks": lambda data: (
+        "the step is "
+        + ", ".join(f"{times:.4g} on rank {rank}" for rank, times in zip(data["ranks"], data["times"], strict=True))
+        + " times the other side's: each scales it by a number of its own (clipped by the norm of its shards?)"
     ),
     "reduced_twice": lambda data: (
         f"{data['times']} times the other side's value on {_ranks(data['ranks'])}: summed over them once too often"
@@ -112,6 +138,7 @@ _CAUSES: dict[str, Phrase] = {
         f"{_ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
     ),
     "wrong_on_ranks": lambda data: f"wrong on {_ranks(data['ranks'])}, right on {_ranks(data['right'])}",
+    "nothing_on_ranks": lambda data: f"nothing, or zeros, on {_ranks(data['ranks'])}, right on {_ranks(data['right'])}",
     "out_of_step": lambda data: (
         f"{_ranks(data['ranks'])} {'holds' if len(data['ranks']) == 1 else 'hold'} another value than "
         f"{_ranks([data['first']])}, though all should hold the same"
@@ -211,6 +238,10 @@ EXPLAINED = {
 _EVIDENCE: dict[str, Phrase] = {
     "unexplained": _unexplained,
     "taken_unsummed": "{call!r} takes each rank's part for the whole, and gives another value than the other side",
+    "inputs_of_ranks": "{cause}",
+    "as_many_ranks": lambda data: (
+        f"{_ranks(data['ranks'])} are as many: {'summed' if data['summed'] else 'averaged'} over them once too often?"
+    ),
     "ranks_disagree": lambda data: f"compared between the ranks of the {data['side']}, whatever the other side holds",
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",

@@ -1,0 +1,118 @@
+"""Find where ranks begin to hold other values than ranks that should hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.distributed._others import Other
+from padiff.distributed._run import RankedRun
+from padiff.distributed._trace import MergedStep, Parts
+from padiff.numerics import difference
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.trace import Call, Key
+
+__all__ = ["SIDES", "disagreements", "partial_axes"]
+
+SIDES = ("reference", "candidate")
+
+
+@attrs.frozen(eq=False)
+class _Side:
+    """The job whose ranks are held against each other, as it is compared with the other side."""
+
+    run: RankedRun
+    index: int
+    others: Other
+    number: int
+    """The number of the step."""
+
+
+def disagreements(
+    step: MergedStep, run: RankedRun, index: int, others: Other, number: int, known: set[str], *, differs: bool
+) -> Iterator[Finding]:
+    """Yield where ranks begin to disagree in a step: in weights, in what they are given, or in what a call gives.
+
+    ``known`` are the parameters of which it was said before, and grows. Inputs that no framework spreads may be each
+    rank's own: they are told where something ``differs`` from the other side.
+    """
+    side = _Side(run, index, others, number)
+    held = step.trace.parameters  # a buffer may follow each rank's own data
+    weights = [
+        path
+        for (name, path), parts in step.parameters.items()
+        if name == "weights" and parts.spreading.unlike and not held[path].buffer
+    ]
+    fresh = [path for path in weights if path not in known]
+    known.update(weights)
+    for path in fresh:
+        yield _of_weight(step.parameters["weights", path], path, side)
+    unlike = {place for place, parts in step.values.items() if parts.spreading.unlike}
+    sums = {place for place, parts in step.values.items() if partial_axes(parts)}
+    root = step.trace.root
+    given = sorted(place for place in unlike if place[:2] == (root.key, "input"))
+    if given and differs and not weights:
+        for place in given:
+            yield _of_value(step.values[place], root, "input", place[2], side)
+        return
+    for call in step.trace.calls:
+        which = next((i for key, at, i in sorted(unlike) if key == call.key and at == "output"), None)
+        if which is not None and _begins(call, unlike | sums, weights):
+            yield _of_value(step.values[call.key, "output", which], call, "output", which, side)
+
+
+def partial_axes(parts: Parts) -> list[str]:
+    """Return the axes along which a value was found to be a sum, and nobody says so."""
+    if not parts.spreading.inferred:
+        return []
+    return [axis for axis, how in parts.spreading.placements.items() if how.kind == "partial"]
+
+
+def _begins(call: Call, unlike: set[tuple[Key, str, int]], weights: Sequence[str]) -> bool:
+    """Return whether ranks begin to disagree in a call: in what it gives, not in what it takes or calls, or holds."""
+    places = {(key, side) for key, side, _ in unlike}
+    if (call.key, "output") not in places or (call.key, "input") in places:
+        return False
+    if any((child.key, side) in places for child in call.subtree() if child is not call for side in _LEAVES):
+        return False
+    return not any(path.startswith(f"{call.path}.") or not call.path for path in weights)
+
+
+_LEAVES = ("input", "output")
+
+
+def _of_weight(parts: Parts, path: str, side: _Side) -> Finding:
+    home, _, name = path.rpartition(".")
+    about = side.run.about.modules.get(home)
+    mine = Place(home, "" if about is None else about.module.class_name)
+    return _finding(parts, side, Phase.PARAMETER, What("parameter", name), mine, side.others.facing(home, None))
+
+
+def _of_value(parts: Parts, call: Call, kind: str, which: int, side: _Side) -> Finding:
+    mine = Place(call.path, call.module.class_name, call=call.ordinal)
+    leaf = (call.inputs if kind == "input" else call.outputs)[which]
+    other = side.others.facing(call.path, call.ordinal)
+    what = What(kind, leaf.path if kind == "input" else "", which)
+    return _finding(parts, side, Phase.FORWARD, what, mine, other)
+
+
+def _finding(parts: Parts, side: _Side, phase: Phase, what: What, mine: Place, other: Place | None) -> Finding:
+    other = attrs.evolve(mine, path=None) if other is None else other
+    wrong = list(parts.spreading.unlike)
+    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    first = next(rank for rank in arrays if rank not in wrong)
+    apart = max((difference(arrays[first], arrays[rank]) for rank in wrong), key=lambda one: one.rel_l2)
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=phase,
+        reference=other if side.index else mine,
+        candidate=mine if side.index else other,
+        what=what,
+        figures=Figures(apart.rel_l2, apart.max_abs),
+        evidence=(Evidence("ranks_disagree", {"side": SIDES[side.index], "ranks": wrong, "first": first}),),
+        cause=Cause("out_of_step", {"ranks": wrong, "first": first}, verified=True),
+        source=True,
+        side=None,
+        step=side.number,
+    )

@@ -1,0 +1,237 @@
+"""Say of a value that is wrong which reduction over the ranks, or which ranks, explain it.
+
+Each hypothesis is held against the values: what would be right were it true is the other side's value, but for
+rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import differing, merged
+from padiff.distributed._like import Like, Near
+from padiff.distributed._placements import part_of
+from padiff.distributed._trace import Parts
+from padiff.kinds import Placement
+from padiff.numerics import difference
+from padiff.report import Cause
+
+__all__ = ["cause_of", "facing_value", "is_same", "share_of"]
+
+Array = NDArray[Any]
+
+
+def cause_of(parts: Parts, grid: Grid, like: Like, beside: Mapping[str, Array] | None = None) -> Cause | None:
+    """Return what the parts on the ranks tell of a value that is not the other side's.
+
+    ``beside`` are the parameters of the module that gave it, by their names.
+    """
+    whole = facing_value(parts, grid, like)
+    if whole is None:
+        return None
+    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole)
+    for axis, placement in held.how.items():
+        group = grid.groups(list(held.arrays), axis)[0]
+        if len(group) > 1:
+            unlike = bool(differing(held.arrays, grid, axis))
+            for rule in _UNLIKE if placement.kind == "replicate" and unlike else _ALIKE.get(placement.kind, ()):
+                found = rule(held, axis, group, beside or {})
+                if found is not None:
+                    return found
+    wrong = _wrong(held)
+    right = [rank for rank in sorted(held.arrays) if rank not in wrong]
+    if wrong and right:
+        nothing = not any(held.arrays[rank].any() for rank in wrong)
+        return Cause(
+            "nothing_on_ranks" if nothing else "wrong_on_ranks", {"ranks": wrong, "right": right}, verified=True
+        )
+    return None
+
+
+@attrs.frozen(eq=False)
+class _Held:
+    """What the ranks hold, how it is spread, and what it should be."""
+
+    arrays: Mapping[int, Array]
+    how: Mapping[str, Placement]
+    grid: Grid
+    like: Like
+    whole: Array
+    shape: tuple[int, ...] | None
+    """Of flat ranges, that of the value."""
+
+    def value(self, how: Mapping[str, Placement]) -> Array:
+        """Return the whole value, were it spread so."""
+        return merged(self.arrays, self.grid, how, self.shape)
+
+    def fits(self, how: Mapping[str, Placement], *, times: float = 1.0) -> bool:
+        """Return whether it is what it should be, were it spread so, and ``times`` as much."""
+        value = self.value(how)
+        near = self.like.nearest(value if times == 1.0 else value * times)
+        return near is not None and near.same
+
+
+Beside = Mapping[str, Array]
+
+
+def _unsummed(held: _Held, axis: str, group: Sequence[int], beside: Beside) -> Cause | None:
+    for mean in (False, True):
+        how = {**held.how, axis: Placement("partial", mean=mean)}
+        # What each rank added is in a sum as often as there are ranks.
+        if held.fits(how) or (not mean and _added(held, held.value(how), len(group), beside)):
+            told: dict[str, Any] = {"ranks": list(group)} | ({"mean": True} if mean else {})
+            return Cause("missing_all_reduce", told, verified=True)
+    return None
+
+
+def _other_group(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+    """Find a sum over ranks that have other data, in place of those that have the other parts."""
+    for other, placement in held.how.items():
+        if other == axis or placement.kind != "shard" or differing(held.arrays, held.grid, other):
+            continue
+        mixed = held.value({**held.how, axis: Placement("partial"), other: Placement()})
+        count = held.grid.size(other)
+        if held.whole.shape[placement.dim] % count == 0:
+            sums = sum(np.split(held.whole, count, placement.dim))
+            if is_same(np.asarray(sums), mixed):
+                with_others = held.grid.groups(list(held.arrays), other)[0]
+                return Cause("wrong_group", {"ranks": with_others, "right": list(group)}, verified=True)
+    return None
+
+
+def _multiple(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+    size = len(group)
+    for times, name in ((1 / size, "reduced_twice"), (float(size), "averaged")):
+        if held.fits(held.how, times=times):
+            return Cause(name, {"ranks": list(group), "times": size}, verified=True)
+    return None
+
+
+def _added_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside) -> Cause | None:
+    """Find a parameter that each rank added before the sum."""
+    name = _added(held, held.value(held.how), len(group), beside)
+    return None if name is None else Cause("added_by_each", {"name": name, "ranks": list(group)}, verified=True)
+
+
+def _added(held: _Held, value: Array, count: int, beside: Beside) -> str | None:
+    """Return the parameter without which, but for once, a value is right."""
+    for name, added in beside.items() if value.shape == held.whole.shape else ():
+        fitting = added.ndim == 1 and added.shape == value.shape[-1:] and np.any(added)
+        if fitting and is_same(held.whole, value - np.asarray(count - 1, added.dtype) * added):
+            return name
+    return None
+
+
+def _gathered_order(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+    """Find parts that were put together in another order."""
+    value = held.value(held.how)
+    if value.shape != held.whole.shape:
+        return None
+    for dim in range(value.ndim):
+        if value.shape[dim] % len(group) == 0:
+            order = _order(np.split(value, len(group), dim), np.split(held.whole, len(group), dim))
+            if order is not None:
+                found = {"ranks": list(group), "order": [group[index] for index in order]}
+                return Cause("gathered_order", found, verified=True)
+    return None
+
+
+def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+    shares = [share_of(rank, held.arrays, held.how, held.grid, held.whole) for rank in group]
+    if any(share is None for share in shares):
+        return None
+    order = _order([held.arrays[rank] for rank in group], [share for share in shares if share is not None])
+    if order is None:
+        return None
+    found = {"ranks": list(group), "order": [group[index] for index in order]}
+    return Cause("shard_order", found, verified=True)
+
+
+def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+    """Find shards that hold what they should, row by row, in another order."""
+    dim = held.how[axis].dim
+    for rank in held.arrays:
+        share, own = share_of(rank, held.arrays, held.how, held.grid, held.whole), held.arrays[rank]
+        if share is None or share.shape != own.shape or share.dtype != own.dtype or not own.size:
+            return None
+        if not np.array_equal(_rows(share, dim), _rows(own, dim)):
+            return None
+    return Cause("reordered", {"ranks": sorted(held.arrays), "dim": dim % held.whole.ndim}, verified=True)
+
+
+_UNLIKE = (_unsummed, _other_group)
+_ALIKE = {"replicate": (_multiple, _added_by_each, _gathered_order), "shard": (_shard_order, _reordered)}
+"""Kind of placement -> what may be wrong where the ranks hold what such a placement lets them hold."""
+
+
+def _order(parts: Sequence[Array], right: Sequence[Array]) -> list[int] | None:
+    """Return in which order the parts are right; None where they are in none but their own."""
+    left = list(range(len(parts)))
+    order = []
+    for one in right:
+        found = next((i for i in left if parts[i].shape == one.shape and is_same(one, parts[i])), None)
+        if found is None:
+            return None
+        left.remove(found)
+        order.append(found)
+    return None if order == sorted(order) else order
+
+
+def _rows(array: Array, dim: int) -> Array:
+    """Return the bytes of an array's slices along a dimension, sorted."""
+    rows = np.ascontiguousarray(np.moveaxis(array, dim, 0))
+    flat = rows.reshape(len(rows), -1).view(np.uint8)
+    return np.sort(flat.view(f"S{flat.shape[1]}").reshape(-1))
+
+
+def _wrong(held: _Held) -> list[int]:
+    """Return the ranks that hold something else than their share; none of which that cannot be told."""
+    found = []
+    for rank, own in sorted(held.arrays.items()):
+        share = share_of(rank, held.arrays, held.how, held.grid, held.whole)
+        if share is not None and not (share.shape == own.shape and is_same(share, own)):
+            found.append(rank)
+    return found
+
+
+def facing_value(parts: Parts, grid: Grid, like: Like) -> Array | None:
+    """Return what the other side holds in place of a value, with its axes as they lie here."""
+    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    near = like.nearest(merged(arrays, grid, parts.spreading.placements, parts.whole))
+    return None if near is None else near.value
+
+
+def share_of(
+    rank: int, arrays: Mapping[int, Array], how: Mapping[str, Placement], grid: Grid, whole: Array
+) -> Array | None:
+    """Return what of a whole one rank should hold; None where a sum, or a flat range, does not tell."""
+    part = whole
+    for axis in reversed(grid.axes):
+        placement = how.get(axis, Placement())
+        if placement.kind == "shard":
+            group = next(group for group in grid.groups(list(arrays), axis) if rank in group)
+            if not -part.ndim <= placement.dim < part.ndim:
+                return None
+            sizes = [arrays[one].shape[placement.dim] for one in group]
+            if placement.stride == 1 and sum(sizes) == part.shape[placement.dim]:
+                part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
+            elif part.shape[placement.dim] % (len(group) * placement.stride):
+                return None
+            else:
+                part = part_of(part, placement, len(group), group.index(rank))
+        elif placement.kind != "replicate":
+            return None
+    return part
+
+
+def is_same(one: Array, other: Array) -> bool:
+    """Return whether two values are apart by no more than rounding."""
+    found = difference(one, other)
+    return Near(found.rel_l2, one, equal=found.equal).same

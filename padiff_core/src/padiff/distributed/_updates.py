@@ -1,0 +1,236 @@
+"""Say of the weights that a step left which ranks stepped otherwise than the other side: not at all, further, apart.
+
+All parameters that the same ranks step alike are one finding, at the innermost module that holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.distributed._apart import SIDES
+from padiff.distributed._like import Like
+from padiff.distributed._others import Other
+from padiff.distributed._reductions import cause_of, facing_value, share_of
+from padiff.distributed._run import RankedRun
+from padiff.distributed._trace import Parts
+from padiff.judging import rate_between
+from padiff.numerics import EXACT, SAME, difference, epsilon
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.trace import Trace
+
+__all__ = ["of_updates"]
+
+Array = NDArray[Any]
+_ALIKE = 3
+"""Digits in which factors are one, which are those of steps that were rounded."""
+
+
+@attrs.frozen(eq=False)
+class _Stepped:
+    """What the ranks held of a parameter before and after a step, and what they should."""
+
+    path: str
+    parts: Parts
+    after: Mapping[int, Array]
+    wrong: tuple[int, ...]
+    before: Mapping[int, Array]
+    """Empty where it is not known."""
+    right: tuple[Array, Array] | None
+    """The other side's, whole, before and after; None where these are not known."""
+
+
+def of_updates(
+    findings: Sequence[Finding], runs: Sequence[Any], index: int, traces: Sequence[Trace], step: int
+) -> list[Finding]:
+    """Return findings of a step, with those of the parameters that some ranks stepped otherwise in place of others'."""
+    run: RankedRun = runs[index]
+    others = Other(traces[1 - index], run.ties, index)
+    told = [one for one in findings if _is_update(one, step)]
+    judged = {path for one in told for path in _paths(one, others)}
+    earlier = _earlier(runs[1 - index], step)
+    last = None if earlier is None else Other(earlier, run.ties, index)
+    stepped = [one for one in _stepped(run, others, last, step, judged) if one.wrong]
+    groups: dict[tuple[int, ...], list[_Stepped]] = {}
+    for one in stepped:
+        groups.setdefault(one.wrong, []).append(one)
+    found: list[Finding] = []
+    handled: set[str] = set()
+    for wrong, group in groups.items():
+        for cause, some in _causes(run, wrong, group):
+            found.append(_finding(run, cause, some, others, step))
+            handled.update(one.path for one in some)
+    kept = [one for one in findings if one not in told or not set(_paths(one, others)) <= handled]
+    return [_counted(one, run) if one in told else one for one in kept] + found
+
+
+def _counted(finding: Finding, run: RankedRun) -> Finding:
+    """Return the finding of a step that is as many times another as there are ranks with it said."""
+    times = 0.0 if finding.cause is None else finding.cause.parameters.get("times", 0.0)
+    for axis in run.grid.axes:
+        group = run.grid.groups(list(run.runs), axis)[0]
+        if len(group) > 1 and float(f"{times:.{_ALIKE}g}") in (len(group), float(f"{1 / len(group):.{_ALIKE}g}")):
+            figures = {"ranks": group, "summed": times > 1}
+            return attrs.evolve(finding, evidence=(Evidence("as_many_ranks", figures), *finding.evidence))
+    return finding
+
+
+def _is_update(finding: Finding, step: int) -> bool:
+    return finding.step == step and finding.source and finding.phase is Phase.UPDATE
+
+
+def _paths(finding: Finding, others: Other) -> list[str]:
+    """Return the job's parameters that a finding is about."""
+    together = next((one.figures["paths"] for one in finding.evidence if one.kind == "stepped_alike"), None)
+    home = f"{finding.candidate.path}." if finding.candidate.path else ""
+    named = [f"{home}{finding.what.name}"] if together is None else together
+    return [path for one in named if (path := others.mine(one)) is not None]
+
+
+def _earlier(run: Any, step: int) -> Trace | None:
+    return run.trace(step - 1) if step - 1 in run.steps else None
+
+
+def _stepped(
+    run: RankedRun, others: Other, earlier: Other | None, step: int, judged: Collection[str]
+) -> Iterator[_Stepped]:
+    """Yield the parameters that were found to be stepped otherwise, and those on which ranks disagree."""
+    merged = run.merged(step)
+    last = run.merged(step - 1) if step - 1 in run.steps else None
+    for (name, path), parts in merged.parameters.items():
+        unlike = parts.spreading.unlike
+        if name != "updated" or merged.trace.parameters[path].buffer or not (unlike or path in judged):
+            continue
+        after = {rank: read() for rank, read in parts.arrays.items()}
+        start = merged.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
+        before = {} if not start else {rank: read() for rank, read in start.arrays.items()}
+        whole, began = (
+            _facing(run, parts, others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
+        )
+        if began is None and earlier is not None:
+            began = _facing(run, parts, earlier.parameter("updated", path, parts.whole))
+        if whole is not None and began is not None and whole.shape == began.shape:
+            wrong = tuple(rank for rank in after if _strays(rank, after, parts, run, began, whole))
+            yield _Stepped(path, parts, after, wrong, before, (began, whole))
+        elif unlike:
+            yield _Stepped(path, parts, after, unlike, before, None)
+
+
+def _strays(rank: int, after: Mapping[int, Array], parts: Parts, run: RankedRun, began: Array, whole: Array) -> bool:
+    """Return whether a rank's step ended elsewhere than where it should, by more than rounding."""
+    how = parts.spreading.placements
+    start, right = (share_of(rank, after, how, run.grid, one) for one in (began, whole))
+    own = after[rank]
+    if start is None or right is None or right.shape != own.shape:
+        return False
+    eps = epsilon(whole.dtype)
+    moved, apart = (float(np.linalg.norm((right - one).astype(np.float64))) for one in (start, own))
+    return apart > SAME(eps) * moved + EXACT(eps) * float(np.linalg.norm(right))
+
+
+def _facing(run: RankedRun, parts: Parts, like: Like | None) -> Array | None:
+    return None if like is None else facing_value(parts, run.grid, like)
+
+
+def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> Iterator[tuple[Cause, list[_Stepped]]]:
+    """Yield what explains that ranks hold other parameters than they should, and which of these."""
+    known = [one for one in group if one.right is not None]
+    unknown = [one for one in group if one.right is None]
+    if unknown:
+        first = next(rank for rank in unknown[0].after if rank not in wrong)
+        yield Cause("out_of_step", {"ranks": list(wrong), "first": first}, verified=True), unknown
+    if not known:
+        return
+    times = {rank: _times(run, known, rank) for rank in wrong}
+    right = [rank for rank in run.runs if rank not in wrong]
+    rounded = {None if one is None else float(f"{one:.{_ALIKE}g}") for one in times.values()}
+    if right:
+        told: dict[str, Any] = {"ranks": list(wrong), "right": right}
+        if len(rounded) == 1 and None not in rounded:
+            yield Cause("stepped_on_ranks", {**told, "times": rounded.pop()}, verified=True), known
+        else:
+            yield Cause("wrong_on_ranks", told, verified=True), known
+        return
+    if None not in rounded:
+        if len(rounded) > 1:
+            shown = [float(f"{one:.4g}") for one in times.values() if one is not None]
+            yield Cause("scaled_by_ranks", {"ranks": list(times), "times": shown}, verified=True), known
+        return
+    unreduced: dict[str, tuple[Cause, list[_Stepped]]] = {}
+    for one in known:
+        target = None if one.right is None else one.right[1]
+        like = None if target is None else Like(((target.shape, partial(np.asarray, target)),))
+        cause = None if like is None else cause_of(one.parts, run.grid, like)
+        if cause is not None and cause.name == "missing_all_reduce":
+            unreduced.setdefault(str(cause), (cause, []))[1].append(one)
+    yield from unreduced.values()
+
+
+def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:
+    """Return how many times the step that it should make a rank makes; None where it makes another one."""
+    should, does, began = [], [], []
+    for one in group:
+        assert one.right is not None
+        how = one.parts.spreading.placements
+        shares = [share_of(rank, one.after, how, run.grid, whole) for whole in one.right]
+        if rank not in one.before or any(share is None for share in shares):
+            return None
+        start, target = (share.reshape(-1) for share in shares if share is not None)
+        did = one.after[rank].reshape(-1) - one.before[rank].reshape(-1)
+        should.append(target)
+        does.append(start + did)
+        began.append(start)
+    values = [np.concatenate(one).astype(np.float64) for one in (should, does, began)]
+    if np.array_equal(values[1], values[2]) and not np.array_equal(values[0], values[2]):
+        return 0.0
+    return rate_between((values[0], values[1]), np.concatenate(began))
+
+
+def _finding(run: RankedRun, cause: Cause, group: Sequence[_Stepped], others: Other, step: int) -> Finding:
+    paths = [one.path for one in group]
+    homes = [path.rpartition(".")[0] for path in paths]
+    modules = run.about.modules
+    around = [
+        module for module in modules if all(f"{home}.".startswith(f"{module}." if module else "") for home in homes)
+    ]
+    home = max(around, key=len)
+    place = Place(home, modules[home].module.class_name)
+    facing = others.facing(home, None) or attrs.evolve(place, path=None)
+    apart = max((_apart(run, one) for one in group), key=lambda one: one.rel_l2)
+    judged = len([1 for name, _ in run.merged(step).parameters if name == "updated"])
+    evidence = [Evidence.of("stepped_alike", paths=paths, of=judged)] if len(paths) > 1 else []
+    if cause.name == "out_of_step":
+        figures = {"side": SIDES[others.index], **cause.parameters}
+        evidence.append(Evidence("ranks_disagree", figures))
+    together = What("updates", f"{len(paths)} parameters")
+    return Finding(
+        verdict=Verdict.DIFFERS,
+        phase=Phase.UPDATE,
+        reference=facing if others.index else place,
+        candidate=place if others.index else facing,
+        what=together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2]),
+        figures=apart,
+        evidence=tuple(evidence),
+        cause=cause,
+        source=True,
+        side=None,
+        step=step,
+    )
+
+
+def _apart(run: RankedRun, one: _Stepped) -> Figures:
+    """Return how far the worst rank is from what it should hold, or from the first of its group."""
+    how = one.parts.spreading.placements
+    worst = Figures(0.0, 0.0)
+    for rank in one.wrong:
+        right = one.after[next(iter(one.after))] if one.right is None else None
+        right = right if one.right is None else share_of(rank, one.after, how, run.grid, one.right[1])
+        if right is not None and right.shape == one.after[rank].shape:
+            found = difference(right, one.after[rank])
+            worst = max(worst, Figures(found.rel_l2, found.max_abs), key=lambda size: size.rel_l2)
+    return worst

@@ -1,0 +1,133 @@
+"""Jobs whose layers are split by hand, or that share data parallelism: each may have one fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jobs
+import torch
+import torch.distributed as dist
+
+import padiff
+
+__all__ = ["BY_HAND", "DATA", "by_hand", "data_parallel", "zero"]
+
+
+class Row(torch.nn.Module):
+    """A linear layer split by its inputs, by hand."""
+
+    def __init__(self, whole: Any, rank: int, world: int, fault: str) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(whole.weight.detach().chunk(world, 1)[rank].clone())
+        self.bias = torch.nn.Parameter(whole.bias.detach().clone())
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        from torch.distributed.nn.functional import all_reduce
+
+        part = torch.nn.functional.linear(x, self.weight, self.bias if self.fault == "bias" else None)
+        if dist.get_world_size() > 1 and self.fault != "unsummed":
+            part = all_reduce(part)
+        return part if self.fault == "bias" else part + self.bias
+
+
+class Column(torch.nn.Module):
+    """A linear layer split by its outputs, by hand; as a head it gathers them."""
+
+    def __init__(self, whole: Any, rank: int, world: int, *, gather: bool = False, fault: str = "") -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(whole.weight.detach().chunk(world)[rank].clone())
+        self.gather, self.fault = gather, fault
+
+    def forward(self, x: Any) -> Any:
+        from torch.distributed.nn.functional import all_gather
+
+        part = torch.nn.functional.linear(x, self.weight)
+        if not self.gather or dist.get_world_size() < 2:
+            return part
+        parts = all_gather(part)
+        return torch.cat(parts[::-1] if self.fault == "gathered" else parts, -1)
+
+
+def by_hand(fault: str) -> jobs.Job:
+    """Return a job whose layers are split over all ranks, which nothing says; it is not trained."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        torch.manual_seed(0)
+        whole = [torch.nn.Linear(16, 32, bias=False), torch.nn.Linear(32, 16), torch.nn.Linear(16, 8, bias=False)]
+        model = torch.nn.Sequential(
+            Column(whole[0], rank, world),
+            torch.nn.GELU(),
+            Row(whole[1], rank, world, fault),
+            torch.nn.LayerNorm(16),
+            Column(whole[2], rank, world, gather=True, fault=fault),
+        )
+        with padiff.record(model, folder) as recorder, torch.no_grad():
+            model(torch.randn(4, 16, generator=torch.Generator().manual_seed(1)))
+            recorder.step()
+
+    return job
+
+
+BY_HAND = ("clean", "bias", "gathered", "unsummed")
+
+
+def data_parallel(fault: str) -> jobs.Job:
+    """Return a job that trains a net with DistributedDataParallel, or alone."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        model = jobs.net()
+        if fault == "start":
+            torch.manual_seed(rank)
+            torch.nn.init.normal_(model[0].weight)
+        parallel = torch.nn.parallel.DistributedDataParallel
+        if fault == "one-unreduced":
+            parallel._set_params_and_buffers_to_ignore_for_model(model, ["3.weight"])
+        alone = world < 2 or fault in ("start", "none-reduced", "by-hand")
+        wrapped = model if alone else parallel(model)
+        if fault == "summed":
+            wrapped._comm_hooks.append((_summed, None))
+            torch._C._distributed_c10d._register_comm_hook(wrapped.reducer, None, _summed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with padiff.record(wrapped, folder) as recorder:
+            for step in range(jobs.STEPS):
+                loss = wrapped(jobs.data(step, 0 if fault == "batch" else rank, world)).pow(2).mean()
+                (loss / (2 if fault == "divided" else 1)).backward()
+                for parameter in model.parameters() if fault == "by-hand" and world > 1 else ():
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= world
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+def _summed(_: Any, bucket: Any) -> Any:
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+DATA = ("clean", "none-reduced", "one-unreduced", "summed", "batch", "divided", "start")
+
+
+def zero(clip: float) -> jobs.Job:
+    """Return a job that DeepSpeed trains at stage 1, with a clipping of its own."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        config = {"train_micro_batch_size_per_gpu": 8 // world, "gradient_clipping": clip}
+        config |= {"zero_optimization": {"stage": 1}, "zero_allow_untested_optimizer": True}
+        model = jobs.net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+        with padiff.record(engine, folder) as recorder:
+            for step in range(jobs.STEPS):
+                loss = engine(jobs.data(step, rank, world)).pow(2).mean()
+                engine.backward(loss)
+                engine.step()
+                recorder.step(loss)
+
+    return job

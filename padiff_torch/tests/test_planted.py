@@ -1,0 +1,120 @@
+"""Faults of ranks, planted one at a time in jobs of real processes: each is named with its place and its ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import padiff
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("planted")
+    done = subprocess.run(
+        [sys.executable, str(HERE / "planted.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        *((f"tensor1/{name}", f"tensor2/{name}") for name in ("clean", "clean-padded", "clean-clipped", "clean-parts")),
+        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged")),
+        ("one/hand-clean", "tensor2/hand-clean"),
+        ("tensor1/clean", "grid/clean"),
+    ],
+)
+def test_jobs_without_a_fault_are_aligned(jobs: Path, one: str, many: str) -> None:
+    report = padiff.compare(jobs / one, jobs / many)
+    assert report.aligned, report
+    assert not report.coverage.missing, report
+
+
+L0, L1 = "decoder.layers.0", "decoder.layers.1"
+UP, DOWN, NORM = f"{L1}.mlp.linear_fc1", f"{L1}.mlp.linear_fc2", f"{L1}.input_layernorm"
+BOTH: dict[str, Any] = {"ranks": [0, 1]}
+SECOND: dict[str, Any] = {"ranks": [1], "right": [0]}
+FIRST: dict[str, Any] = {"ranks": [0], "right": [1]}
+APART: dict[str, Any] = {"ranks": [1], "first": 0}
+TENSOR: dict[str, tuple[str, str, str, str | None, dict[str, Any]]] = {
+    "no-all-reduce": ("clean", "output", DOWN, "missing_all_reduce", BOTH),
+    "two-all-reduces": ("clean", "output", DOWN, "reduced_twice", {**BOTH, "times": 2}),
+    "averaged": ("clean", "output", DOWN, "averaged", {**BOTH, "times": 2}),
+    "column-unreduced": ("clean", "input_gradient", UP, "missing_all_reduce", BOTH),
+    "embedding-unmasked": ("clean", "output", "embedding.word_embeddings", None, {}),
+    "gathered-logits": ("clean", "output", "", None, {}),
+    "padding-in-loss": ("clean-padded", "output", "", None, {}),
+    "shard-order": ("clean", "parameter", UP, "shard_order", {**BOTH, "order": [1, 0]}),
+    "qkv-order": ("clean", "parameter", f"{L0}.self_attention.linear_qkv", "reordered", {**BOTH, "dim": 0}),
+    "stale-norm": ("clean", "parameter", NORM, "out_of_step", APART),
+    "stale-norm-on-0": ("clean", "parameter", NORM, "wrong_on_ranks", FIRST),
+    "wrong-shard": ("clean", "parameter", DOWN, "wrong_on_ranks", SECOND),
+    "stale-after-step": ("clean", "updated_parameter", UP, "stepped_on_ranks", {**SECOND, "times": 0.0}),
+    "clipped-by-shard": ("clean-clipped", "updates", "", "scaled_by_ranks", BOTH),
+    "divided-twice": ("clean-parts", "output_gradient", "", "loss_scaled", {"times": 0.5}),
+    "seed-per-rank": ("clean-dropout", "output", "embedding.embedding_dropout", "out_of_step", APART),
+    "rate-on-1": ("clean", "updates", "", "stepped_on_ranks", {**SECOND, "times": 2.0}),
+    "rate-on-0": ("clean", "updates", "", "stepped_on_ranks", {**FIRST, "times": 2.0}),
+    "kept-on-1": ("clean", "updates", "", "wrong_on_ranks", SECOND),
+    "frozen-on-1": ("clean", "parameter_gradient", UP, "nothing_on_ranks", SECOND),
+    "frozen-norm-on-1": ("clean", "updates", NORM, "stepped_on_ranks", {**SECOND, "times": 0.0}),
+    "positions-on-1": ("clean", "input", "", "out_of_step", APART),
+}
+DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
+    "hand-bias": ("output", "2", "added_by_each", {"name": "bias", **BOTH}),
+    "hand-gathered": ("output", "4", "gathered_order", {**BOTH, "order": [1, 0]}),
+    "hand-unsummed": ("output", "2", "missing_all_reduce", BOTH),
+    "data-none-reduced": ("updates", "", "missing_all_reduce", {**BOTH, "mean": True}),
+    "data-one-unreduced": ("updated_parameter", "3", "missing_all_reduce", {**BOTH, "mean": True}),
+    "data-summed": ("updates", "", "step_scaled", {"times": 2.0}),
+    "data-batch": ("input", "", "inputs", {}),
+    "data-divided": ("output_gradient", "", "loss_scaled", {"times": 0.5}),
+    "data-start": ("parameter", "0", "out_of_step", APART),
+    "data-clipped": ("updates", "", "step_scaled", {}),
+}
+"""Name of a job -> what differs there, in which module, for which reason, of which ranks."""
+
+
+@pytest.mark.parametrize(
+    ("one", "many", "expected"),
+    [
+        *((f"tensor1/{reference}", f"tensor2/{name}", told) for name, (reference, *told) in TENSOR.items()),
+        *((f"one/{name.partition('-')[0]}-clean", f"two/{name}", told) for name, told in DATA.items()),
+        (
+            "tensor1/clean",
+            "grid/wrong-group",
+            ("output", DOWN, "wrong_group", {"ranks": [0, 2], "right": [0, 1]}),
+        ),
+    ],
+)
+def test_a_fault_is_the_one_source_and_named_with_its_ranks(jobs: Path, one: str, many: str, expected: Any) -> None:
+    kind, path, cause, parameters = expected
+    report = padiff.compare(jobs / one, jobs / many)
+    assert not report.aligned
+    assert {(found.candidate.path, found.cause and found.cause.name) for found in report.sources} == {(path, cause)}, (
+        report
+    )
+    first = report.sources[0]
+    assert first.what.kind == kind, report
+    assert first.cause is None or parameters.items() <= first.cause.parameters.items(), report
+
+
+@pytest.mark.parametrize(
+    ("job", "told"), [("data-batch", "wrong on rank 1, right on rank 0"), ("data-summed", "ranks 0 and 1 are as many")]
+)
+def test_the_ranks_are_told_beside_a_cause_that_names_none(jobs: Path, job: str, told: str) -> None:
+    assert told in str(padiff.compare(jobs / "one" / "data-clean", jobs / "two" / job))
