@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -17,9 +15,9 @@ from padiff.distributed._trace import MergedStep, merge_step
 from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
 from padiff.kinds import Ranks
-from padiff.trace import Description, Kept, Run, Trace, open_run, rank_folders
+from padiff.trace import Description, Kept, Run, Trace
 
-__all__ = ["Facing", "RankedRun", "open_ranks"]
+__all__ = ["Facing", "RankedRun"]
 
 
 @attrs.frozen(eq=False)
@@ -57,8 +55,8 @@ class RankedRun:
         stacked: bool = False,
     ) -> None:
         self.where = where
-        self.runs = runs
-        self.missing = missing
+        self.runs = dict(runs)
+        self.missing = list(missing)
         """Ranks that recorded nothing that can be read, and why."""
         self._facing, self._stacked = facing, stacked
         self._steps: dict[int, MergedStep] = {}
@@ -119,10 +117,31 @@ class RankedRun:
             raise InputError(msg)
         if step not in self._steps:
             other = None if self._facing is None else self._facing.other(step)
-            traces = {rank: run.trace(step) for rank, run in self.runs.items()}
             self._steps = dict([*self._steps.items()][-1:])
-            self._steps[step] = self._put_together(traces, other)
+            try:
+                self._steps[step] = self._put_together(self._traces(step), other)
+            except InputError:
+                if not self._left_damaged(step):
+                    raise
+                self._steps[step] = self._put_together(self._traces(step), other)
         return self._steps[step]
+
+    def _traces(self, step: int) -> dict[int, Trace]:
+        return {rank: run.trace(step) for rank, run in self.runs.items()}
+
+    def _left_damaged(self, step: int) -> bool:
+        """Leave out the ranks whose values of a step cannot be read; return whether others are there."""
+        damaged = {}
+        for rank, run in self.runs.items():
+            try:
+                run.trace(step).store.arrays()
+            except InputError as error:
+                damaged[rank] = f"step {step}: {str(error).partition(_END)[0]}"
+        if not damaged or len(damaged) == len(self.runs):
+            return False
+        self.runs = {rank: run for rank, run in self.runs.items() if rank not in damaged}
+        self.missing = sorted([*self.missing, *damaged.items()])
+        return True
 
     def _put_together(self, traces: dict[int, Trace], other: Other | None) -> MergedStep:
         stages, store = stages_of(traces, self.ranks), MergedStore()
@@ -136,28 +155,4 @@ class RankedRun:
         return joined_stages(found, store)
 
 
-def open_ranks(folder: Path) -> RankedRun | None:
-    """Return the run of several ranks that a directory holds; None where it holds none.
-
-    Raises `InputError` where no rank's folder can be read, or what cannot be merged was recorded.
-    """
-    folders = rank_folders(folder)
-    if not folders:
-        return None
-    runs: dict[int, Run] = {}
-    missing: dict[int, str] = {}
-    for rank, path in folders.items():
-        try:
-            runs[rank] = open_run(path)
-        except InputError as error:
-            missing[rank] = str(error).partition("\n")[0]
-    ranked = {rank: run for rank, run in runs.items() if run.about.ranks is not None}
-    if not ranked:
-        why = next(iter(missing.values()), "its folders are no ranks' runs")
-        msg = f"{folder} holds no rank's run that can be read: {why}.\nHint: record again."
-        raise InputError(msg)
-    finished = {rank: run for rank, run in ranked.items() if run.steps}
-    missing |= {rank: "it finished no step" for rank in ranked if rank not in finished}
-    about: Any = next(iter(ranked.values())).about
-    missing |= {rank: "it recorded nothing" for rank in range(about.ranks.world) if rank not in folders}
-    return RankedRun(str(folder), finished or ranked, sorted(missing.items()))
+_END = "\n"

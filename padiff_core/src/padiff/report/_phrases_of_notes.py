@@ -61,6 +61,10 @@ NOTES: dict[str, Phrase] = {
         + (f"; {data['left']} could not be put together, and are not compared" if data["left"] else "")
     ),
     "ranks_missing": _ranks_missing,
+    "ranks_steps": lambda data: (
+        f"the {data['side']}'s ranks finished other steps each; those that all finished are compared: "
+        + few([f"rank {rank} {steps}" for rank, steps in data["ranks"]])
+    ),
     "rewritten_weights": lambda data: (
         f"the {data['side']}'s forward changes weights of its own, put back after every run: "
         + few([repr(path) for path in data["paths"]])
