@@ -18,6 +18,7 @@ from padiff_paddle import operations, optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
+from padiff_paddle.versions import PADDLE
 
 __all__ = ["PaddleAdapter"]
 
@@ -57,11 +58,14 @@ class PaddleAdapter(FrameworkAdapter):
     native_tensor = paddle.Tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES)
+    capabilities = frozenset(CAPABILITIES) - PADDLE.lost()
     table = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
     library = _library()
+
+    def __init__(self) -> None:
+        PADDLE.check()
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a leaf tensor with a copy of the array; integers never collect gradients."""
@@ -113,6 +117,7 @@ class PaddleAdapter(FrameworkAdapter):
             "device": paddle.get_device().replace("gpu", "cuda"),
             "cuda": str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else "none",
             "threads": str(os.environ.get("OMP_NUM_THREADS", threads)),
+            **PADDLE.told(),
         }
 
     @contextmanager

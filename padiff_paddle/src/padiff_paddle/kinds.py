@@ -35,9 +35,9 @@ def _old_batch_statistics(module: Any) -> bool:
 
 
 def _padding_idx(module: Any) -> int | None:
-    """Return the index from the front; before Paddle 3, which brought ``max_norm``, -1 stood for None."""
+    """Return the index from the front."""
     index = module._padding_idx
-    if index is None or (index == -1 and not hasattr(module, "_max_norm")):
+    if index is None:
         return None
     return int(index if index >= 0 else module._num_embeddings + index)
 
@@ -100,11 +100,16 @@ def _approximate(value: Any) -> str:
     return value if isinstance(value, str) else "tanh" if value else "none"
 
 
+def _of_pad(module: Any, name: str, older: str) -> Any:
+    """Return what a padding layer keeps under a name that began with an underscore before Paddle 3.3."""
+    return getattr(module, name) if hasattr(module, name) else getattr(module, older)
+
+
 def _pad(axes: int) -> dict[str, Setting]:
     return {
-        "padding": Setting("padding", conversions.flat_pairs(axes), "padding"),
+        "padding": Setting(lambda m: _of_pad(m, "padding", "_pad"), conversions.flat_pairs(axes), "padding"),
         "mode": Setting("_mode", spelled="mode"),
-        "value": Setting(lambda m: m.value if m._mode == "constant" else 0.0, float, "value"),
+        "value": Setting(lambda m: _of_pad(m, "value", "_value") if m._mode == "constant" else 0.0, float, "value"),
     }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import paddle
 from numpy.typing import NDArray
-from paddle.base import core
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
 
 from padiff.adapter import HookedModel, HookedModule, TensorParameter
@@ -16,6 +15,7 @@ from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.recompute import recorded_at_once
 from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
+from padiff_paddle.versions import PADDLE
 
 __all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
 
@@ -124,12 +124,20 @@ class PaddleModel(HookedModel):
                 "runs through paddle.jit.to_static(full_graph=True): hooks run once, at tracing",
                 "build it without to_static or with full_graph=False, or call .forward.rollback()",
             )
+        if isinstance(native.forward, StaticFunction) and not PADDLE.watches_symbolic():
+            return (
+                f"runs through paddle.jit.to_static, where hooks of Paddle {PADDLE.version} get no keyword arguments",
+                "build it without to_static, or call .forward.rollback()",
+            )
         return None
+
+    def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
+        """Register a hook that gets keyword arguments too; return what removes it."""
+        return PADDLE.register(native, name, end)
 
     def repeated(self) -> bool:
         """Return whether a call happens in the backward pass, where only recomputation calls layers."""
-        in_backward: Callable[[], bool] = core.eager._is_run_in_backward
-        return in_backward()
+        return PADDLE.in_backward()
 
     def run(
         self,

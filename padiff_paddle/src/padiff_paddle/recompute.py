@@ -16,11 +16,13 @@ import paddle
 from paddle.distributed.fleet.recompute.recompute import RecomputeFunction
 
 from padiff.adapter import replaced
+from padiff_paddle.versions import PADDLE
 
 __all__ = ["recorded_at_once"]
 
 _MODULE = sys.modules[RecomputeFunction.__module__]
 """By name: the package gives a function of the same name in its place."""
+_PLAIN = _MODULE._recompute_without_reentrant
 
 
 @contextmanager
@@ -28,20 +30,21 @@ def recorded_at_once() -> Iterator[None]:
     """Let recomputation record its functions' gradients in the forward pass."""
     with ExitStack() as stack:
         stack.enter_context(replaced(RecomputeFunction, "apply", staticmethod(_reentrant)))
-        stack.enter_context(replaced(_MODULE, "_recompute_without_reentrant", _plainly))
+        stack.enter_context(replaced(_MODULE, _PLAIN.__name__, _plainly))
         yield
 
 
-def _reentrant(function: Callable[..., Any], preserve: bool, *rest: Any, **kwargs: Any) -> Any:
+def _reentrant(*given: Any, **named: Any) -> Any:
     """Run a function on its arguments: without gradients where none of these needs one, as Paddle does."""
-    args = rest[3:]  # behind which of them to offload, and how to keep a state of one's own
+    function, preserve, args, kwargs = PADDLE.recomputed(RecomputeFunction.forward, (None, *given), named)
     needed = _again_later(function, args, kwargs, preserve=preserve)
     with paddle.set_grad_enabled(paddle.is_grad_enabled() and needed):
         return function(*args, **kwargs)
 
 
-def _plainly(function: Callable[..., Any], _: Any, __: Any, preserve: bool = True, *args: Any, **kwargs: Any) -> Any:
+def _plainly(*given: Any, **named: Any) -> Any:
     """Run a function on its arguments."""
+    function, preserve, args, kwargs = PADDLE.recomputed(_PLAIN, given, named)
     _again_later(function, args, kwargs, preserve=preserve)
     return function(*args, **kwargs)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle.base import core
 
 from padiff.adapter import switched
 from padiff_paddle.tensor import array_of, device_name, from_array
+from padiff_paddle.versions import PADDLE
 
 __all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
 
@@ -62,9 +62,7 @@ def cast(native: Any, dtype: str) -> Any:
 
 def storage(native: Any) -> Any:
     """Return a second handle on what holds a tensor's values."""
-    handle = core.DenseTensor()
-    handle._share_data_with(native.get_tensor())
-    return handle
+    return PADDLE.handle(native)
 
 
 def hold(native: Any, storage: Any) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
 from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes, handed_on
+from padiff_paddle.versions import PADDLE
 
 __all__ = [
     "PaddleTensor",
@@ -68,11 +69,7 @@ def array_of(native: Any) -> Array:
     dense = _dense(native)
     if isinstance(dense, np.ndarray):
         return dense
-    name = dtype_name(dense)
-    dense = dense if dense.place.is_cpu_place() else handed_on(dense.cpu)
-    if name not in _CARRIERS:
-        return np.asarray(np.from_dlpack(dense))
-    return np.asarray(np.from_dlpack(dense.view(_CARRIERS[name]))).view(dtypes.numpy_dtype(name))
+    return _memory_of(dense if dense.place.is_cpu_place() else handed_on(dense.cpu))
 
 
 def from_array(array: Array, device: str = "cpu") -> Any:
@@ -124,13 +121,28 @@ def _tensor_or_none(value: Any) -> Any:
 
 
 class _Memory:
-    """An array's memory, offered for writing, as DLPack's arrays are read-only; it keeps its owner alive."""
+    """The memory of a dense tensor on the CPU, as numpy takes it.
 
-    def __init__(self, view: Array, owner: Any) -> None:
-        carrier = view if view.dtype.isbuiltin == 1 else view.view(f"V{view.dtype.itemsize}")
-        data = (view.__array_interface__["data"][0], False)
-        self.__array_interface__ = {**carrier.__array_interface__, "data": data}
-        self._owner = (view, owner)
+    Its own handle keeps that alive: ``clear_gradient`` frees the memory of a gradient under the tensor.
+    """
+
+    def __init__(self, native: Any, dtype: np.dtype[Any], *, writable: bool) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (native.data_ptr(), not writable),
+            "shape": tuple(native.shape),
+            "strides": tuple(dtype.itemsize * stride for stride in native.strides),
+            "typestr": dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}",
+        }
+        self._held = PADDLE.handle(native)
+
+
+def _memory_of(native: Any, *, writable: bool = False) -> Array:
+    """Return an array over the memory of a dense tensor on the CPU; an empty tensor has none."""
+    dtype = dtypes.numpy_dtype(dtype_name(native))
+    if not native.size:
+        return np.empty(native.shape, dtype)
+    return np.asarray(_Memory(native, dtype, writable=writable)).view(dtype)
 
 
 class _Swap(PyLayer):
@@ -176,8 +188,7 @@ class PaddleTensor(NativeTensor):
         native = self.native
         if device_name(native) != "cpu" or not native.is_dense() or native.is_dist():
             return None
-        view = array_of(native)
-        return np.asarray(_Memory(view, native)).view(view.dtype) if view.size else view
+        return _memory_of(native.detach(), writable=True)
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the gradient, summed over all consumers; a returned native tensor replaces it."""
@@ -203,4 +214,4 @@ class PaddleTensor(NativeTensor):
             return from_array(array, self.device)
         swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
         # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
-        return swapped.view(swapped.shape) if swapped.ndim and swapped.size else paddle.assign(swapped)
+        return swapped.reshape(swapped.shape) if swapped.ndim and swapped.size else paddle.assign(swapped)

@@ -131,8 +131,7 @@ class TorchAdapter(FrameworkAdapter):
             "deterministic": str(torch.are_deterministic_algorithms_enabled()),
             "matmul precision": torch.get_float32_matmul_precision(),
         }
-        if missing := TORCH.missing():
-            found["this version"] = "; ".join(offer.without for offer in missing)
+        found |= TORCH.told()
         kind = TORCH.accelerator()
         if kind is not None:
             found["device"] = kind

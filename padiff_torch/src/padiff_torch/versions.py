@@ -9,32 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import reduce
 from typing import Any
 
-import attrs
 import numpy as np
 import torch
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
 
-from padiff.adapter import AdapterError, handed_on, switched
+from padiff.adapter import AdapterError, Offer, Offers, handed_on, switched
 
-__all__ = ["NEEDED", "OFFERS", "PRIVATE", "TORCH", "Offer", "Torch"]
-
-
-@attrs.frozen
-class Offer:
-    """Something that not every version of torch has."""
-
-    path: str
-    """Where it stands below ``torch``."""
-    without: str
-    """What padiff does where it is not there, for the reader of a report."""
-    capability: str | None = None
-    """What the adapter cannot offer then."""
-    reason: str = ""
-    """Of a private one: why no public one serves."""
+__all__ = ["NEEDED", "OFFERS", "OLDEST", "PRIVATE", "TORCH", "Torch"]
 
 
 OFFERS: Mapping[str, Offer] = {
@@ -76,7 +60,7 @@ OFFERS: Mapping[str, Offer] = {
 }
 """What versions differ in, by the name under which the rest asks for it."""
 
-NEEDED: Mapping[str, str] = {
+NEEDED: Mapping[str, str | None] = {
     "nn.Module.register_forward_pre_hook": "with_kwargs",
     "nn.Module.register_forward_hook": "with_kwargs",
 }
@@ -93,17 +77,11 @@ PRIVATE: Mapping[str, str] = {
 """Names of attributes that the adapter reads wherever it meets a module or a tensor -> why; all versions have them."""
 
 
-def _found(home: Any, path: str) -> Any:
-    return reduce(lambda one, name: getattr(one, name, None), path.split("."), home)
-
-
-class Torch:
+class Torch(Offers):
     """What one version of torch offers, as the rest of the adapter asks for it."""
 
     def __init__(self, home: Any = torch) -> None:
-        self.home = home
-        self.held = {name: _found(home, offer.path) for name, offer in OFFERS.items()}
-        """Name of an offer -> what stands there, None where nothing does."""
+        super().__init__("torch", home, OFFERS, NEEDED, OLDEST)
         generator = self.held["checkpoint"]
         self._checkpoint = None if generator is None else inspect.signature(generator)
         task = self.held["graph task"]
@@ -112,33 +90,15 @@ class Torch:
         self.within_transform: Callable[[], Any] = self.held["transforms"] or (lambda: False)
         """Whether this code runs within vmap or its like."""
 
-    @property
-    def version(self) -> str:
-        """Return its version."""
-        return str(self.home.__version__)
-
     def check(self) -> None:
         """Raise `AdapterError` where padiff cannot work with it at all."""
-        for path, name in NEEDED.items():
-            function = _found(self.home, path)
-            if function is None or name not in inspect.signature(function).parameters:
-                msg = f"torch {self.version} has no {name} in torch.{path}, which padiff needs.\n"
-                msg += f"Hint: padiff works with torch {OLDEST} and newer."
-                raise AdapterError(msg)
+        super().check()
         try:
             self.home.zeros(1).numpy()
         except RuntimeError as error:
             msg = f"torch {self.version} cannot pass values to numpy {np.__version__} ({error}).\n"
             msg += "Hint: torch 2.2 and older need numpy 1: pip install 'numpy<2'."
             raise AdapterError(msg) from error
-
-    def missing(self) -> list[Offer]:
-        """Return what it does not offer."""
-        return [OFFERS[name] for name, held in self.held.items() if held is None]
-
-    def lost(self) -> set[str]:
-        """Return the capabilities that go with that."""
-        return {offer.capability for offer in self.missing() if offer.capability is not None}
 
     def ordinary_attention(self) -> AbstractContextManager[Any]:
         """Keep torch from its fused inference path for attention, which calls no submodules and nests tensors.

@@ -21,6 +21,7 @@ from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
+from padiff.adapter.versions import Offer, Offers
 from padiff.errors import AdapterError, InputError, LiftError, NotOffered, UnwatchableModel
 from padiff.kinds import (
     CATALOGUE,
@@ -67,6 +68,8 @@ __all__ = [
     "Module",
     "NativeTensor",
     "NotOffered",
+    "Offer",
+    "Offers",
     "Parameter",
     "Part",
     "Placement",

@@ -113,8 +113,13 @@ class HookedModel(TreeModel):
             for module in (self._wrapped(*one) for one in self.natives()):
                 ends = partial(self.enter, listener, module), partial(self.leave, listener, module)
                 for name, end in zip(self.registers, ends, strict=True):
-                    hook.add(getattr(module.native, name)(end, with_kwargs=True).remove)
+                    hook.add(self.register(module.native, name, end))
         return hook
+
+    def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
+        """Register a hook at a native module by the name of one of ``registers``; return what removes it."""
+        remove: Callable[[], Any] = getattr(native, name)(end, with_kwargs=True).remove
+        return remove
 
     def repeated(self) -> bool:
         """Return whether a call happens within the backward pass, where only recomputation calls modules."""

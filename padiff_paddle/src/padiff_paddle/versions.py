@@ -1,0 +1,127 @@
+"""Know what the installed Paddle offers: the one room of this adapter that knows that versions differ.
+
+What differs is looked for, never concluded from a version's number. Of Paddle's private interfaces those stand here
+that not every version has, each with its reason, and with what padiff does where it is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import paddle
+
+from padiff.adapter import AdapterError, Offer, Offers
+
+__all__ = ["NEEDED", "OFFERS", "OLDEST", "PADDLE", "Paddle"]
+
+OFFERS: Mapping[str, Offer] = {
+    "register_forward_pre_hook": Offer("nn.Layer.register_forward_pre_hook", parameter="with_kwargs"),
+    "register_forward_post_hook": Offer(
+        "nn.Layer.register_forward_post_hook",
+        "keyword arguments of layers are read from Paddle's own call, which runs no hooks under to_static",
+        parameter="with_kwargs",
+    ),
+    "dense tensor": Offer("base.core.DenseTensor"),
+    "in backward": Offer(
+        "base.core.eager._is_run_in_backward",
+        reason="nothing public tells that the backward pass is running; without it, the functions below are looked at",
+    ),
+}
+"""What versions differ in, by the name under which the rest asks for it."""
+
+NEEDED: Mapping[str, str | None] = {
+    "base.core.eager": None,
+    "Tensor.data_ptr": None,
+    "Tensor.strides": None,
+    "nn.Layer._dygraph_call_func": "kwargs",
+}
+"""Something below ``paddle`` -> what it must take, if anything: without it padiff cannot work at all."""
+OLDEST = "2.6"
+
+
+class Paddle(Offers):
+    """What one version of Paddle offers, as the rest of the adapter asks for it."""
+
+    def __init__(self, home: Any = paddle) -> None:
+        super().__init__("paddle", home, OFFERS, NEEDED, OLDEST)
+        self.in_backward: Callable[[], bool] = self.held["in backward"] or _Backward(home).runs
+        """Whether this code runs within a backward pass."""
+
+    def handle(self, native: Any) -> Any:
+        """Return a second handle on what holds a tensor's values; its class had another name before Paddle 3."""
+        handle = (self.held["dense tensor"] or self.home.base.core.LoDTensor)()
+        handle._share_data_with(native.get_tensor())
+        return handle
+
+    def register(self, layer: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
+        """Register a hook that gets keyword arguments too; return what removes it.
+
+        Where Paddle's hooks get none, they are those of the call that runs the hook: a dict of that call's own, which
+        stands in its frame, and with which Paddle calls ``forward`` once all hooks have run.
+        """
+        if self.held[name] is not None:
+            return getattr(layer, name)(end, with_kwargs=True).remove
+
+        def around(layer: Any, args: Any, *output: Any) -> Any:
+            kwargs = self._keywords(sys._getframe(1))
+            given = end(layer, args, dict(kwargs), *output)
+            if output or given is None:
+                return given
+            args, replaced = given
+            kwargs.clear()
+            kwargs.update(replaced)
+            return tuple(args)
+
+        return getattr(layer, name)(around).remove
+
+    def _keywords(self, frame: FrameType) -> dict[str, Any]:
+        """Return the keyword arguments of the call that runs a hook."""
+        code: CodeType = self.home.nn.Layer._dygraph_call_func.__code__
+        if frame.f_code is not code:
+            msg = f"Paddle {self.version} ran a hook outside of Layer._dygraph_call_func: in {frame.f_code.co_name}.\n"
+            msg += "Hint: leave out to_static, or use Paddle 3.3 or newer, whose hooks get keyword arguments."
+            raise AdapterError(msg)
+        kwargs: dict[str, Any] = frame.f_locals["kwargs"]
+        return kwargs
+
+    def watches_symbolic(self) -> bool:
+        """Return whether hooks work in what ``to_static(full_graph=False)`` runs, in frames of Paddle's making."""
+        return self.held["register_forward_post_hook"] is not None
+
+    def recomputed(
+        self, entry: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Callable[..., Any], bool, tuple[Any, ...], dict[str, Any]]:
+        """Return what an entry to recomputation was given: function, whether to keep random states, arguments.
+
+        What stands between them is another thing in each version.
+        """
+        bound = inspect.signature(entry).bind(*given, **named)
+        bound.apply_defaults()
+        held = bound.arguments
+        function = held["run_function"] if "run_function" in held else held["function"]
+        return function, held["preserve_rng_state"], held["args"], held["kwargs"]
+
+
+class _Backward:
+    """What finds the backward pass among the functions that are running."""
+
+    def __init__(self, home: Any) -> None:
+        entries = (home.Tensor.backward, home.autograd.backward, home.grad)
+        self._codes = {inspect.unwrap(entry).__code__ for entry in entries}
+
+    def runs(self) -> bool:
+        """Return whether one of Paddle's functions that run backward is running below."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code in self._codes:
+                return True
+            frame = frame.f_back
+        return False
+
+
+PADDLE = Paddle()
+"""The one that is installed."""
