@@ -107,7 +107,7 @@ def places(report: padiff.Report) -> list[tuple[str | None, str]]:
     return [(one.candidate.path, one.phase.value) for one in report.sources]
 
 
-@pytest.mark.parametrize("values", ["tensors", "summary"])
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
 def test_a_right_port_raises_no_alarm(tmp_path: Path, values: str) -> None:
     report = compared(tmp_path, options={"values": values})
     assert report.aligned, str(report)
@@ -116,6 +116,7 @@ def test_a_right_port_raises_no_alarm(tmp_path: Path, values: str) -> None:
     assert "nothing was fed" in str(report).split("verdicts")[0]
     assert report.recorded is not None
     assert ("as far as summaries show" in str(report)) is (values == "summary")
+    assert ("as far as sketches show" in str(report)) is (values == "sketch")
     assert len(report.mapping.parameters) == 16
 
 

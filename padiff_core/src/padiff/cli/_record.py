@@ -39,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
     add("-o", "--output", metavar="DIR", help="directory to record to, new or empty; required")
     add("--loss", metavar="SPEC", help="the loss, a function of the output")
-    values = "tensors, summary or structure (default tensors)"
-    add("--values", metavar="WHAT", type=one_of("tensors", "summary", "structure"), default="tensors", help=values)
+    values = "tensors, sketch, summary or structure (default tensors)"
+    kept = one_of("tensors", "sketch", "summary", "structure")
+    add("--values", metavar="WHAT", type=kept, default="tensors", help=values)
     add("--modules", metavar="PATHS", help="keep values of these modules alone: paths with commas between, * for any")
     add("--forward", action="store_true", help="run forward only")
     add("--operations", action="store_true", help="record functions, operators and tensor methods too")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 
@@ -21,12 +21,13 @@ from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
 from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of, shown_rule
+from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
-from padiff.report import Note, RecordedRuns, Report
-from padiff.trace import Run, Trace
+from padiff.report import Figures, Finding, Note, RecordedRuns, Report, Verdict
+from padiff.trace import Kept, Run, Trace
 
 __all__ = ["compare"]
 
@@ -124,7 +125,12 @@ def _compared(
     assert sides is not None
     notes += _left_out(runs, step)
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
+    values = _weaker(runs)
     findings = sorted(found.findings, key=lambda one: one.step)
+    if values != "tensors":
+        notes += _suspects(findings)
+    if values == "sketch":
+        findings = [one if one.figures is None else _estimated(one, one.figures) for one in findings]
     return Report(
         sources=tuple(one for one in findings if one.source),
         findings=tuple(findings),
@@ -143,7 +149,7 @@ def _compared(
         calls=tuple(found.calls),
         mapping=found.mapping,
         coverage=found.coverage,
-        recorded=RecordedRuns(tuple(run.where for run in runs), _weaker(runs), tuple(steps)),
+        recorded=RecordedRuns(tuple(run.where for run in runs), values, tuple(steps)),
     )
 
 
@@ -157,7 +163,7 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
     for name, run in zip(_NAMES, runs, strict=True):
         if run.values == "structure":
             msg = f"the {name}'s run {run.where} holds no values (values='structure'): there is nothing to compare.\n"
-            raise InputError(msg + "Hint: record it with values='tensors' or 'summary'.")
+            raise InputError(msg + "Hint: record it with values='tensors', or 'sketch'.")
         if step is not None and step not in run.steps:
             msg = f"the {name}'s run {run.where} has no step {step}; it has {_listed(run.steps)}.\n"
             raise InputError(msg + "Hint: give a step that both runs have.")
@@ -221,5 +227,17 @@ def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
     return Evidence(ours, theirs, task, task, sides[0].trace, run, measures_of(None), transfer=False)
 
 
+def _estimated(finding: Finding, figures: Figures) -> Finding:
+    return attrs.evolve(finding, figures=attrs.evolve(figures, estimated=SKETCH_ERROR))
+
+
+def _suspects(findings: Sequence[Finding]) -> Iterator[Note]:
+    """Yield which modules are to be recorded in full next, where not all was kept of the values of a source."""
+    first = [one for one in findings if one.source] or [one for one in findings if one.verdict is Verdict.DIFFERS]
+    if first:
+        paths = {side: [getattr(one, side).path or "" for one in first] for side in _NAMES}
+        yield Note("record_next", {side: tuple(dict.fromkeys(found)) for side, found in paths.items()})
+
+
 def _weaker(runs: Sequence[Run]) -> str:
-    return "summary" if any(run.values == "summary" for run in runs) else "tensors"
+    return max((run.values for run in runs), key=get_args(Kept).index)

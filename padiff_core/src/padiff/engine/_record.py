@@ -30,10 +30,11 @@ def record(
     """Record what a model does in a script's own loop; used as a context manager, whose ``step()`` ends each step.
 
     ``path`` becomes a directory, which must be new or empty. ``values`` says what is kept of each tensor: ``tensors``,
-    a ``summary`` of it (mean, norm, smallest, largest, how many are not finite, a few elements), or the ``structure``
-    alone. ``steps`` is how many steps are recorded, or their numbers, from 0; ``modules`` are paths, with ``*`` for
-    anything, of the modules whose values are kept. With ``operations`` the functions, operators and tensor methods that
-    the model's own code calls are recorded too.
+    a ``sketch`` (a random projection of 1 kB, which tells how far apart two values are), a ``summary`` (mean, norm,
+    smallest, largest, how many are not finite, a few elements), or the ``structure`` alone. ``steps`` is how many steps
+    are recorded, or their numbers, from 0; ``modules`` are paths, with ``*`` for anything, of the modules whose values
+    are kept. With ``operations`` the functions, operators and tensor methods that the model's own code calls are
+    recorded too.
 
     In a job of several ranks each records to a folder of its own below ``path``, and none waits for another.
 

@@ -20,7 +20,7 @@ from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, size_of
+from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of
 from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
@@ -86,7 +86,7 @@ def _read(link: Link, mine: Reader, yours: Reader, *, gradient: bool = False, ra
         return None, None
     if summaries:
         whole = link.single and not link.reference.part.partial and not link.candidate.part.partial
-        return _unordered(next(iter(ours.values())), theirs) if whole else (None, None)
+        return _laid_alike(link, next(iter(ours.values())), theirs) if whole else (None, None)
 
     def native(parameter: ParameterRecord) -> Array | None:
         found = ours.get(parameter.path)
@@ -103,14 +103,26 @@ def _nothing(parameter: ParameterRecord, other: Any) -> Any:
     return np.zeros(parameter.shape, other.dtype)
 
 
+def _laid_alike(link: Link, ours: Any, theirs: Any) -> tuple[Any, Any]:
+    """Return two summaries of one parameter; without what depends on the order, where layouts may be two."""
+    sketched = any(isinstance(one, Summary) and one.sketch is not None for one in (ours, theirs))
+    told = not (link.transposed or link.open or link.patch)
+    if sketched and told:
+        held = zip((link.reference, link.candidate), (ours, theirs), strict=True)
+        both = [one if isinstance(one, Summary) else summarized(canonical(h, one), sketched=True) for h, one in held]
+        if both[0].size == both[1].size:
+            return attrs.evolve(both[0], shape=(both[0].size,)), attrs.evolve(both[1], shape=(both[1].size,))
+    return _unordered(ours, theirs)
+
+
 def _unordered(ours: Any, theirs: Any) -> tuple[Any, Any]:
     """Return two summaries of one parameter, which may lie in two layouts: without what depends on the order."""
     ours, theirs = (one if isinstance(one, Summary) else summarized(one) for one in (ours, theirs))
     if ours.shape == theirs.shape and len(set(ours.shape)) == len(ours.shape) > 0 and len(ours.shape) < 2:
         return ours, theirs
     shape = (ours.size,) if ours.size == theirs.size else ours.shape
-    return attrs.evolve(ours, shape=shape, sample=None), attrs.evolve(
-        theirs, shape=shape if ours.size == theirs.size else theirs.shape, sample=None
+    return attrs.evolve(ours, shape=shape, sample=None, sketch=None), attrs.evolve(
+        theirs, shape=shape if ours.size == theirs.size else theirs.shape, sample=None, sketch=None
     )
 
 
@@ -173,9 +185,11 @@ def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, An
     calls = [pair.reference for pair in users if pair.reference.training]
     if sides[0].about.framework == sides[1].about.framework or not calls:
         return False
-    if not all(isinstance(one, np.ndarray) for one in (*values, *started)):
+    known = [one for one in map(projected, (*started, *values)) if one is not None]
+    if len(known) < 4 or len({one.shape for one in known}) > 1:
         return False
-    sizes = [size_of(values[0], one) for one in without_bessel(calls, started, *values)]
+    count = math.prod(link.reference.shape)
+    sizes = [size_of(known[2], one) for one in without_bessel(calls, (known[0], known[1]), known[2], known[3], count)]
     return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
 
 

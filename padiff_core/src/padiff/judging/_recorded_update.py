@@ -16,7 +16,7 @@ from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
-from padiff.judging._sizes import Size, magnitude
+from padiff.judging._sizes import Size, held, magnitude, projected
 from padiff.judging._step_sums import step_sums
 from padiff.numerics import ACCUMULATION, EXACT, SAME
 from padiff.parameters import Correspondence, Link, UnitMatch
@@ -111,21 +111,27 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
 
 def _step(match: UnitMatch, link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
-    if not (_is_known(link, sides) and all(isinstance(one, np.ndarray) for one in after)):
-        return None
-    started = before(link, sides)
-    if started[0] is None:
+    started, ended = (_projected(both) for both in (before(link, sides), after))
+    if not _is_known(link, sides) or started is None or ended is None or started[0].shape != ended[0].shape:
         return None
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     sent = both(link, sides, named, gradient=True)
-    known = all(isinstance(one, np.ndarray) and one.shape == started[0].shape for one in sent)
+    whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
+    known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
     scale = max(magnitude(both(one, sides, named, gradient=True)[0]) for one in others)
-    return _Step(started, after, sent if known else None, scale, eps)
+    return _Step(started, ended, sent if known else None, scale, eps)
+
+
+def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
+    """Return both values, or both sketches: a step is a difference, and so is its sketch."""
+    ours, theirs = map(projected, values)
+    return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
 
 
 def _knows(side: RecordedSide, path: str) -> bool:
-    return side.before.get(path, (None, -1))[1] >= 0
+    trace, key = side.before.get(path, (None, -1))
+    return trace is not None and projected(held(trace, key)) is not None if key < 0 else True
 
 
 def _exact(values: Array) -> Array:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.judging._tolerance import Rule
-from padiff.numerics import Difference, difference, epsilon_of, numpy_dtype, relative
+from padiff.numerics import ORDER, Difference, difference, epsilon_of, numpy_dtype, relative
 from padiff.trace import Summary, Trace, summarized
 
-__all__ = ["Held", "Size", "held", "magnitude", "nothing_like", "size_of"]
+__all__ = ["Held", "Size", "held", "magnitude", "nothing_like", "projected", "size_of", "summaries_of"]
 
 Array = NDArray[Any]
 Held = NDArray[Any] | Summary | None
@@ -47,8 +47,8 @@ def held(trace: Trace, key: int | None) -> Held:
 def nothing_like(other: Held) -> Held:
     """Return what a gradient is that does not come: zeros."""
     if isinstance(other, Summary):
-        sample = None if other.sample is None else np.zeros_like(other.sample)
-        return Summary(other.dtype, other.shape, 0.0, 0.0, 0.0, 0.0, 0, 0, sample)
+        sample, sketch = (None if one is None else np.zeros_like(one) for one in (other.sample, other.sketch))
+        return Summary(other.dtype, other.shape, 0.0, 0.0, 0.0, 0.0, 0, 0, sample, sketch)
     return None if other is None else np.zeros_like(other)
 
 
@@ -59,7 +59,7 @@ def size_of(ours: Held, theirs: Held, rule: Rule | None = None) -> Size | None:
     if not isinstance(ours, Summary) and not isinstance(theirs, Summary):
         eps = epsilon_of(ours.dtype.name, theirs.dtype.name) if _floats(ours.dtype, theirs.dtype) else 0.0
         return Size(difference(ours, theirs), eps, None if rule is None else rule(ours, theirs))
-    first, second = (one if isinstance(one, Summary) else summarized(one) for one in (ours, theirs))
+    first, second = summaries_of(ours, theirs)
     dtypes = numpy_dtype(first.dtype), numpy_dtype(second.dtype)
     eps = epsilon_of(first.dtype, second.dtype) if _floats(*dtypes) else 0.0
     close = None
@@ -72,38 +72,65 @@ def _floats(*dtypes: np.dtype[Any]) -> bool:
     return all(dtype.kind not in "biu" for dtype in dtypes)
 
 
+def summaries_of(ours: Array | Summary, theirs: Array | Summary) -> tuple[Summary, Summary]:
+    """Return two values as summaries: with a sketch where what is summarised already has one."""
+    known = [one for one in (ours, theirs) if isinstance(one, Summary)]
+    sketched = any(one.sketch is not None for one in known)
+    first, second = (one if isinstance(one, Summary) else summarized(one, sketched=sketched) for one in (ours, theirs))
+    return first, second
+
+
+def projected(value: Held) -> Array | None:
+    """Return a value, or what random signs project it onto: either serves where only sums and multiples count."""
+    return value.sketch if isinstance(value, Summary) else value
+
+
 def _by_figures(ours: Summary, theirs: Summary) -> Difference:
-    """Return what two summaries say of the difference: at least so far apart are the values, relative and absolute."""
+    """Return what two summaries say of the difference: at least so far apart are the values, relative and absolute.
+
+    Where both have sketches, these estimate it, within `SKETCH_ERROR`. Of values of one size whose axes may lie in
+    another order, figures tell that do not depend on it.
+    """
     counts = (ours.nans, theirs.nans), (ours.infinities, theirs.infinities)
     wrong = any(a is not None and b is not None and a != b for a, b in counts)
-    figures: dict[str, Any] = {"dtype_equal": ours.dtype == theirs.dtype, "count": ours.size}
-    if ours.shape != theirs.shape or wrong:
-        inf, same = float("inf"), ours.shape == theirs.shape
-        return Difference(
-            equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=same, nan_mismatch=wrong, **figures
-        )
+    alike = ours.shape == theirs.shape
+    figures: dict[str, Any] = {"dtype_equal": ours.dtype == theirs.dtype, "count": ours.size, "nan_mismatch": wrong}
+    if wrong or sorted(ours.shape) != sorted(theirs.shape):
+        inf = float("inf")
+        return Difference(equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=alike, **figures)
     scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
     size = max(scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
     errors = [0.0]
     most = 0.0
+    estimated = _by_sketches(ours, theirs)
+    sketched = estimated is not None and (alike or estimated[0] <= ORDER(0.0))
+    if estimated is not None and sketched:
+        errors, most = [estimated[0]], estimated[1]
     for a, b, unit in (
         (ours.norm, theirs.norm, ours.norm),
         (ours.mean, theirs.mean, size),
         (ours.low, theirs.low, max(size, abs(ours.low or 0.0))),
         (ours.high, theirs.high, max(size, abs(ours.high or 0.0))),
     ):
-        if a is not None and b is not None and a != b:
+        if a is not None and b is not None and a != b and not sketched:
             errors.append(abs(a - b) / unit if unit else float("inf"))
     for a, b in ((ours.low, theirs.low), (ours.high, theirs.high)):
         most = max(most, abs(a - b)) if a is not None and b is not None else most
-    if ours.sample is not None and theirs.sample is not None and ours.sample.shape == theirs.sample.shape:
+    if alike and ours.sample is not None and theirs.sample is not None and ours.sample.shape == theirs.sample.shape:
         found = difference(ours.sample, theirs.sample)
-        errors.append(found.rel_l2 if not found.equal else 0.0)
+        errors += [found.rel_l2] if not found.equal and not sketched else []
         most = max(most, found.max_abs)
-    worst = max(errors)
-    return Difference(
-        equal=False, rel_l2=worst, max_abs=most, scale=scale, shape_equal=True, nan_mismatch=False, **figures
-    )
+    return Difference(equal=False, rel_l2=max(errors), max_abs=most, scale=scale, shape_equal=True, **figures)
+
+
+def _by_sketches(ours: Summary, theirs: Summary) -> tuple[float, float] | None:
+    """Return the relative L2 error that two sketches tell, and what one element differs by at least."""
+    if ours.sketch is None or theirs.sketch is None or ours.sketch.shape != theirs.sketch.shape:
+        return None
+    apart = float(np.linalg.norm(ours.sketch.astype(np.float64) - theirs.sketch))
+    norm = float(np.linalg.norm(ours.sketch)) if ours.norm is None else ours.norm
+    share = 0.0 if apart == 0 else apart / norm if norm else float("inf")
+    return share, apart / max(ours.size, 1) ** 0.5
 
 
 def magnitude(value: Held) -> float:

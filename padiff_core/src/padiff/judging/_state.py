@@ -238,14 +238,17 @@ def _is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Ar
 
 
 def without_bessel(
-    calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array
+    calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array, size: int | None = None
 ) -> Sequence[Array]:
     """Return a candidate's running variance as it were if it followed the reference's convention, in either direction.
 
-    ``before`` is what both sides held, ``calls`` are the reference's that changed it: on batches of one size.
+    ``before`` is what both sides held, ``calls`` are the reference's that changed it: on batches of one size. Of
+    sketches ``size`` says how many elements the values have.
     """
     momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
-    counts = {int(np.prod(call.inputs[0].shape)) // max(reference.size, 1) if call.inputs else 0 for call in calls}
+    counts = {
+        int(np.prod(call.inputs[0].shape)) // max(size or reference.size, 1) if call.inputs else 0 for call in calls
+    }
     count = min(counts)
     if momentum is None or count < 2 or len(counts) > 1:
         return ()

@@ -44,11 +44,13 @@ from padiff.numerics._rounding import (
     is_suspect,
     relative,
 )
+from padiff.numerics._sketch import BLOCK, SKETCH_ERROR, Sketcher, sketch, work_of
 from padiff.numerics._strips import is_crosswise, laid_out
 
 __all__ = [
     "ACCUMULATED",
     "ACCUMULATION",
+    "BLOCK",
     "CAST",
     "CONSTANT",
     "EXACT",
@@ -65,11 +67,13 @@ __all__ = [
     "ROUNDING",
     "SAME",
     "SETTING",
+    "SKETCH_ERROR",
     "THRESHOLDS",
     "TOGETHER",
     "UNSETTLED",
     "VANISHES",
     "Difference",
+    "Sketcher",
     "Threshold",
     "beside_masks",
     "close",
@@ -84,4 +88,6 @@ __all__ = [
     "product_norm",
     "relative",
     "sample",
+    "sketch",
+    "work_of",
 ]

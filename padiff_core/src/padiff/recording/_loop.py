@@ -14,8 +14,9 @@ from padiff.numerics import sample
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
+from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
-from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized
+from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized, summed
 
 __all__ = ["Loop"]
 
@@ -25,11 +26,15 @@ Chosen = Callable[[str], bool]
 class _StepRecorder(Recorder):
     """What fills the trace of one step; of the values of modules that were not chosen it keeps nothing."""
 
-    def __init__(self, model: Model, trace: Trace, store: QueuedStore, values: Kept, chosen: Chosen) -> None:
+    def __init__(
+        self, model: Model, trace: Trace, store: QueuedStore, values: Kept, chosen: Chosen, places: Places
+    ) -> None:
         super().__init__(model.adapter, trace, values=False, gradients=False)
-        self._store, self._kind, self._chosen = store, values, chosen
+        self._store, self._kind, self._chosen, self._places = store, values, chosen, places
         self._seen: set[int] = set()
         self._path = ""
+        self._gives = False
+        """Whether what comes next is the first output of the module at that path."""
         self._partial: dict[str, list[int]] = {}
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -37,12 +42,12 @@ class _StepRecorder(Recorder):
         if not module.path and not module.operation:
             self._stack.clear()
             self._modules.clear()
-        self._path = module.path
+        self._path, self._gives = module.path, False
         return super().enter(module, args, kwargs)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Close a call."""
-        self._path = module.path
+        self._path, self._gives = module.path, not module.operation
         return super().leave(module, args, kwargs, output)
 
     def meet(self, leaf: Leaf, tensor: Tensor) -> None:
@@ -52,30 +57,36 @@ class _StepRecorder(Recorder):
         leaf = super()._leaf(path, tensor)
         if leaf.token not in self._seen and self._kind != "structure" and self._chosen(self._path):
             self._seen.add(leaf.token)
-            self._keep(leaf, tensor, f"{self._path}.{path}")
+            where = self._places.of_output(self._path) if self._gives else Where()
+            self._keep(leaf, tensor, f"{self._path}.{path}", where)
+        self._gives = False
         return leaf
 
-    def _keep(self, leaf: Leaf, tensor: Tensor, name: str) -> None:
+    def _keep(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         trace, token = self.trace, leaf.token
-        trace.values[token] = self._kept(tensor, name)
+        trace.values[token] = self._kept(tensor, name, where)
         if leaf.differentiable:
 
             def arrived(gradient: Tensor) -> None:
-                trace.gradients[token] = self._kept(gradient, f"{name}.gradient")
+                trace.gradients[token] = self._kept(gradient, f"{name}.gradient", where)
 
             self.hooks.add(tensor.on_gradient(arrived).close)
 
-    def _kept(self, tensor: Tensor, name: str) -> int:
+    def _kept(self, tensor: Tensor, name: str, where: Where) -> int:
+        if self._kind == "tensors":
+            return self._store.put(tensor.view(), name)
         if self._kind == "summary":
             return self.trace.summarized(tensor.read(summarized))
-        return self._store.put(tensor.view(), name)
+        return self.trace.summarized(where.sketched(tensor.view()))
 
     def state(self, parameter: Parameter, name: str, *, extremes: bool = True) -> int:
         """Keep what a parameter or buffer holds now; return its key."""
         view = parameter.view()
+        if self._kind == "tensors":
+            return self._store.put(view, name)
         if self._kind == "summary":
             return self.trace.summarized(summarized(view, extremes=extremes))
-        return self._store.put(view, name)
+        return self.trace.summarized(self._places.of_parameter(parameter.path).sketched(view))
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""
@@ -86,8 +97,10 @@ class _StepRecorder(Recorder):
                     self.hooks.add(tensor.on_gradient(self._adding(path)).close)
 
     def _adding(self, path: str) -> Callable[[Tensor], None]:
+        where = self._places.of_parameter(path)
+
         def arrived(gradient: Tensor) -> None:
-            self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient"))
+            self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient", where))
 
         return arrived
 
@@ -98,6 +111,8 @@ class _StepRecorder(Recorder):
             key = keys[-1]
             if len(keys) > 1 and self._kind == "tensors":
                 key = self._store.put_sum(keys, f"{path}.gradient")
+            elif len(keys) > 1 and self._kind == "sketch":
+                key = self.trace.summarized(summed([self.trace.summaries[one] for one in keys]))
             self.trace.parameter_gradients[path] = key
 
 
@@ -131,11 +146,14 @@ class Loop(Listener):
         self._written = False
         self._counted = False
         self._hook = Hook()
+        self._places: Places
         self._background: Background | None = None
 
     def __enter__(self) -> Loop:
         """Make the directory, and watch the model."""
-        writer = RunWriter(self._folder, describe(self.model), self.values)
+        about = describe(self.model)
+        self._places = Places(about)
+        writer = RunWriter(self._folder, about, self.values)
         self._background = Background(writer)
         self._hook = self.model.attach(self)
         return self
@@ -189,7 +207,7 @@ class Loop(Listener):
         assert self._background is not None
         store = self._background.store()
         trace = Trace(store)
-        recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen)
+        recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
             if self._written:  # what it was after the step before
                 trace.weights[path] = trace.summarized(_glimpse(parameter))

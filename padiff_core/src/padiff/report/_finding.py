@@ -101,6 +101,8 @@ class Figures:
     """Relative L2 between both sides, both in float64."""
     metrics: tuple[Measurement, ...] = ()
     """What the metrics of plugins give for the same arrays, in the models' own dtypes."""
+    estimated: float | None = None
+    """The relative standard error of ``rel_l2``, where sketches estimate it; ``max_abs`` is a lower bound then."""
 
 
 class Worded(str):

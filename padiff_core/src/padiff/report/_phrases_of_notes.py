@@ -54,7 +54,15 @@ def _ranks_missing(data: Data) -> str:
     return f"of the {data['side']}'s {data['world']} ranks some are missing, and with them their shards: {told}"
 
 
+def _record_next(data: Data) -> str:
+    told = "record what is suspect in full, with values='tensors' and "
+    if data["reference"] == data["candidate"]:
+        return f"{told}modules={list(data['candidate'])!r}"
+    return f"{told}modules={list(data['reference'])!r} (reference), {list(data['candidate'])!r} (candidate)"
+
+
 NOTES: dict[str, Phrase] = {
+    "record_next": _record_next,
     "ranks": lambda data: (
         f"the {data['side']} is merged from {data['count']} ranks"
         + (f"; how {data['inferred']} values are spread is inferred from the values" if data["inferred"] else "")

@@ -50,6 +50,6 @@ class RecordedRuns:
     where: tuple[str, ...]
     """The directory of the reference, and that of the candidate."""
     values: str
-    """What they keep of each tensor, the one that keeps less: ``tensors`` or ``summary``."""
+    """What they keep of each tensor, the one that keeps less: ``tensors``, ``sketch`` or ``summary``."""
     steps: tuple[int, ...]
     """The steps that were compared."""

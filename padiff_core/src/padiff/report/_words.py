@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from padiff.numerics import SKETCH_ERROR
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
 from padiff.report._grouped import blocks_of, count_of
 from padiff.report._phrases import EXPLAINED
@@ -107,7 +108,7 @@ def _scope(report: Report) -> Iterable[str]:
     if report.output is not None:
         yield f"worst output difference {figure(report.output.rel_l2)}"
     if report.recorded is not None:
-        yield "as far as summaries show" if report.recorded.values == "summary" else "in recorded runs"
+        yield _SHOWN.get(report.recorded.values, "in recorded runs")
     if report.phase != "both" and report.forward_only is None:
         yield "nothing else was compared, as asked"
 
@@ -139,9 +140,17 @@ def recorded(found: RecordedRuns) -> list[str]:
         f"two runs as they were recorded ({which}): nothing was fed, so what differs behind a source may be its "
         "consequence, or hide another one, and a fault smaller than what rounding accumulates to does not show"
     ]
-    if found.values == "summary":
-        said.append("only summaries of the values were kept: what agrees in these may still differ")
+    if found.values in _KEPT:
+        said.append(_KEPT[found.values])
     return said
+
+
+_SHOWN = {"sketch": "as far as sketches show", "summary": "as far as summaries show"}
+_KEPT = {
+    "sketch": f"only sketches of the values were kept: how far these are apart is estimated, within {SKETCH_ERROR:.0%} "
+    "(one standard error), and what a few elements do may not show",
+    "summary": "only summaries of the values were kept: what agrees in these may still differ",
+}
 
 
 def coverage(found: Coverage) -> str:
@@ -175,6 +184,11 @@ def difference(finding: Finding, *, of: int = 1) -> list[str]:
         return []
     worst = "at worst " if of > 1 else ""
     clauses = [f"{worst}{figure(found.rel_l2)} relative L2, at most {figure(found.max_abs)} in one element"]
+    if found.estimated is not None:
+        share = f"estimated, +- {found.estimated:.0%}"
+        clauses = [
+            f"{worst}{figure(found.rel_l2)} relative L2 ({share}), {figure(found.max_abs)} or more in one element"
+        ]
     if found.floor is not None:
         clauses[0] += f"; rounding alone explains {figure(found.floor)}"
     if not (math.isfinite(found.rel_l2) and math.isfinite(found.max_abs)):

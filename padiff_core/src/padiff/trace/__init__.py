@@ -6,7 +6,7 @@ from padiff.trace._directory import Samples, open_run
 from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
 from padiff.trace._folder import is_url
 from padiff.trace._in_time import in_time
-from padiff.trace._model import Description, ModuleDescription
+from padiff.trace._model import Description, ModuleDescription, layouts_of
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
@@ -33,7 +33,7 @@ from padiff.trace._settings import (
     settings_of,
 )
 from padiff.trace._shared import SharedStore
-from padiff.trace._summary import Summary, summarized
+from padiff.trace._summary import Summary, summarized, summed
 from padiff.trace._values import Lent, ValueStore, temporary_store
 
 __all__ = [
@@ -78,6 +78,7 @@ __all__ = [
     "is_url",
     "joint",
     "joint_of",
+    "layouts_of",
     "open_run",
     "plain_values",
     "rank_folder",
@@ -85,6 +86,7 @@ __all__ = [
     "report_codec",
     "settings_of",
     "summarized",
+    "summed",
     "temporary_store",
     "trace_codec",
     "write_run",

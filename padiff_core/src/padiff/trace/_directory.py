@@ -13,7 +13,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,9 +76,10 @@ class Samples(dict[int, NDArray[np.float64]]):
     def __missing__(self, token: int) -> NDArray[np.float64]:
         key = self._trace.values[token]
         if key < 0:
-            found = self._trace.summaries[key].sample
-            if found is None:
+            kept = self._trace.summaries[key].sample
+            if kept is None:
                 raise KeyError(token)
+            found = kept.astype(np.float64)
         else:
             found = sample(self._trace.store.get(key))
         self[token] = found
@@ -137,8 +138,9 @@ class _Directory:
         self._reader = ShardReader(folder)
         manifest = self._read(MANIFEST)
         found = manifest if isinstance(manifest, dict) else {}
-        about, values = found.get("about"), found.get("values")
-        if not isinstance(about, Description) or values not in ("tensors", "summary", "structure"):
+        about: Any = found.get("about")
+        values: Any = found.get("values")
+        if not isinstance(about, Description) or values not in get_args(Kept):
             raise _damaged(folder.at(MANIFEST), "it does not tell of a model")
         name = found.get("id")
         self._reader.run = name if isinstance(name, str) else ""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import attrs
 
-from padiff.kinds import Ranks, Unit
+from padiff.kinds import Part, Ranks, Unit
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import ModuleRecord, SettingRecord
 
-__all__ = ["Description", "ModuleDescription"]
+__all__ = ["Description", "ModuleDescription", "layouts_of"]
 
 
 @attrs.frozen
@@ -42,3 +42,19 @@ class Description:
     """Every parameter and buffer once, by its first path."""
     ranks: Ranks | None = None
     """What the process was among several; None where it was the only one."""
+
+
+def layouts_of(model: Description) -> dict[str, Part]:
+    """Return how the canonical values of parameters lie in the native ones, by path, as far as kinds say.
+
+    A parameter of which a role is only a part is not named.
+    """
+    paths = {path: one.path for one in model.parameters.values() for path in one.paths}
+    found: dict[str, Part] = {}
+    for home, module in model.modules.items():
+        for unit in module.units.values():
+            for part in unit.roles.values():
+                path = paths.get(f"{home}.{part.parameter}" if home else part.parameter)
+                if path is not None:
+                    found.setdefault(path, part)  # as `padiff.parameters.units_of`: the parents' rules come first
+    return {path: part for path, part in found.items() if not part.partial}

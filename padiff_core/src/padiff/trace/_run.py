@@ -10,8 +10,9 @@ from padiff.trace._records import Trace
 
 __all__ = ["Kept", "Run"]
 
-Kept = Literal["tensors", "summary", "structure"]
-"""What was kept of each tensor: its values, a `Summary` of them, or nothing but dtype and shape."""
+Kept = Literal["tensors", "sketch", "summary", "structure"]
+"""What was kept of each tensor: its values, a `Summary` of them with a sketch or without, or nothing but dtype and
+shape. The more the earlier."""
 
 
 class Run(Protocol):

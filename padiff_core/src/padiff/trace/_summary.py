@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.numerics import sample
+from padiff.numerics import BLOCK, Sketcher, laid_out, sample, sketch, work_of
 
-__all__ = ["Summary", "summarized"]
+__all__ = ["Summary", "summarized", "summed"]
 
-_CHUNK = 1 << 17
+_CHUNK = 2 * BLOCK
 _ROW = 256
 _ONES = {dtype.char: np.ones(_ROW, dtype) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
 
@@ -32,8 +33,13 @@ class Summary:
     high: float | None = None
     nans: int | None = None
     infinities: int | None = None
-    sample: NDArray[np.float64] | None = None
+    sample: NDArray[np.floating[Any]] | None = None
     """A few of the elements, at places that depend on the size alone: see `padiff.numerics.sample`."""
+    sketch: NDArray[Any] | None = None
+    """What random signs project it onto, as `padiff.numerics.sketch` does: those of parts add up to that of the whole.
+    Of a parameter in the canonical layout, where its kind is known."""
+    whole: tuple[int, ...] | None = None
+    """The shape of the value of which this is a shard, if the sketch says where in it that lies."""
 
     @property
     def size(self) -> int:
@@ -56,25 +62,58 @@ class Summary:
         return math.sqrt(max(self.norm * self.norm / self.size - self.mean * self.mean, 0.0))
 
 
-def summarized(array: NDArray[Any], *, extremes: bool = True) -> Summary:
+def summarized(array: NDArray[Any], *, extremes: bool = True, sketched: bool = False) -> Summary:
     """Return the summary of an array, in one pass and at little memory; of complex numbers that of their moduli.
 
-    Without ``extremes`` mean, smallest and largest are left out, for half of the time.
+    Without ``extremes`` mean, smallest and largest are left out, for half of the time. ``sketched`` adds a sketch.
     """
-    name, shape, picked = array.dtype.name, tuple(array.shape), sample(array)
-    flat = np.abs(array).ravel() if array.dtype.kind == "c" else array.ravel(order="K")
-    work = _work(flat.dtype)
+    name, shape = array.dtype.name, tuple(array.shape)
+    picked: NDArray[np.floating[Any]] = sample(array)
+    beside = sketched and array.dtype.kind != "c"
+    flat = (
+        np.abs(array).ravel()
+        if array.dtype.kind == "c"
+        else (laid_out(array).ravel() if beside else array.ravel(order="K"))
+    )
+    work = work_of(flat.dtype)
     found = _Figures()
-    step = min(_CHUNK, flat.size) or 1
-    for start in range(0, flat.size, step):
-        found.add(flat[start : start + step].astype(work, copy=False), extremes)
-    if not found.count:
-        return Summary(name, shape, None, None, None, None, found.nans, found.infinities, picked)
-    norm = math.sqrt(found.squares)
-    if not extremes:
-        return Summary(name, shape, norm=norm, nans=found.nans, infinities=found.infinities, sample=picked)
-    mean = found.total / found.count
-    return Summary(name, shape, mean, norm, found.low, found.high, found.nans, found.infinities, picked)
+    sketcher = Sketcher(flat.size, work) if beside else None
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK].astype(work, copy=False)
+            found.add(part, extremes)
+            if sketcher is not None:
+                sketcher.add(start, part)
+    if sketched and work is np.float32:
+        picked = picked.astype(np.float32)  # which loses nothing
+    mine = sketcher.found if sketcher is not None else sketch(array) if sketched else None
+    figures: dict[str, Any] = {"nans": found.nans, "infinities": found.infinities, "sample": picked, "sketch": mine}
+    if found.count:
+        figures["norm"] = math.sqrt(found.squares)
+        if extremes:
+            figures |= {"mean": found.total / found.count, "low": found.low, "high": found.high}
+    return Summary(name, shape, **figures)
+
+
+def summed(parts: Sequence[Summary], *, apart: bool = False, mean: bool = False) -> Summary:
+    """Return what is known of a sum by its summands' summaries: its sketch, and by that its norm.
+
+    ``apart`` says that they are shards of one value, whose squares add up; ``mean`` that the sum is to be divided by
+    how many they are. Where a sketch is missing, or the parts do not fit together, nothing but the shape is known.
+    """
+    first = parts[0]
+    shape = first.whole or first.shape
+    sketches = [one.sketch for one in parts if one.sketch is not None]
+    fit = len({(one.shape, one.whole, one.dtype) for one in parts}) == 1 and (not apart or first.whole is not None)
+    if not fit or len(sketches) < len(parts) or len({one.shape for one in sketches}) > 1:
+        return Summary(first.dtype, shape)
+    share = 1.0 / len(parts) if mean else 1.0
+    total = np.sum(sketches, axis=0, dtype=np.float64) * share
+    squares = sum((one.norm or 0.0) ** 2 for one in parts)
+    norm = math.sqrt(squares) * share if apart else float(np.linalg.norm(total))
+    counts = [sum(one.nans or 0 for one in parts), sum(one.infinities or 0 for one in parts)]
+    kept = total.astype(sketches[0].dtype)
+    return Summary(first.dtype, shape, norm=norm, nans=counts[0], infinities=counts[1], sketch=kept, whole=first.whole)
 
 
 @attrs.define
@@ -109,11 +148,6 @@ class _Figures:
         self.infinities += int(part.size - np.count_nonzero(finite)) - wrong
         found: NDArray[np.float64] = part[finite].astype(np.float64)
         return found
-
-
-def _work(dtype: np.dtype[Any]) -> type[np.float32] | type[np.float64]:
-    """Return the type to compute in: of small floats float32, whose products of sums that overflow are made anew."""
-    return np.float32 if dtype == np.float32 or (dtype.itemsize <= 2 and dtype.kind not in "biu") else np.float64
 
 
 def _sum(part: NDArray[Any]) -> float:

@@ -1,0 +1,91 @@
+"""Sketch what a process holds of a model's values: in the layout of its kind, and at its place in the whole value."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.kinds import Part, Placement, Ranks, Spread
+from padiff.numerics import sketch
+from padiff.trace import Description, Summary, layouts_of, summarized
+
+__all__ = ["Places", "Where"]
+
+Array = NDArray[Any]
+
+
+@attrs.frozen(eq=False)
+class Where:
+    """How the canonical value lies in a native one, and which places of the whole value this process holds."""
+
+    part: Part | None = None
+    shards: tuple[tuple[Placement, int, int], ...] = ()
+    """Innermost first: how it is sharded along a group, this rank's position in that, and how many ranks it has."""
+
+    def sketched(self, array: Array) -> Summary:
+        """Return the summary of a native array, with its sketch."""
+        if not self.shards:
+            value = array if self.part is None else self.part.read(array)
+            return attrs.evolve(summarized(value, extremes=False, sketched=True), shape=tuple(array.shape))
+        found = summarized(array, extremes=False)
+        places = self._places(tuple(array.shape))
+        if places is None:
+            return found
+        whole, indices = places
+        order = None if self.part is None else self.part.transpose
+        axes = range(array.ndim) if order is None else order
+        mine = sketch(array.transpose(axes), [indices[axis] for axis in axes], [whole[axis] for axis in axes])
+        return attrs.evolve(found, sketch=mine, whole=whole)
+
+    def _places(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[NDArray[np.int64]]] | None:
+        """Return the whole's shape, and along each axis which places are here; None where that cannot be told.
+
+        All shards are taken to have one size: whoever merges them sees whether it is so.
+        """
+        if self.part is not None and not self.part.permuted:
+            return None
+        whole = list(shape)
+        indices = [np.arange(extent) for extent in shape]
+        for how, position, count in self.shards:
+            if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or whole[how.dim] % how.stride:
+                return None
+            length = max(whole[how.dim] // how.stride, 1)
+            block, inside = np.divmod(indices[how.dim], length)
+            indices[how.dim] = (block * count + position) * length + inside
+            whole[how.dim] *= count
+        return tuple(whole), indices
+
+
+class Places:
+    """What knows where the values of a model lie in the whole ones."""
+
+    def __init__(self, about: Description) -> None:
+        self._layouts = layouts_of(about)
+        self._ranks = about.ranks
+        self._known: dict[str, Where] = {}
+
+    def of_parameter(self, path: str) -> Where:
+        """Return where a parameter, or its gradient, lies."""
+        if path not in self._known:
+            spread = {} if self._ranks is None else self._ranks.parameters.get(path, {})
+            self._known[path] = Where(self._layouts.get(path), _shards(self._ranks, spread))
+        return self._known[path]
+
+    def of_output(self, path: str) -> Where:
+        """Return where the first output of a module lies."""
+        return Where(None, _shards(self._ranks, {} if self._ranks is None else self._ranks.outputs.get(path, {})))
+
+
+def _shards(ranks: Ranks | None, spread: Spread) -> tuple[tuple[Placement, int, int], ...]:
+    if ranks is None:
+        return ()
+    groups: Mapping[str, tuple[int, ...]] = ranks.groups
+    spans = {name: min((b - a for a, b in itertools.pairwise(group)), default=1) for name, group in groups.items()}
+    axes = sorted((name for name in spread if name in groups), key=lambda name: (spans[name], name))
+    held = ((spread[axis], groups[axis]) for axis in axes if spread[axis].kind in ("shard", "range"))
+    return tuple((how, group.index(ranks.rank), len(group)) for how, group in held if len(group) > 1)

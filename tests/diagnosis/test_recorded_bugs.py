@@ -1,0 +1,33 @@
+"""Compare what sketches and values of the same recorded runs show of planted bugs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import padiff
+from padiff.engine import record_once
+
+from .cases import Case, drawn
+
+
+def places(report: padiff.Report) -> list[tuple[str | None, str]]:
+    return [(one.candidate.path, one.phase.value) for one in report.sources]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_planted_bugs_are_found_in_sketches_where_values_show_them(tmp_path: Path, seed: int) -> None:
+    reports = []
+    for kept in ("tensors", "sketch"):
+        made = drawn(Case("bug", ("rows", "rows"), seed, architecture="random"))
+        if made is None:
+            pytest.skip("the bug that is drawn does not run")
+        padiff.diff(made.reference, made.candidate, made.arrays)  # copies the weights
+        folders = tmp_path / f"{kept}-a", tmp_path / f"{kept}-b"
+        for folder, model in zip(folders, (made.reference, made.candidate), strict=True):
+            record_once(model, made.arrays, folder, values=kept)
+        reports.append(padiff.compare(*folders))
+    full, mine = reports
+    assert mine.aligned is full.aligned, f"{full}\n{mine}"
+    assert places(mine) == places(full), f"{full}\n{mine}"
