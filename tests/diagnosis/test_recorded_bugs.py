@@ -16,13 +16,12 @@ def places(report: padiff.Report) -> list[tuple[str | None, str]]:
     return [(one.candidate.path, one.phase.value) for one in report.sources]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [0, 3, 4, 5, 6, 8, 9, 10])
 def test_planted_bugs_are_found_in_sketches_where_values_show_them(tmp_path: Path, seed: int) -> None:
     reports = []
     for kept in ("tensors", "sketch"):
         made = drawn(Case("bug", ("rows", "rows"), seed, architecture="random"))
-        if made is None:
-            pytest.skip("the bug that is drawn does not run")
+        assert made is not None
         padiff.diff(made.reference, made.candidate, made.arrays)  # copies the weights
         folders = tmp_path / f"{kept}-a", tmp_path / f"{kept}-b"
         for folder, model in zip(folders, (made.reference, made.candidate), strict=True):
