@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from padiff.alignment import orders_between
 from padiff.numerics import SAME, difference, epsilon_of
+from padiff.trace import Summary
 
-__all__ = ["Like", "Near"]
+__all__ = ["Like", "Near", "sketch_like"]
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -43,6 +44,8 @@ class Like:
     wholes: tuple[Whole, ...]
     turned: bool = False
     """Whether its axes may lie in another order there."""
+    of: Shape = ()
+    """Of a sketch, the shape of what it is one of."""
 
     def fits(self, shape: Shape) -> bool:
         """Return whether a value of a shape may be it."""
@@ -69,6 +72,13 @@ class Like:
             yield tuple(range(len(shape)))
         if self.turned:
             yield from (axes for axes in orders_between(shape, whole) if whole != shape or axes != _plain(shape))
+
+
+def sketch_like(summary: Summary | None) -> Like | None:
+    """Return the sketch that the other run holds at a place."""
+    if summary is None or summary.sketch is None:
+        return None
+    return Like(((summary.sketch.shape, lambda: summary.sketch),), of=summary.shape)
 
 
 def _plain(shape: Shape) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.trace import ValueStore
+from padiff.trace import Summary, ValueStore
 
 __all__ = ["MergedStore"]
 
@@ -23,6 +23,8 @@ class MergedStore(ValueStore):
 
     def __init__(self) -> None:
         super().__init__(0)
+        self.summaries: dict[int, Summary] = {}
+        """Key, below 0, -> what is known of a value of which there are only sketches: see `Trace.summaries`."""
         self._makers: list[Callable[[], Array]] = []
         self._kept: OrderedDict[int, Array] = OrderedDict()
         self._size = 0

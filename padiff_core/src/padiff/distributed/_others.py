@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Resolved, align, same_sort
-from padiff.distributed._like import Like, Shape, Whole
+from padiff.distributed._like import Like, Shape, Whole, sketch_like
 from padiff.parameters import Correspondence, Link, canonical, named_alike, pair_parameters, units_of
 from padiff.report import Place
 from padiff.trace import Call, Description, Key, Leaf, ParameterRecord, Trace, flow_of
@@ -87,7 +87,10 @@ class Other:
         leaf = None if other is None else self._leaf(other)
         if other is None or leaf is None:
             return None
-        if leaf.token in getattr(self.trace, f"{kind}s"):
+        key = getattr(self.trace, f"{kind}s").get(leaf.token)
+        if key is not None and key < 0:
+            return sketch_like(self.trace.summaries.get(key))
+        if key is not None:
             return Like(((leaf.shape, partial(getattr(self.trace, kind), leaf)),), turned=self.ties is not None)
         found = () if self.known is None else tuple(self.known.possible(other, kind))
         return Like(found, turned=self.ties is not None) if found else None
@@ -107,13 +110,24 @@ class Other:
         """Return what the other run holds of a parameter, as it would lie in the job: ``weights`` and the like."""
         held: Mapping[str, int] = getattr(self.trace, name)
         if self.ties is None:
-            key, found = held.get(path, -1), self.shape(path)
-            return None if key < 0 or found is None else Like(((found, partial(self.trace.array, key)),))
+            key, found = held.get(path), self.shape(path)
+            if key is not None and key < 0:
+                return sketch_like(self.trace.summaries.get(key))
+            return None if key is None or found is None else Like(((found, partial(self.trace.array, key)),))
         links = self.ties.links[self.index].get(path, ())
+        if len(links) == 1 and (sketched := self._sketched(held, links[0])) is not None:
+            return sketched
         ready = all(self._read(held, link) for link in links)
         if not links or shape is None or not ready:
             return None
         return Like(((shape, partial(self._assembled, held, links, shape)),))
+
+    def _sketched(self, held: Mapping[str, int], link: Link) -> Like | None:
+        other = link.candidate if self.index == 0 else link.reference
+        partial_ = link.candidate.part.partial or link.reference.part.partial
+        if partial_ or not link.single or link.transposed or link.open or link.patch:
+            return None
+        return sketch_like(self.trace.summaries.get(held.get(other.parameter.path, 0)))
 
     def _read(self, held: Mapping[str, int], link: Link) -> bool:
         other = link.candidate if self.index == 0 else link.reference

@@ -84,7 +84,7 @@ def joined_stages(stages: Sequence[MergedStep], store: MergedStore) -> MergedSte
 class _Joiner:
     def __init__(self, stages: Sequence[MergedStep], store: MergedStore) -> None:
         self.stages = stages
-        self.step = MergedStep(Trace(store), grid=stages[0].grid)
+        self.step = MergedStep(Trace(store, summaries=store.summaries), grid=stages[0].grid)
         self.tokens: dict[tuple[int, int], int] = {}
         """Number of a stage, and a token in its trace -> the token in the joined one."""
         self.counts: Counter[str] = Counter()

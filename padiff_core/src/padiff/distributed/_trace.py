@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import attrs
@@ -11,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, differing, merged, spread_of, ways_of
+from padiff.distributed._infer import Spreading, differing, merged, ways_of
 from padiff.distributed._like import Like, Shape, Whole
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
+from padiff.distributed._sketches import Arrays, Sketches, gathered, read, spread_over, whole_summary
 from padiff.distributed._whole import whole_shape
-from padiff.kinds import Placement, Ranks, Spread
+from padiff.kinds import DATA, Placement, Ranks, Spread
 from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
 
 __all__ = ["MergedStep", "Parts", "merge_step"]
 
 Array = NDArray[Any]
-Arrays = dict[int, Callable[[], Array]]
-"""Rank -> what reads what it holds of a value."""
 
 
 @attrs.frozen(eq=False)
@@ -57,9 +55,9 @@ class MergedStep:
         arrays, known = self.open.get((place, kind), ({}, {}))
 
         def whole(how: Spread) -> Callable[[], Array]:
-            return lambda: merged(_read(arrays), self.grid, how)
+            return lambda: merged(read(arrays), self.grid, how)
 
-        ways = ways_of(_read(arrays), self.grid, known) if arrays else []
+        ways = ways_of(read(arrays), self.grid, known) if arrays else []
         return [(shape, whole(how)) for how, shape in ways]
 
 
@@ -98,7 +96,7 @@ class _Merger:
         self.other, self.stacked, self.inner = other, stacked, inner
         self.lead = next(iter(traces))
         self.store = store
-        self.step = MergedStep(Trace(self.store), grid=grid)
+        self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[int, Spreading] = {}
         """Token of the first rank -> how the tensor is spread."""
@@ -151,21 +149,15 @@ class _Merger:
             says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
             like = self._like((call.key, side, index))
             sums = own.token not in self.returned
-            spread = arrays and spread_of(_read(arrays), self.grid, says, like, sums=sums)
+            spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True)
             if arrays and spread is None and self.stacked:
                 spread = _behind(arrays, self.grid)
             if spread:
                 self.spreads[own.token] = spread
 
     def _arrays(self, held: Mapping[int, Leaf], kind: str) -> Arrays | None:
-        found: Arrays = {}
-        for rank, leaf in held.items():
-            trace = self.traces[rank]
-            key = getattr(trace, kind).get(leaf.token)
-            if key is None or key < 0:
-                return None
-            found[rank] = partial(trace.array, key)
-        return found
+        traces = self.traces
+        return gathered({r: (traces[r], getattr(traces[r], kind).get(leaf.token)) for r, leaf in held.items()})
 
     def _like(self, place: Spot, kind: str = "value") -> Like | None:
         key, side, _ = place
@@ -187,7 +179,7 @@ class _Merger:
                 parts = self.step.values[place] = Parts(arrays, spread)
                 if not known:
                     trace.values[token] = self._promised(parts)
-                shape = trace.array(trace.values[token]).shape if token in trace.values else shape
+                shape = self._shape_of(trace.values[token]) if token in trace.values else shape
             self._gradient(call, side, index, token, held, spread)
         elif arrays and not known:
             self.step.left += 1
@@ -210,7 +202,10 @@ class _Merger:
             return
         like = self._like((call.key, side, index), "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
-        spread = spread_of(_read(arrays), self.grid, self._averaged(known, arrays), like)
+        if isinstance(arrays, Sketches):  # those of shards add up
+            added = (axis for axis, how in of.placements.items() if how.kind == "partial")
+            known |= {axis: of.placements[axis] for axis in added if axis == DATA or not of.inferred}
+        spread = spread_over(arrays, self.grid, self._averaged(known, arrays), like, batch=True)
         if spread is not None:
             parts = self.step.gradients[token] = Parts(arrays, spread)
             self.step.trace.gradients[token] = self._promised(parts)
@@ -222,7 +217,7 @@ class _Merger:
         found = dict(known)
         for axis in self._axes_of_data():
             how = known.get(axis, Placement("partial"))
-            same = how.kind == "partial" and not differing(_read(arrays), self.grid, axis)
+            same = how.kind == "partial" and not differing(read(arrays), self.grid, axis)
             found[axis] = Placement() if same else attrs.evolve(how, mean=True)
         return found
 
@@ -232,23 +227,27 @@ class _Merger:
             return []
         given = [self.spreads.get(leaf.token) for leaf in self.traces[self.lead].root.inputs]
         split = {axis for one in given if one for axis, how in one.placements.items() if how.kind == "shard"}
-        return [axis for axis in self.grid.axes if axis == _DATA or (axis == _UNKNOWN and axis in split)]
+        return [axis for axis in self.grid.axes if axis == DATA or (axis == _UNKNOWN and axis in split)]
 
     def _promised(self, parts: Parts) -> int:
         how = parts.spreading.placements
-        return self.store.promise(lambda: merged(_read(parts.arrays), self.grid, how, parts.whole))
+        if isinstance(parts.arrays, Sketches):
+            return self.step.trace.summarized(whole_summary(parts.arrays, self.grid, parts.spreading))
+        return self.store.promise(lambda: merged(read(parts.arrays), self.grid, how, parts.whole))
+
+    def _shape_of(self, key: int) -> tuple[int, ...]:
+        trace = self.step.trace
+        return trace.summaries[key].shape if key < 0 else tuple(trace.array(key).shape)
 
     def _parameters(self) -> None:
         lead, says = self.traces[self.lead], self.ranks[self.lead].parameters
         for name in _OF_PARAMETERS:
             for path in dict.fromkeys(path for trace in self.traces.values() for path in getattr(trace, name)):
                 keys = {rank: getattr(trace, name).get(path) for rank, trace in self.traces.items()}
-                if any(key is not None and key < 0 for key in keys.values()):
-                    continue  # a summary
-                arrays: Arrays
-                arrays = {rank: partial(self.traces[rank].array, key) for rank, key in keys.items() if key is not None}
                 if name == "parameter_gradients":
                     arrays = self._with_nothing(keys, self._shapes(path))
+                else:
+                    arrays = gathered({rank: (self.traces[rank], key) for rank, key in keys.items()}) or {}
                 if len(arrays) == len(self.traces):
                     self._parameter(name, path, arrays, says.get(path, {}), self._shape(path))
         for path, record in lead.parameters.items():
@@ -259,24 +258,25 @@ class _Merger:
 
     def _with_nothing(self, keys: Mapping[int, int | None], shapes: Mapping[int, Shape]) -> Arrays:
         """Return gradients as far as they were kept; where others have one, a rank that ran without has nothing."""
-        found: Arrays = {}
-        for rank, key in keys.items():
-            trace = self.traces[rank]
-            if key is not None and key >= 0:
-                found[rank] = partial(trace.array, key)
-            elif key is None and trace.gradients and rank in shapes:
-                found[rank] = partial(np.zeros, shapes[rank], np.float32)
-        return found if any(key is not None and key >= 0 for key in keys.values()) else {}
+        there = {rank: (self.traces[rank], key) for rank, key in keys.items() if key is not None}
+        found = gathered(there)
+        if not found:
+            return {}
+        for rank in keys:
+            if rank not in there and self.traces[rank].gradients and rank in shapes:
+                if isinstance(found, Sketches):
+                    found.add_nothing(rank)
+                else:
+                    found[rank] = partial(np.zeros, shapes[rank], np.float32)
+        return {rank: found[rank] for rank in keys if rank in found} if type(found) is dict else found
 
-    def _parameter(
-        self, name: str, path: str, arrays: dict[int, Any], says: Spread, whole: tuple[int, ...] | None
-    ) -> None:
+    def _parameter(self, name: str, path: str, arrays: Arrays, says: Spread, whole: tuple[int, ...] | None) -> None:
         known: dict[str, Placement] = dict(says)
         like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data.
             known = self._averaged({axis: how for axis, how in says.items() if how.kind == "shard"}, arrays)
-        spread = spread_of(_read(arrays), self.grid, known, like, sums=name == "parameter_gradients")
+        spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
             return
@@ -292,12 +292,10 @@ class _Merger:
         for name in _OF_PARAMETERS:
             key = getattr(self.step.trace, name).get(path)
             if key is not None:
-                return attrs.evolve(record, shape=tuple(self.store.get(key).shape))
+                return attrs.evolve(record, shape=self._shape_of(key))
         return attrs.evolve(record, shape=whole_shape(self.ranks[self.lead], record))
 
 
-_DATA = "dp"
-"""The axis along which ranks have data of their own."""
 _UNKNOWN = "world"
 """The axis of ranks of which nobody says what for."""
 _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
@@ -307,12 +305,8 @@ def _leaves(call: Call, side: str) -> Sequence[Leaf]:
     return call.inputs if side == "input" else call.outputs
 
 
-def _read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
-    return {rank: read() for rank, read in arrays.items()}
-
-
 def _behind(arrays: Mapping[int, Callable[[], Array]], grid: Grid) -> Spreading | None:
     """Return that the ranks' values lie one behind the other."""
-    shapes = {read().shape for read in arrays.values()}
+    shapes = {one().shape for one in arrays.values()}
     alike = len(shapes) == 1 and len(shapes.pop()) > 0
     return Spreading(dict.fromkeys(grid.axes, Placement("shard", 0)), inferred=True) if alike else None

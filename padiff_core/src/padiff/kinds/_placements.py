@@ -7,7 +7,11 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["Placement", "Ranks", "Spread"]
+__all__ = ["DATA", "Placement", "Ranks", "Spread"]
+
+
+DATA = "dp"
+"""The name of the groups whose ranks have data of their own."""
 
 
 @attrs.frozen

@@ -57,7 +57,7 @@ class _StepRecorder(Recorder):
         leaf = super()._leaf(path, tensor)
         if leaf.token not in self._seen and self._kind != "structure" and self._chosen(self._path):
             self._seen.add(leaf.token)
-            where = self._places.of_output(self._path) if self._gives else Where()
+            where = self._places.of_value(self._path if self._gives else None)
             self._keep(leaf, tensor, f"{self._path}.{path}", where)
         self._gives = False
         return leaf

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.kinds import Part, Placement, Ranks, Spread
+from padiff.kinds import DATA, Part, Placement, Ranks, Spread
 from padiff.numerics import sketch
 from padiff.trace import Description, Summary, layouts_of, summarized
 
@@ -51,7 +51,7 @@ class Where:
             return None
         whole = list(shape)
         indices = [np.arange(extent) for extent in shape]
-        for how, position, count in self.shards:
+        for how, position, count in self.shards if shape else ():
             if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or whole[how.dim] % how.stride:
                 return None
             length = max(whole[how.dim] // how.stride, 1)
@@ -76,9 +76,15 @@ class Places:
             self._known[path] = Where(self._layouts.get(path), _shards(self._ranks, spread))
         return self._known[path]
 
-    def of_output(self, path: str) -> Where:
-        """Return where the first output of a module lies."""
-        return Where(None, _shards(self._ranks, {} if self._ranks is None else self._ranks.outputs.get(path, {})))
+    def of_value(self, path: str | None = None) -> Where:
+        """Return where the first output of a module lies; without a path, any value that calls take or give.
+
+        Where nobody says it, ranks that have data of their own are taken to have parts of one batch.
+        """
+        if self._ranks is None:
+            return Where()
+        spread = self._ranks.outputs.get(path, {}) if path is not None else {}
+        return Where(None, _shards(self._ranks, {DATA: Placement("shard", 0), **spread}))
 
 
 def _shards(ranks: Ranks | None, spread: Spread) -> tuple[tuple[Placement, int, int], ...]:

@@ -1,0 +1,145 @@
+"""Put sketches of what the ranks hold together: those of shards and of summands add up, those of replicas are alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import Spreading, differing, merged, spread_of
+from padiff.distributed._like import Like
+from padiff.distributed._placements import REPLICATE
+from padiff.kinds import DATA, Placement
+from padiff.trace import Summary, Trace
+
+__all__ = ["Arrays", "Sketches", "gathered", "read", "spread_over", "whole_summary"]
+
+Array = NDArray[Any]
+Arrays = dict[int, Callable[[], Array]]
+"""Rank -> what reads what it holds of a value."""
+
+
+class Sketches(Arrays):
+    """What reads the sketches of what ranks hold; their summaries tell the rest."""
+
+    def __init__(self, summaries: Mapping[int, Summary]) -> None:
+        super().__init__({rank: partial(_sketch, one) for rank, one in summaries.items()})
+        self.summaries = dict(summaries)
+
+    def add_nothing(self, rank: int) -> None:
+        """Let a rank hold zeros."""
+        one = next(iter(self.summaries.values()))
+        none = attrs.evolve(one, norm=0.0, nans=0, infinities=0, sample=None, sketch=np.zeros_like(one.sketch))
+        self.summaries[rank] = none
+        self[rank] = partial(_sketch, none)
+
+
+def _sketch(summary: Summary) -> Array:
+    assert summary.sketch is not None
+    return summary.sketch
+
+
+def gathered(held: Mapping[int, tuple[Trace, int | None]]) -> Arrays | None:
+    """Return what reads a value on the ranks, of which each has it in a trace under a key; None where one has not."""
+    if all(key is not None and key >= 0 for _, key in held.values()):
+        return {rank: partial(trace.array, key) for rank, (trace, key) in held.items() if key is not None}
+    summaries = {rank: trace.summaries.get(0 if key is None else key) for rank, (trace, key) in held.items()}
+    found = {rank: one for rank, one in summaries.items() if one is not None and one.sketch is not None}
+    return Sketches(found) if found and len(found) == len(held) else None
+
+
+def read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
+    """Return what the ranks hold."""
+    return {rank: one() for rank, one in arrays.items()}
+
+
+def spread_over(
+    arrays: Arrays,
+    grid: Grid,
+    known: Mapping[str, Placement],
+    like: Like | None,
+    *,
+    sums: bool = True,
+    batch: bool = False,
+) -> Spreading | None:
+    """Return how a value is spread; None where that cannot be told. See `spread_of`.
+
+    ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
+    """
+    if not isinstance(arrays, Sketches):
+        return spread_of(read(arrays), grid, known, like, sums=sums)
+    summaries = list(arrays.summaries.values())
+    if len({(one.shape, one.whole) for one in summaries}) > 1:
+        return None
+    parts = read(arrays)
+    differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
+    mine = summaries[0].whole or summaries[0].shape
+    options: dict[str, list[Placement]] = {}
+    for axis in grid.axes:
+        cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
+        parted = batch and axis == DATA and axis not in known and summaries[0].whole is not None
+        if parted and _replicated(arrays.summaries, grid):
+            return None  # each at another place of a batch that is none
+        added = parted or (axis in known and known[axis].kind in ("shard", "range"))
+        if added and summaries[0].whole is None:
+            return None  # nobody knew where the shards lie
+        if added or (axis in known and known[axis].kind == "partial"):
+            mean = axis in known and known[axis].mean
+            options[axis] = [] if cut else [Placement("partial", mean=mean)]
+        elif axis in known or not differ[axis]:
+            options[axis] = [known.get(axis, REPLICATE)]
+        elif like is not None and like.of == mine:
+            options[axis] = [REPLICATE, *([Placement("partial")] if sums and not cut else [])]
+        else:
+            return None
+    told = all(axis in known or not differ[axis] for axis in grid.axes)
+    ways = [dict(zip(options, one, strict=True)) for one in itertools.product(*options.values())]
+    if not ways:
+        return None
+    best = ways[0] if like is None else min(ways, key=lambda one: _apart(like, merged(parts, grid, one)))
+    unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
+    return Spreading(best, not told, tuple(sorted(unlike)))
+
+
+def _replicated(summaries: Mapping[int, Summary], grid: Grid) -> bool:
+    """Return whether ranks with data of their own hold the same, as far as norms and samples tell."""
+
+    def figures(rank: int) -> tuple[Any, ...]:
+        one = summaries[rank]
+        return one.norm, None if one.sample is None else one.sample.tobytes()
+
+    return all(len(set(map(figures, group))) == 1 for group in grid.groups(list(summaries), DATA))
+
+
+def _apart(like: Like, sketch: Array) -> tuple[bool, float]:
+    """Return how near a sketch is to the other run's; of those that are not the same the first is taken."""
+    near = like.nearest(sketch)
+    return (False, near.apart) if near is not None and near.same else (True, 0.0)
+
+
+def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summary:
+    """Return what is known of a whole value."""
+    how, lead = spreading.placements, next(iter(sketches.summaries.values()))
+    counts = {rank: np.array([one.nans or 0, one.infinities or 0]) for rank, one in sketches.summaries.items()}
+    sums = {axis: Placement("partial") if one.kind != "replicate" else one for axis, one in how.items()}
+    nans, infinities = merged(counts, grid, sums)
+    shape = list(lead.whole or lead.shape)
+    for axis, one in how.items():  # compared rank by rank, one behind the other
+        if one.kind == "shard":
+            shape[0] *= grid.size(axis)
+    alike = all(one.kind == "replicate" for one in how.values())
+    return Summary(
+        lead.dtype,
+        tuple(shape),
+        norm=lead.norm if alike else None,
+        nans=int(nans),
+        infinities=int(infinities),
+        sample=lead.sample if alike else None,
+        sketch=merged(read(sketches), grid, how),
+    )

@@ -1,0 +1,67 @@
+"""Add up sketches of what ranks hold: verdicts are those on the values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import padiff
+from padiff.recording._places import Places
+from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
+
+from .ranks import record
+from .test_ranks import FAULTS, LAYOUTS
+
+
+def sketched(folder: Path) -> Path:
+    """Return a copy of a run, or of a job's, as `padiff.record` would have sketched it."""
+    target = folder.with_name(f"{folder.name}-sketched")
+    for path in [*rank_folders(folder).values()] or [folder]:
+        run = open_run(path)
+        write_run(target / path.relative_to(folder), run.about, [(0, _sketched(run))], "sketch")
+    return target
+
+
+def _sketched(run: Any) -> Trace:
+    full, places = run.trace(0), Places(run.about)
+    trace = attrs.evolve(full, store=ValueStore(), values={}, weights={}, samples={})
+    made = {call.outputs[0].token: places.of_value(call.path) for call in full.calls[1:]}
+    for token, key in full.values.items():
+        trace.values[token] = trace.summarized(made.get(token, places.of_value()).sketched(full.array(key)))
+    for path, key in full.weights.items():
+        trace.weights[path] = trace.summarized(places.of_parameter(path).sketched(full.array(key)))
+    return trace
+
+
+def test_a_job_is_the_model_that_it_runs_as_far_as_sketches_show(tmp_path: Path) -> None:
+    one = sketched(record(tmp_path / "one"))
+    for name, layout in LAYOUTS.items():
+        many = sketched(record(tmp_path / name, **layout))
+        for pair in ((one, many), (many, one)):
+            report = padiff.compare(*pair)
+            assert report.aligned, report
+    wide, narrow = (padiff.compare(tmp_path / f"{a}-sketched", tmp_path / f"{b}-sketched") for a, b in PAIRS)
+    assert wide.aligned, wide
+    assert narrow.aligned, narrow
+
+
+PAIRS = (("tp2", "tp4"), ("dp2-tp2", "dp2-tp2"))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_between_ranks_is_named_by_sketches_too(fault: str, tmp_path: Path) -> None:
+    settings, path, cause, parameters = FAULTS[fault]
+    one, two = sketched(record(tmp_path / "one")), sketched(record(tmp_path / "two", tp=2, **settings))
+    report = padiff.compare(one, two)
+    found = [source for source in report.sources if source.cause is not None and source.cause.name == cause]
+    assert [(source.candidate.path, dict(source.cause.parameters)) for source in found] == [(path, parameters)], report
+
+
+def test_a_rank_that_is_missing_leaves_the_rest(tmp_path: Path) -> None:
+    one, two = sketched(record(tmp_path / "one")), sketched(record(tmp_path / "two", tp=2, left_out=(1,)))
+    report = padiff.compare(one, two)
+    assert not report.sources, report
+    assert report.coverage.missing
