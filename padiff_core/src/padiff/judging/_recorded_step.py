@@ -120,7 +120,7 @@ class Recorded:
                 told.append(one)
         changed = {f.candidate.path for f in params if f.phase is Phase.PARAMETER} | half_tied(known)
         forced = _forced(leaps.checks)
-        shapes = [*unlike_shapes(alignment, step)]
+        shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
         found += [self._finding(one, changed, step) for one in _by_order(_once(told))]
         found += unmatched_outputs(alignment, step)
@@ -266,6 +266,11 @@ def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
     given = [name for name, trace in zip(_SIDES, traces, strict=True) if trace.loss is not None]
     if len(given) == 1:
         yield Note("loss_of_one_side", {"side": given[0]})
+
+
+def _is_given(trace: Trace) -> bool:
+    """Return whether it is known what the model was given: of ranks nobody may know how their parts make a whole."""
+    return all(leaf.token in trace.values for leaf in trace.root.inputs)
 
 
 def _counts(finding: Finding) -> bool:
