@@ -4,10 +4,10 @@ Run ``python benchmarks/ranks.py`` (``--ranks 16 64 256 1024``; ``--values tenso
 rank holds; ``--dask`` on a local cluster of so many workers; ``--json``).
 
 The jobs are synthetic, made of arrays: 8 ranks hold the shards of a layer (`tp`), the others parts of the batch (`dp`).
-Each rank's folder holds a manifest and records of its own; their values lie in the first rank's shards, by hard links, so
-that what is described need not be stored: the bytes of each rank are opened, checked and compared all the same. The
-candidate's values differ by rounding. Beside the weight, which is split, each of the layers takes and gives a part of
-the batch; what it gives is the same within 8 ranks.
+Each rank's folder holds a manifest of its own; records and values are the first rank's, by hard links, so that what is
+described need not be stored: the bytes of each rank are opened, checked, merged and compared all the same. The
+candidate's values differ by rounding. Each of the layers has a weight, which is split, and takes and gives a part of
+the batch, which 8 ranks hold alike.
 
 Each figure is of a process of its own that imports no framework: seconds of the CPU behind the imports, of all threads
 (of a cluster the clock tells), and the peak RSS. With sketches a value takes 600 bytes, whatever it describes: there
@@ -66,7 +66,6 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
         noise = 1 + float(moved) * np.random.default_rng(7).standard_normal(shape).astype(np.float32)
         return rng.standard_normal(shape, dtype=np.float32) * noise
 
-    # A row more or less, so that sizes tell batch from features.
     held = {f"{path}.weight": drawn(1024, elements) for path in paths}
     passed = [drawn(elements, 1024) for _ in range(LAYERS + 1)]
 
@@ -115,9 +114,6 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
     for rank in range(1, count):
         home = Path(rank_folder(folder, rank))
         RunWriter(home, about(rank), values)  # type: ignore[arg-type]
-        if values == "sketch":
-            # Every rank's sketches are those of the first one: what they cost to read and add does not depend on it.
-            pass
         for file in first.iterdir():
             if file.name != "manifest.json":
                 os.link(file, home / file.name)
@@ -190,7 +186,8 @@ def main() -> int:
         if not options.json:
             print(
                 f"{values:8}{ranks:6} ranks  {one['gigabytes']:9.3f} GB  {one['cpu_seconds']:8.2f} CPU s  "
-                f"{one['wall_seconds']:8.2f} s  {one['rss_mb']:7.0f} MB  {1000 * one['cpu_seconds'] / ranks:6.1f} ms a rank  "
+                f"{one['wall_seconds']:8.2f} s  {one['rss_mb']:7.0f} MB  "
+                f"{1000 * one['cpu_seconds'] / ranks:6.1f} ms a rank  "
                 f"{'aligned' if one['aligned'] else 'not aligned'}, {one['missing']} not compared",
                 flush=True,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -74,13 +75,7 @@ class Codec:
         self.customs = dict(customs or {})
         self.types = {cls.__name__: cls for cls in records}
         self.names = {cls: name for name, cls in self.types.items()}
-        self.shapes = {
-            name: _Shape(
-                cls, tuple((field, self.checker(hint)) for field, hint in _fields(cls, self.types)), _has_identity(cls)
-            )
-            for name, cls in self.types.items()
-            if not issubclass(cls, enum.Enum)
-        }
+        self.shapes = _shapes_of(tuple(self.types.values()))
 
     def checker(self, hint: Any) -> Checker:
         """Return what tells whether a value fits an annotation."""
@@ -118,6 +113,19 @@ class Codec:
         except Exception as error:
             msg = f"{type(error).__name__}: {str(error)[:200]}"
             raise Malformed(msg) from error
+
+
+@lru_cache(maxsize=16)
+def _shapes_of(records: tuple[type, ...]) -> Mapping[str, _Shape]:
+    """Return what each type of records looks like: found once, however many files hold them."""
+    types = {cls.__name__: cls for cls in records}
+    return {
+        name: _Shape(
+            cls, tuple((field, checker_of(hint, types)) for field, hint in _fields(cls, types)), _has_identity(cls)
+        )
+        for name, cls in types.items()
+        if not issubclass(cls, enum.Enum)
+    }
 
 
 def _has_identity(cls: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import attrs
@@ -27,20 +27,27 @@ class Grid:
     places: Mapping[int, Mapping[str, tuple[int, ...]]]
     """Rank -> axis -> the ranks of its group along it."""
 
-    def groups(self, ranks: Sequence[int], axis: str) -> list[list[int]]:
+    _sizes: dict[str, int] = attrs.field(init=False, factory=dict, eq=False, repr=False)
+
+    def groups(self, ranks: Collection[int], axis: str) -> list[list[int]]:
         """Return ranks in their groups along an axis, each in each group's order; of a group those that are given."""
-        found: dict[tuple[int, ...], None] = {}
-        for rank in ranks:
-            found.setdefault(self.places[rank].get(axis, (rank,)))
-        return [[rank for rank in group if rank in ranks] for group in found]
+        left, found = dict.fromkeys(ranks), []
+        while left:
+            first = next(iter(left))
+            found.append([rank for rank in self.places[first].get(axis, (first,)) if rank in left])
+            for rank in found[-1]:
+                del left[rank]
+        return found
 
     def size(self, axis: str) -> int:
         """Return how many ranks a group along an axis has."""
-        return max(len(groups.get(axis, ())) for groups in self.places.values())
+        if axis not in self._sizes:
+            self._sizes[axis] = max(len(groups.get(axis, ())) for groups in self.places.values())
+        return self._sizes[axis]
 
     def reduced(self, values: Mapping[int, T], axis: str, reduce: Callable[[list[T]], T]) -> dict[int, T]:
         """Return values with those of each group along an axis made one, which stands at the group's first rank."""
-        return {group[0]: reduce([values[rank] for rank in group]) for group in self.groups(list(values), axis)}
+        return {group[0]: reduce([values[rank] for rank in group]) for group in self.groups(values, axis)}
 
 
 def grid_of(ranks: Mapping[int, Ranks]) -> Grid:
