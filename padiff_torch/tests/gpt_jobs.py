@@ -17,12 +17,15 @@ import padiff
 Job = Callable[[int, int, Path], None]
 Fault = Callable[[Any, int], None]
 STEPS, MICRO = 2, 2
+EPS = 1e-3
+"""Of Adam: with a smaller one its steps are the signs of what rounding makes of gradients that cancel."""
 SEQUENCE = 8
 
 
 def on_the_cpu() -> None:
     """Let Megatron, which asks CUDA for everything, have the CPU."""
     from megatron.core.tensor_parallel import random
+    from megatron.core.transformer import torch_norm
 
     def hosted(make: Any) -> Any:
         @functools.wraps(make)
@@ -33,7 +36,22 @@ def on_the_cpu() -> None:
 
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     torch.zeros, torch.tensor = hosted(torch.zeros), hosted(torch.tensor)
+    kind = torch.Tensor.type
+
+    def named(tensor: Any) -> str:
+        return str(kind(tensor)).replace("torch.", "torch.cuda.", 1)
+
+    torch.Tensor.type = lambda tensor, *args: kind(tensor, *args) if args else named(tensor)  # type: ignore
+    torch_norm.WrappedTorchNorm.__new__ = staticmethod(norm)  # type: ignore[assignment]
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
+
+
+def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5) -> Any:
+    """Return torch's norm, where sequences are parallel too: Megatron has only CUDA's there."""
+    made = torch.nn.LayerNorm(hidden_size, eps)
+    for parameter in made.parameters():
+        parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
+    return made
 
 
 def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, **settings: Any) -> list[Any]:
@@ -89,10 +107,23 @@ def batch(step: int, micro: int) -> Any:
     return torch.randint(0, 64, (2, 2, SEQUENCE), generator=draw)
 
 
+def optimized(chunks: list[Any], *, distributed: bool) -> tuple[list[Any], Any]:
+    """Return chunks in Megatron's DistributedDataParallel, and an optimizer of Megatron's own."""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    how = DistributedDataParallelConfig(use_distributed_optimizer=distributed)
+    wrapped = [DistributedDataParallel(chunk.config, how, chunk) for chunk in chunks]
+    chunks[0].config.finalize_model_grads_func = finalize_model_grads
+    kind = {"optimizer": "adam", "adam_eps": EPS} if distributed else {"optimizer": "sgd", "sgd_momentum": 0.0}
+    plain = {"lr": 0.1, "weight_decay": 0.0, "clip_grad": 0.0, "use_distributed_optimizer": distributed}
+    return wrapped, get_megatron_optimizer(OptimizerConfig(**kind, **plain), wrapped)
+
+
 def forward_step(batches: Any, model: Any) -> Any:
     """Run a chunk on the next micro-batch; what `get_forward_backward_func` calls."""
     tokens, labels = next(batches)
-    places = torch.arange(SEQUENCE)[None].repeat(2, 1)
+    places = torch.arange(SEQUENCE)[None].repeat(len(tokens), 1)
     mask = torch.triu(torch.ones(1, 1, SEQUENCE, SEQUENCE, dtype=torch.bool), 1)
 
     def loss(output: Any) -> Any:
@@ -109,33 +140,56 @@ def megatron(
     pp: int = 1,
     virtual: int | None = None,
     micro: int = MICRO,
+    own: str | None = None,
     **settings: Any,
 ) -> Job:
     """Return a job that trains Megatron's GPT by its own schedule."""
 
     def job(rank: int, world: int, folder: Path) -> None:
+        from megatron.core import parallel_state
         from megatron.core.pipeline_parallel import get_forward_backward_func
 
         on_the_cpu()
         chunks = gpt(rank, tp=tp, pp=pp, virtual=virtual, **settings)
-        fault(chunks, rank)
-        optimizer = torch.optim.SGD([p for chunk in chunks for p in chunk.parameters()], lr=0.1)
-        with padiff.record(chunks if virtual else chunks[0], folder) as recorder:
+        model, optimizer = chunks, torch.optim.SGD([p for chunk in chunks for p in chunk.parameters()], lr=0.1)
+        if own == "adam":
+            optimizer = torch.optim.AdamW(model[0].parameters(), lr=0.1, eps=EPS, weight_decay=0.0)
+        elif own is not None:
+            model, optimizer = optimized(chunks, distributed=own == "distributed")
+        fault(model, rank)
+        copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+        with padiff.record(model if virtual else model[0], folder) as recorder:
             for step in range(STEPS):
                 losses = get_forward_backward_func()(
                     forward_step_func=forward_step,
-                    data_iterator=[iter([batch(step, n) for n in range(micro)]) for _ in chunks],
-                    model=chunks,
+                    data_iterator=[
+                        iter([batch(step, n).chunk(copies, 1)[place] for n in range(micro)]) for _ in chunks
+                    ],
+                    model=model,
                     num_microbatches=micro,
                     seq_length=SEQUENCE,
-                    micro_batch_size=2,
+                    micro_batch_size=2 // copies,
                     forward_only=False,
                 )
                 optimizer.step()
+                for one in model:
+                    getattr(one, "zero_grad_buffer", list)()
                 optimizer.zero_grad()
                 recorder.step(sum(one["loss"] for one in losses) / micro if losses else None)
 
     return job
+
+
+def unreduced_norm(chunks: Any, rank: int) -> None:
+    """Let the gradient of a norm, which comes from each rank's part of the sequence, be each rank's own."""
+    chunks[0].module.decoder.layers[1].pre_mlp_layernorm.weight.sequence_parallel = False
+
+
+def summed(chunks: Any, rank: int) -> None:
+    """Let data-parallel ranks sum their gradients, which they are to average."""
+    for group in chunks[0].bucket_groups:
+        for bucket in group.buckets:
+            bucket.gradient_scaling_factor = 1.0
 
 
 def wrong_epsilon(chunks: Any, rank: int) -> None:
@@ -161,6 +215,10 @@ JOBS: dict[str, tuple[Job, int]] = {
     "pp2": (megatron(pp=2), 2),
     "pp2-stale": (megatron(stale_hand_over, pp=2), 2),
     "vpp2-epsilon": (megatron(wrong_epsilon, pp=2, virtual=2), 2),
-    "tp2-pp2": (megatron(tp=2, pp=2), 4),
+    "tp2-pp2": (megatron(tp=2, pp=2, own="plain", sequence_parallel=True), 4),
+    "whole-adam": (megatron(own="adam"), 1),
+    "sp2-unreduced": (megatron(unreduced_norm, tp=2, own="plain", sequence_parallel=True), 2),
+    "dp2-summed": (megatron(summed, own="plain"), 2),
+    "dp2-distributed": (megatron(own="distributed"), 2),
     "vpp2": (megatron(pp=2, virtual=2), 2),
 }

@@ -38,5 +38,9 @@ def test_two_pipelines_of_other_schedules_are_compared(jobs: Path) -> None:
     ],
 )
 def test_a_fault_of_a_stage_is_named(jobs: Path, job: str, path: str, call: int, between: object) -> None:
-    (source,) = compared(jobs, "whole", job).sources
-    assert (source.candidate.path, source.candidate.call, source.between) == (path, call, between)
+    report = compared(jobs, "whole", job)
+    (source,) = report.sources
+    found = source.candidate
+    assert (found.path, found.micro_batch, found.ranks, source.between) == (path, call, (1,), between), report
+    assert f"{path} (micro-batch {call + 1}, rank 1)" in str(report)
+    assert (source.reference.micro_batch, source.reference.ranks) == (call, ())

@@ -33,6 +33,7 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
         if not isinstance(run, RankedRun):
             continue
         merged_step, others = run.merged(step), Other(traces[1 - index], run.ties, index)
+        alone = index == 1 or not isinstance(runs[1], RankedRun)
         for number, one in enumerate(found):
             if one.step == step and one.source and one.cause is not None and one.what.kind == "input":
                 cause = _cause_of(one, index, merged_step, run.grid, others)
@@ -51,10 +52,22 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
             more = list(disagreements(merged_step, run, index, others, step, told, differs=bool(here)))
             new = [one for one in more if one.what.kind == "input" or getattr(one, SIDES[index]).path not in at]
             found = [_handed_on(one, index, merged_step) if new and one.step == step else one for one in found] + new
-            alone = index or not isinstance(runs[1], RankedRun)
             if alone and not any(_is_of_ranks(one) and one.step == step for one in found):
                 found = of_updates(found, runs, index, traces, step)
+        found = [_placed(one, index, run, alone=alone) if one.step == step else one for one in found]
     return found
+
+
+def _placed(finding: Finding, index: int, run: RankedRun, *, alone: bool) -> Finding:
+    """Return a finding with its ranks: those that its cause names, or that hold its module where not all do."""
+    place, named = getattr(finding, SIDES[index]), finding.cause.parameters.get("ranks", ()) if finding.cause else ()
+    if place.path is None or place.ranks:
+        return finding
+    ends = [name for name in reversed(finding.between or ()) if name not in ("start", "end")]
+    inner = (f"{place.path}.{name}" if place.path else name for name in ends)
+    held = next((found for path in (*inner, place.path) if (found := run.holders(path))), ())
+    ranks = tuple(named) if named and alone else held
+    return attrs.evolve(finding, **{SIDES[index]: attrs.evolve(place, ranks=ranks)}) if ranks else finding
 
 
 _OF_RANKS = ("missing_all_reduce", "wrong_group", "wrong_on_ranks", "nothing_on_ranks", "out_of_step")

@@ -90,6 +90,11 @@ class RankedRun:
         first, *others = (set(run.steps) for run in self.runs.values())
         return sorted(first.intersection(*others))
 
+    def holders(self, path: str) -> tuple[int, ...]:
+        """Return the ranks that hold a module; nothing where all do."""
+        found = tuple(rank for rank, run in self.runs.items() if path in run.about.modules)
+        return found if len(found) < len(self.runs) else ()
+
     def compared_with(self, facing: Facing) -> RankedRun:
         """Return the run as it is merged where it is compared with another one."""
         return self._merged_otherwise(RankedRun(self.where, self.runs, self.missing, facing))

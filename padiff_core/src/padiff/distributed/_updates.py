@@ -163,12 +163,21 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
         return
     unreduced: dict[str, tuple[Cause, list[_Stepped]]] = {}
     for one in known:
-        target = None if one.right is None else one.right[1]
-        like = None if target is None else Like(((target.shape, partial(np.asarray, target)),))
-        cause = None if like is None else cause_of(one.parts, run.grid, like)
+        cause = _of_steps(one, run)
         if cause is not None and cause.name == "missing_all_reduce":
             unreduced.setdefault(str(cause), (cause, []))[1].append(one)
     yield from unreduced.values()
+
+
+def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
+    """Return what explains the steps of ranks, or the values where it is not known what they were."""
+    if one.right is None:
+        return None
+    target, parts = one.right[1], one.parts
+    if one.before.keys() == one.after.keys():
+        steps = {rank: partial(np.subtract, one.after[rank], one.before[rank]) for rank in one.after}
+        target, parts = target - one.right[0], attrs.evolve(parts, arrays=steps)
+    return cause_of(parts, run.grid, Like(((target.shape, partial(np.asarray, target)),)))
 
 
 def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:

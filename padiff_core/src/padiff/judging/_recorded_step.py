@@ -19,6 +19,7 @@ from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
+from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
 from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_weights, step_ahead
@@ -127,12 +128,13 @@ class Recorded:
         size = self._outputs(leaps, alignment, first=first)
         found += loss_told(sides, alignment, self.rule, size, step)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
+        found = of_other_counts(found, traces)
         updates = [] if any(map(_counts, found)) else of_recorded_update(meter, sides, known, self.ignored, step)
         found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
         if before or (params and any(f.source for f in params)):
             kept = len(params)
             found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]
-        self.findings += [at_home(one, alignment) for one in found]
+        self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         suspicions = [one.suspicion for one in told]
         calls = compared_calls(
             alignment,

@@ -73,6 +73,10 @@ class Place:
     """Which execution of the module, from 0."""
     stack: tuple[str, ...] = ()
     """``file:line in function`` of the calling frames, innermost first."""
+    micro_batch: int | None = None
+    """Which call of the whole model within a step it belongs to, from 0; None where a step has one, or it is of all."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of a job that it is on; empty where these are all, or there is one."""
 
 
 @attrs.frozen

@@ -11,7 +11,7 @@ from typing import Any
 
 from padiff.report._phrases_of_notes import NOTES, OTHER, few
 
-__all__ = ["EXPLAINED", "cause", "evidence", "is_note", "note", "settings", "value"]
+__all__ = ["EXPLAINED", "cause", "evidence", "is_note", "note", "ranks", "settings", "value"]
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -87,9 +87,10 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def ranks(numbers: Sequence[int]) -> str:
     """Return ranks in words."""
-    named = [str(rank) for rank in ranks[:_RANKS]] + ([f"{len(ranks) - _RANKS} more"] if len(ranks) > _RANKS else [])
+    more = [f"{len(numbers) - _RANKS} more"] if len(numbers) > _RANKS else []
+    named = [str(rank) for rank in numbers[:_RANKS]] + more
     if len(named) == 1:
         return f"rank {named[0]}"
     return f"ranks {', '.join(named[:-1])} and {named[-1]}"
@@ -100,28 +101,28 @@ _RANKS = 8
 
 _CAUSES: dict[str, Phrase] = {
     "missing_all_reduce": lambda data: (
-        f"the mean of what {_ranks(data['ranks'])} hold is the other side's value: they are not averaged"
+        f"the mean of what {ranks(data['ranks'])} hold is the other side's value: they are not averaged"
         if data.get("mean")
-        else f"what {_ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
+        else f"what {ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
     ),
     "wrong_group": lambda data: (
-        f"summed over {_ranks(data['ranks'])}, which have other data, in place of {_ranks(data['right'])}"
+        f"summed over {ranks(data['ranks'])}, which have other data, in place of {ranks(data['right'])}"
     ),
-    "added_by_each": lambda data: f"each of {_ranks(data['ranks'])} adds {data['name']} before the sum",
+    "added_by_each": lambda data: f"each of {ranks(data['ranks'])} adds {data['name']} before the sum",
     "gathered_order": lambda data: (
-        f"the parts of {_ranks(data['ranks'])} lie in another order: right in the order "
+        f"the parts of {ranks(data['ranks'])} lie in another order: right in the order "
         f"{', '.join(map(str, data['order']))}"
     ),
     "reordered": lambda data: (
-        f"{_ranks(data['ranks'])} hold what they should, but in another order along axis {data['dim']}"
+        f"{ranks(data['ranks'])} hold what they should, but in another order along axis {data['dim']}"
     ),
     "loss_scaled": (
         "{times:.4g} times the other side's gradient, in every element: the loss is scaled before its backward pass"
     ),
     "stepped_on_ranks": lambda data: (
-        f"{_ranks(data['ranks'])} {'steps' if len(data['ranks']) == 1 else 'step'} "
+        f"{ranks(data['ranks'])} {'steps' if len(data['ranks']) == 1 else 'step'} "
         + (f"{data['times']:.4g} times as far" if data["times"] else "not at all")
-        + f", right on {_ranks(data['right'])}"
+        + f", right on {ranks(data['right'])}"
     ),
     "scaled_by_ranks": lambda data: (
         "the step is "
@@ -129,19 +130,23 @@ _CAUSES: dict[str, Phrase] = {
         + " times the other side's: each scales it by a number of its own (clipped by the norm of its shards?)"
     ),
     "reduced_twice": lambda data: (
-        f"{data['times']} times the other side's value on {_ranks(data['ranks'])}: summed over them once too often"
+        f"{data['times']} times the other side's value on {ranks(data['ranks'])}: summed over them once too often"
     ),
     "averaged": lambda data: (
-        f"1/{data['times']} of the other side's value on {_ranks(data['ranks'])}: averaged over them, not summed"
+        f"1/{data['times']} of the other side's value on {ranks(data['ranks'])}: averaged over them, not summed"
     ),
     "shard_order": lambda data: (
-        f"{_ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
+        f"{ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
     ),
-    "wrong_on_ranks": lambda data: f"wrong on {_ranks(data['ranks'])}, right on {_ranks(data['right'])}",
-    "nothing_on_ranks": lambda data: f"nothing, or zeros, on {_ranks(data['ranks'])}, right on {_ranks(data['right'])}",
+    "micro_batches": (
+        "a step has {reference} micro-batches in the reference, {candidate} in the candidate: what all of them lead to "
+        "cannot be compared"
+    ),
+    "wrong_on_ranks": lambda data: f"wrong on {ranks(data['ranks'])}, right on {ranks(data['right'])}",
+    "nothing_on_ranks": lambda data: f"nothing, or zeros, on {ranks(data['ranks'])}, right on {ranks(data['right'])}",
     "out_of_step": lambda data: (
-        f"{_ranks(data['ranks'])} {'holds' if len(data['ranks']) == 1 else 'hold'} another value than "
-        f"{_ranks([data['first']])}, though all should hold the same"
+        f"{ranks(data['ranks'])} {'holds' if len(data['ranks']) == 1 else 'hold'} another value than "
+        f"{ranks([data['first']])}, though all should hold the same"
     ),
     "settings": settings,
     "optimizer_settings": settings,
@@ -240,7 +245,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "taken_unsummed": "{call!r} takes each rank's part for the whole, and gives another value than the other side",
     "inputs_of_ranks": "{cause}",
     "as_many_ranks": lambda data: (
-        f"{_ranks(data['ranks'])} are as many: {'summed' if data['summed'] else 'averaged'} over them once too often?"
+        f"{ranks(data['ranks'])} are as many: {'summed' if data['summed'] else 'averaged'} over them once too often?"
     ),
     "ranks_disagree": lambda data: f"compared between the ranks of the {data['side']}, whatever the other side holds",
     "outside_tolerance": "outside the given tolerance",

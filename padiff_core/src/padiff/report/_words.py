@@ -13,7 +13,7 @@ import attrs
 from padiff.numerics import SKETCH_ERROR
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
 from padiff.report._grouped import blocks_of, count_of
-from padiff.report._phrases import EXPLAINED
+from padiff.report._phrases import EXPLAINED, ranks
 from padiff.report._report import Report, Transfer
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
@@ -241,8 +241,10 @@ def position(place: Place) -> str:
     """Return a module's path as a reader takes it."""
     if place.path is None:
         return "(no counterpart)"
-    again = f" (call {place.call + 1})" if place.call else ""
-    return (place.path or "(the model itself)") + again
+    said = [f"call {place.call + 1}"] if place.call and place.call != place.micro_batch else []
+    said += [] if place.micro_batch is None else [f"micro-batch {place.micro_batch + 1}"]
+    said += [ranks(place.ranks)] if place.ranks else []
+    return (place.path or "(the model itself)") + (f" ({', '.join(said)})" if said else "")
 
 
 def located(place: Place) -> str:
