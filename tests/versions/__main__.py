@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from .corners import CORNERS, ROOT, Corner
 from .table import write_page
 
 _TOOLS = ("attrs", "ml_dtypes", "pluggy", "rich", "pytest", "hypothesis", "pyyaml", "pillow", "requests", "setuptools")
+_NAMES = ("conformance", "first use", "planted faults", "real pairs", "other environments")
 _ALONE = ("torchvision==0.16.2", "mindcv==0.3.0")
 """Installed without what they ask for, which would replace the versions under test."""
 _CODE = ("padiff_core/src", "padiff_torch/src", "padiff_paddle/src", "padiff_mindspore/src", "tests/versions")
@@ -32,6 +33,7 @@ def main() -> int:
     """Run what is asked for; return 1 where something in it fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CORNERS)}")
+    parser.add_argument("--only", action="append", metavar="CHECK", help=f"of {', '.join(_NAMES)}; keeps the others")
     parser.add_argument("--table", action="store_true", help="run nothing, and write the table")
     asked = parser.parse_args()
     unknown = set(asked.names) - {corner.name for corner in CORNERS}
@@ -42,7 +44,7 @@ def main() -> int:
         for corner in CORNERS:
             if corner.name in asked.names or not (asked.names or _is_done(corner, code)):
                 _install(corner)
-                _run(corner, code)
+                _run(corner, code, asked.only or _NAMES)
     return 1 if write_page() else 0
 
 
@@ -79,17 +81,23 @@ def _install(corner: Corner) -> None:
     stamp.write_text("\n".join(pins))
 
 
-def _run(corner: Corner, code: str) -> None:
-    """Run the conformance suite and the checks of a corner, and write down what was seen."""
+def _run(corner: Corner, code: str, names: Collection[str]) -> None:
+    """Run the conformance suite and the checks of a corner, and write down what was seen as soon as it is."""
+    corner.file.parent.mkdir(exist_ok=True)
+    seen: dict[str, Any] = {"corner": corner.name, "installed": {}, "adapters": {}, "checks": {}}
+    if corner.file.exists():
+        seen = json.loads(corner.file.read_text(encoding="utf-8"))
+    seen["installed"] = _installed(corner)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        adapters = {framework: _conformance(corner, framework, folder) for framework in corner.tested}
-        checks = {check: _pytest(corner, check, words, folder) for check, words in _checks(corner).items()}
-    seen: dict[str, Any] = {"corner": corner.name, "installed": _installed(corner), "adapters": adapters}
-    seen["checks"] = checks
-    corner.file.parent.mkdir(exist_ok=True)
-    corner.file.write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")
-    (corner.home / "done").write_text(code)
+        for check in names:
+            if check == "conformance":
+                seen["adapters"] = {framework: _conformance(corner, framework, folder) for framework in corner.tested}
+            else:
+                seen["checks"][check] = _pytest(corner, check, _words(corner)[check], folder)
+            corner.file.write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")
+    if set(names) == set(_NAMES):
+        (corner.home / "done").write_text(code)
 
 
 def _installed(corner: Corner) -> dict[str, str]:
@@ -109,7 +117,7 @@ def _conformance(corner: Corner, framework: str, folder: Path) -> dict[str, Any]
     return {**seen, "tests": counts}
 
 
-def _checks(corner: Corner) -> dict[str, list[str]]:
+def _words(corner: Corner) -> dict[str, list[str]]:
     """Return what pytest runs beside the conformance suite, by what it shows."""
     direction = "-".join(corner.pair)
     real, known = ("test_real_pairs", "mobilenet_v3_small and True or alexnet and eval")
@@ -118,13 +126,13 @@ def _checks(corner: Corner) -> dict[str, list[str]]:
     return {
         "first use": ["tests/versions/check_first_use.py"],
         "planted faults": _of("test_faults", f"a_fault_is_named_at_its_place and {direction}"),
-        "real pairs": _of(real, f"({known}) and {direction}"),
+        "real pairs": [*_of(real, f"({known}) and {direction}"), "--all-directions"],
         "other environments": ["tests/versions/check_across.py"],
     }
 
 
 def _of(file: str, chosen: str) -> list[str]:
-    return [f"tests/pairs/{file}.py", "--all-directions", "-k", chosen]
+    return [f"tests/pairs/{file}.py", "-k", chosen]
 
 
 def _pytest(corner: Corner, name: str, words: Iterable[str], folder: Path) -> dict[str, int]:

@@ -42,10 +42,10 @@ def worker(framework: str, *faults: str, seed: int = 0) -> padiff.Remote:
     return padiff.remote("versions.ports:build", python=PYTHON[framework], args=args, path=[TESTS])
 
 
-@pytest.mark.parametrize("faults", [(), (FAULT,)], ids=["right", "wrong"])
-@pytest.mark.parametrize("reference", [HERE, THERE])
-def test_workers_of_two_environments_give_verdict_and_place(reference: str, faults: tuple[str, ...]) -> None:
-    candidate = THERE if reference == HERE else HERE
+@pytest.mark.parametrize(("reference", "candidate", "faults"), [(HERE, THERE, ()), (THERE, HERE, (FAULT,))])
+def test_workers_of_two_environments_give_verdict_and_place(
+    reference: str, candidate: str, faults: tuple[str, ...]
+) -> None:
     with worker(reference) as ours, worker(candidate, *faults, seed=1) as theirs:
         report = padiff.diff(ours, theirs, zoo.inputs(PAIR))
     assert report.aligned is not bool(faults), str(report)
@@ -64,9 +64,8 @@ def ran(framework: str, jobs: list[dict[str, Any]], folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("reference", [HERE, THERE])
-def test_runs_recorded_in_two_environments_give_verdict_and_place(reference: str, tmp_path: Path) -> None:
-    candidate = THERE if reference == HERE else HERE
+def test_runs_recorded_in_two_environments_give_verdict_and_place(tmp_path: Path) -> None:
+    reference, candidate = THERE, HERE
     ran(reference, [{"pair": PAIR, "run": "reference"}], tmp_path)
     models = [{"pair": PAIR, "faults": faults, "weights": "reference"} for faults in ([], [FAULT])]
     ran(candidate, [{**model, "run": name} for model, name in zip(models, ("right", "wrong"), strict=True)], tmp_path)
