@@ -10,9 +10,10 @@ import paddle
 from numpy.typing import NDArray
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
 
-from padiff.adapter import HookedModel, HookedModule, TensorParameter
+from padiff.adapter import Adapter, HookedModel, HookedModule, Ranks, TensorParameter
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
+from padiff_paddle.ranks import ranks_of, trained
 from padiff_paddle.recompute import recorded_at_once
 from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
 from padiff_paddle.versions import PADDLE
@@ -74,6 +75,15 @@ class PaddleModel(HookedModel):
     base = paddle.nn.Layer
     state = state
     registers = ("register_forward_pre_hook", "register_forward_post_hook")
+
+    def __init__(self, native: Any, adapter: Adapter) -> None:
+        self.wrapper = native
+        """What trains the layer on several ranks, through which it is run; without one, the layer itself."""
+        super().__init__(trained(native), adapter)
+
+    def ranks(self) -> Ranks | None:
+        """Return what this process is among the ranks of its job."""
+        return ranks_of(self)
 
     def require_watchable(self) -> None:
         """Raise `UnwatchableModel` where hooks would not run, `InputError` where parameters have no values yet."""
@@ -150,7 +160,7 @@ class PaddleModel(HookedModel):
             if native.is_leaf:
                 native.clear_gradient(False)
         with paddle.enable_grad(), recorded_at_once():
-            output = self.native(*args, **kwargs)
+            output = self.wrapper(*args, **kwargs)
             if differentiate is not None:
                 _backward(differentiate(output))
         return output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
@@ -48,9 +48,14 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
         told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
         if not any(one.source and one.step < step for one in found):
             here = [one for one in found if one.source and one.step == step and one.phase is not Phase.UPDATE]
-            at = {getattr(one, SIDES[index]).path for one in here if one.what.kind != "input"}
+            at = {getattr(one, SIDES[index]).path for one in here}
             more = list(disagreements(merged_step, run, index, others, step, told, differs=bool(here)))
-            new = [one for one in more if one.what.kind == "input" or getattr(one, SIDES[index]).path not in at]
+            new = [one for one in more if one.what.kind != "output" or getattr(one, SIDES[index]).path not in at]
+            known = {_held_by(one, index) for one in here}
+            new = [one for one in new if one.what.kind != "parameter" or _held_by(one, index) not in known]
+            held = {getattr(one, SIDES[index]).path for one in new if one.what.kind == "parameter"}
+            # What a module gives with a weight that is another on each rank is a consequence of that.
+            found = [_consequence(one, index, step, held) for one in found]
             found = [_handed_on(one, index, merged_step) if new and one.step == step else one for one in found] + new
             if alone and not any(_is_of_ranks(one) and one.step == step for one in found):
                 found = of_updates(found, runs, index, traces, step)
@@ -120,6 +125,15 @@ def _of_parameters(
             found[at] = attrs.evolve(found[at], source=True, cause=cause, evidence=kept)
         found = [attrs.evolve(other, source=False) if below and other is one else other for other in found]
     return found
+
+
+def _held_by(finding: Finding, index: int) -> tuple[str | None, str]:
+    return getattr(finding, SIDES[index]).path, finding.what.name.rpartition(".")[2]
+
+
+def _consequence(finding: Finding, index: int, step: int, held: Collection[str | None]) -> Finding:
+    after = finding.step == step and finding.phase in (Phase.FORWARD, Phase.BACKWARD)
+    return attrs.evolve(finding, source=False) if after and getattr(finding, SIDES[index]).path in held else finding
 
 
 def _handed_on(finding: Finding, index: int, step: MergedStep) -> Finding:
