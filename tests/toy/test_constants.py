@@ -169,3 +169,53 @@ def test_a_frozen_embedding_of_one_side_is_a_note_where_nothing_differs(held: bo
     assert "frozen_on_one_side" in {note.kind for note in report.notes}
     report = padiff.diff(Positioned(held), Positioned(not held, 90.0), TOKENS)
     assert [source.candidate.path for source in report.sources] == [""], str(report)
+
+
+class Scale(rows.Module):
+    """A constant of a few numbers."""
+
+    def __init__(self) -> None:
+        self.factors = rows.buffer([1.0, 2.0, 3.0, 4.0])
+
+    def forward(self, x: Any) -> Any:
+        return x * self.factors
+
+
+class Factors(columns.Layer):
+    """The same, with numbers that are given."""
+
+    def __init__(self, factors: list[float]) -> None:
+        self.factors = columns.statistic(factors)
+
+    def forward(self, x: Any) -> Any:
+        return x * self.factors
+
+
+class Scaled(rows.Module):
+    """Two layers of one shape, and a scale."""
+
+    def __init__(self) -> None:
+        self.query, self.norm, self.value = rows.Linear(4, 4), rows.LayerNorm(4), rows.Linear(4, 4)
+        self.scale = Scale()
+
+    def forward(self, x: Any) -> Any:
+        return self.scale(self.value(self.norm(F.tanh(self.query(x)))))
+
+
+class Crossed(columns.Layer):
+    """The same, with both layers under each other's names."""
+
+    def __init__(self, factors: list[float]) -> None:
+        self.query, self.norm, self.value = columns.Dense(4, 4), columns.LayerNormalization(4), columns.Dense(4, 4)
+        self.scale = Factors(factors)
+
+    def forward(self, x: Any) -> Any:
+        return self.scale(self.query(self.norm(F.tanh(self.value(x)))))
+
+
+def test_a_wrong_constant_is_told_where_the_dataflow_then_overrules_names() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    assert padiff.diff(Scaled(), Crossed([1.0, 2.0, 3.0, 4.0]), x).aligned
+    report = padiff.diff(Scaled(), Crossed([1.0, 2.5, 3.0, 4.0]), x)
+    (source,) = report.sources
+    assert (source.what.name, source.cause.name) == ("factors", "constant"), report

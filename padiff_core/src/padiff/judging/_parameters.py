@@ -118,7 +118,11 @@ def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
 
 
 def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Array]) -> Iterator[Finding]:
-    """Yield the constants of the candidate that are wrong: with the reference's, less differs."""
+    """Yield the constants of the candidate that are wrong: with the reference's, less differs.
+
+    These are all that the candidate has the reference's of by now: what is compared with those proves nothing else.
+    """
+    assert own.keys() == {link.candidate.parameter.path for match in wrong for link in match.links}
     for match in wrong:
         for link in match.links:
             ours = link.expected(values_of(reference))

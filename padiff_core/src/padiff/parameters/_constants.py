@@ -22,7 +22,7 @@ from padiff.parameters._links import Link, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, Native
-from padiff.trace import Description
+from padiff.trace import Description, ParameterRecord
 
 __all__ = ["buffers_of", "is_alike", "with_buffers"]
 
@@ -36,7 +36,7 @@ _SIGMAS = 5
 
 
 def buffers_of(model: Description, units: Units) -> list[HeldUnit]:
-    """Return each buffer that no unit lists, of modules without rule, as a unit of its own."""
+    """Return each buffer that no unit lists as a unit of its own; a count of a module that a rule knows is none."""
     listed = {
         path for unit in units for one in (unit.roles, unit.extras) for held in one.values()
         for path in held.parameter.paths
@@ -45,7 +45,9 @@ def buffers_of(model: Description, units: Units) -> list[HeldUnit]:
     for parameter in model.parameters.values():
         owner, _, name = parameter.path.rpartition(".")
         about = model.modules.get(owner)
-        if parameter.buffer and about is not None and about.module.kind is None and parameter.path not in listed:
+        if about is None or not parameter.buffer or parameter.path in listed:
+            continue
+        if about.module.kind is None or not _counts(parameter):
             found.append(HeldUnit.of_one(about.module, name, parameter))
     return found
 
@@ -102,8 +104,9 @@ def with_buffers(
     for one, other in pairs.items():
         link = _link(one, other)
         assert link is not None
-        own = _is_independent(_turned(one, other, values), values[other])
-        (state if own or is_state(link.reference, link.candidate) else constants).append(UnitMatch(one, other, [link]))
+        held = link.reference, link.candidate
+        own = _is_independent(_turned(one, other, values), values[other]) or all(map(_is_power_vector, held))
+        (state if own or is_state(*held) else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
 
 
@@ -135,12 +138,21 @@ def _value(unit: HeldUnit, read: Native) -> Array:
 def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
     """Return the link of two units of one parameter each, of which one is a buffer; None where they do not fit."""
     ((role, ours),), ((_, theirs),) = one.roles.items(), other.roles.items()
-    counts = [held.parameter.dtype.lstrip("u").startswith("int") for held in (ours, theirs)]
+    counts = [_counts(held.parameter) for held in (ours, theirs)]
     if not (ours.parameter.buffer or theirs.parameter.buffer) or counts[0] != counts[1]:
         return None
     bare = [[extent for extent in held.shape if extent != 1] for held in (ours, theirs)]
     transposed = bare[0] != bare[1] and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
     return Link(role, ours, theirs, transposed) if transposed or bare[0] == bare[1] else None
+
+
+def _is_power_vector(held: Held) -> bool:
+    """Return whether a buffer holds what the power iteration of spectral norm goes on from: u or v of a weight."""
+    return held.parameter.buffer and len(held.shape) == 1 and held.parameter.path.endswith(("_u", "_v"))
+
+
+def _counts(parameter: ParameterRecord) -> bool:
+    return parameter.dtype.lstrip("u").startswith("int")
 
 
 def _turned(one: HeldUnit, other: HeldUnit, values: dict[HeldUnit, Array]) -> Array:

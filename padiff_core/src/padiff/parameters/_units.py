@@ -68,6 +68,7 @@ def units_of(
 
     A module that ``special_of`` gives a special transfer forms one unit with all that is below it; ``value`` then
     reads the values of parameters.
+    What a forward computes from another parameter (``weight`` of ``weight_orig``, under spectral norm) is none.
     A parameter that a parent's rule claims (a packed attention's ``out_proj.weight``) is not listed again for the
     child. What no rule speaks of forms a unit of kind None of its module. Of buffers, those that rules name are listed,
     and of modules without rule those that are named like statistics (``running_mean``): state that training changes.
@@ -95,7 +96,9 @@ def units_of(
             roles = {
                 role: _held(by_path[path], part)
                 for role, part in unit.roles.items()
-                if (path := _join(module.path, part.parameter)) in by_path and path not in claimed
+                if (path := _join(module.path, part.parameter)) in by_path
+                and path not in claimed
+                and not _is_derived(path, by_path)
             }
             if roles:
                 units.append(HeldUnit(module, name, unit.kind, roles, about.settings))
@@ -112,6 +115,13 @@ def units_of(
         if rest:
             units.append(HeldUnit(module, "", None, rest, about.settings))
     return units
+
+
+def _is_derived(path: str, by_path: Mapping[str, ParameterRecord]) -> bool:
+    """Return whether a buffer holds what is made of the parameter that training changes, which is named after it."""
+    held = by_path[path]
+    like = (one for one in by_path.values() if not one.buffer and one.path.startswith(f"{path}_"))
+    return held.buffer and any(one.shape == held.shape for one in like)
 
 
 def _special(

@@ -36,6 +36,7 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     tries: tuple[tuple[Correspondence | None, Order | None], ...] = ((first, None), (None, "run"), (None, "definition"))
     for guess, order in tries:
         found = with_buffers_matched(pair_parameters(ours, theirs, flows, first.fixed, guess, order=order), evidence)
+        found = attrs.evolve(found, wrong=first.wrong)  # the candidate has the reference's of these by now
         if correspondence is first:
             symmetric = attrs.evolve(first, symmetric=found.symmetric)
             correspondence = with_exchanges(evidence.replaced(first, symmetric), evidence)
