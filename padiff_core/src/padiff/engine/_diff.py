@@ -33,6 +33,7 @@ from padiff.judging import (
     shown_rule,
     special_notes,
     step_both,
+    unregistered_notes,
 )
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, transfer
@@ -251,6 +252,7 @@ class Run:
             frozen=False,
         )
         self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
+        self.outcome.notes += unregistered_notes((self.reference, self.candidate))
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in (self.reference, self.candidate):

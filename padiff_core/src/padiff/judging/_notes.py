@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, namesakes
+from padiff.forcing import Side
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.parameters import Correspondence, link_roles
 from padiff.report import Finding, Note
 from padiff.trace import contrasts
 
-__all__ = ["axis_notes", "naming_notes", "notes_of"]
+__all__ = ["axis_notes", "naming_notes", "notes_of", "unregistered_notes"]
 
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
@@ -97,6 +98,13 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})
+
+
+def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
+    """Yield one note on each side that holds modules where its framework does not see them."""
+    for name, side in zip(("reference", "candidate"), sides, strict=True):
+        if side.about.unregistered:
+            yield Note("unregistered", {"side": name, "held": dict(side.about.unregistered)})
 
 
 def _parent(path: str) -> str:

@@ -45,7 +45,28 @@ def describe(model: Model, live: Live | None = None) -> Description:
         modules={path: described(module, None if live is None else live.settings) for path, module in modules.items()},
         parameters={path: parameter_record(parameter) for path, parameter in parameters.items()},
         ranks=model.ranks(),
+        unregistered=_unregistered(modules),
     )
+
+
+def _unregistered(modules: Mapping[str, Module]) -> dict[str, tuple[str, ...]]:
+    """Return what modules hold in plain lists and dictionaries, where the framework does not see it: path -> classes.
+
+    A module is whatever shares with the model the class that makes modules callable.
+    """
+    base = next((one for one in reversed(type(modules[""].native).__mro__) if "__call__" in vars(one)), None)
+    if base is None:
+        return {}
+    known = {id(module.native) for module in modules.values()}
+    found: dict[str, tuple[str, ...]] = {}
+    for path, module in modules.items():
+        for name, value in vars(module.native).items() if hasattr(module.native, "__dict__") else ():
+            if type(value) in (list, tuple, dict):
+                held = value.values() if isinstance(value, dict) else value
+                hidden = [one for one in held if isinstance(one, base) and id(one) not in known]
+                if hidden:
+                    found[f"{path}.{name}".lstrip(".")] = tuple(type(one).__qualname__ for one in hidden)
+    return found
 
 
 def module_record(module: Module, path: str | None = None) -> ModuleRecord:

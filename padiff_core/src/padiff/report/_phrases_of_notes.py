@@ -86,6 +86,12 @@ NOTES: dict[str, Phrase] = {
         f"frozen parameters that only the {data['side']} has: {few([repr(path) for path in data['paths']])}; what the "
         "other side computes in their place is compared where it is used"
     ),
+    "unregistered": lambda data: (
+        f"the {data['side']} holds modules in plain lists, where its framework does not see them: "
+        + few([f"{path!r} ({', '.join(dict.fromkeys(kinds))})" for path, kinds in data["held"].items()])
+        + "; their parameters are neither copied nor compared, and no optimizer gets them: use the framework's own "
+        "list of modules"
+    ),
     "kept_state": lambda data: (
         f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
         + few([repr(path) for path in data["paths"]])

@@ -42,6 +42,8 @@ class Description:
     """Every parameter and buffer once, by its first path."""
     ranks: Ranks | None = None
     """What the process was among several; None where it was the only one."""
+    unregistered: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """Where modules lie in plain lists, which the framework does not look into: path of the list -> their classes."""
 
 
 def layouts_of(model: Description) -> dict[str, Part]:
