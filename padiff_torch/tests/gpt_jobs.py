@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ def on_the_cpu() -> None:
 
         return made
 
+    torch.Tensor.cuda = lambda tensor: tensor  # type: ignore
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     torch.zeros, torch.tensor = hosted(torch.zeros), hosted(torch.tensor)
     kind = torch.Tensor.type
@@ -54,7 +56,7 @@ def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5) -> Any:
     return made
 
 
-def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, **settings: Any) -> list[Any]:
+def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, tied: bool = False, **settings: Any) -> list[Any]:
     """Return the chunks of Megatron's GPT on a rank, each weight the shard of one that its name in the whole seeds."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -85,7 +87,7 @@ def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, **settings: Any) ->
         first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
         last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)
         sizes = {"vocab_size": 64, "max_sequence_length": SEQUENCE, "pre_process": first, "post_process": last}
-        kinds = {"share_embeddings_and_output_weights": False, "parallel_output": True}
+        kinds = {"share_embeddings_and_output_weights": tied, "parallel_output": True}
         chunks.append(GPTModel(config, spec, **sizes, **kinds, vp_stage=stage))
         _seeded(chunks[-1], tp, rank % tp)
     return chunks
@@ -94,6 +96,7 @@ def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, **settings: Any) ->
 def _seeded(model: Any, tp: int, place: int) -> None:
     layers = {index: layer.layer_number - 1 for index, layer in enumerate(model.decoder.layers)}
     for name, parameter in model.named_parameters():
+        name = "embedding.word_embeddings.weight" if getattr(parameter, "shared", False) else name
         whole = re.sub(r"layers\.(\d+)", lambda found: f"layers.{layers[int(found[1])]}", name)
         dim = parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else None
         shape = [size * tp if axis == dim else size for axis, size in enumerate(parameter.shape)]
@@ -192,6 +195,13 @@ def summed(chunks: Any, rank: int) -> None:
             bucket.gradient_scaling_factor = 1.0
 
 
+def embedding_gradients_apart(chunks: Any, rank: int) -> None:
+    """Let the stages not add up what they make of the embedding that they share."""
+    from megatron.core.distributed import finalize_model_grads as home
+
+    sys.modules[home.__module__]._allreduce_word_embedding_grads = lambda *_: None
+
+
 def wrong_epsilon(chunks: Any, rank: int) -> None:
     if rank == 1:
         chunks[0].decoder.layers[0].input_layernorm.eps = 1e-2
@@ -212,7 +222,6 @@ def stale_hand_over(chunks: Any, rank: int) -> None:
 JOBS: dict[str, tuple[Job, int]] = {
     "whole": (megatron(), 1),
     "micro3": (megatron(micro=3), 1),
-    "pp2": (megatron(pp=2), 2),
     "pp2-stale": (megatron(stale_hand_over, pp=2), 2),
     "vpp2-epsilon": (megatron(wrong_epsilon, pp=2, virtual=2), 2),
     "tp2-pp2": (megatron(tp=2, pp=2, own="plain", sequence_parallel=True), 4),
@@ -220,5 +229,8 @@ JOBS: dict[str, tuple[Job, int]] = {
     "sp2-unreduced": (megatron(unreduced_norm, tp=2, own="plain", sequence_parallel=True), 2),
     "dp2-summed": (megatron(summed, own="plain"), 2),
     "dp2-distributed": (megatron(own="distributed"), 2),
+    "tied": (megatron(tied=True), 1),
+    "tied-pp2": (megatron(pp=2, own="plain", tied=True), 2),
+    "tied-apart": (megatron(embedding_gradients_apart, pp=2, own="plain", tied=True), 2),
     "vpp2": (megatron(pp=2, virtual=2), 2),
 }

@@ -9,16 +9,16 @@ import pytest
 
 import padiff
 
-JOBS = ["whole", "pp2", "vpp2", "tp2-pp2", "pp2-stale", "vpp2-epsilon"]
+JOBS = ["whole", "vpp2", "tp2-pp2", "pp2-stale", "vpp2-epsilon", "tied", "tied-pp2", "tied-apart"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
     return padiff.compare(jobs / one, jobs / other)
 
 
-@pytest.mark.parametrize("job", ["pp2", "vpp2", "tp2-pp2"])
-def test_a_pipeline_is_the_model_that_its_stages_make(jobs: Path, job: str) -> None:
-    for pair in (("whole", job), (job, "whole")):
+@pytest.mark.parametrize(("whole", "job"), [("whole", "vpp2"), ("whole", "tp2-pp2"), ("tied", "tied-pp2")])
+def test_a_pipeline_is_the_model_that_its_stages_make(jobs: Path, whole: str, job: str) -> None:
+    for pair in ((whole, job), (job, whole)):
         report = compared(jobs, *pair)
         assert report.aligned, report
         assert not report.coverage.missing, report
@@ -27,7 +27,7 @@ def test_a_pipeline_is_the_model_that_its_stages_make(jobs: Path, job: str) -> N
 
 
 def test_two_pipelines_of_other_schedules_are_compared(jobs: Path) -> None:
-    assert compared(jobs, "pp2", "vpp2").aligned
+    assert compared(jobs, "tp2-pp2", "vpp2").aligned
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,14 @@ def test_a_fault_of_a_stage_is_named(jobs: Path, job: str, path: str, call: int,
     assert (found.path, found.micro_batch, found.ranks, source.between) == (path, call, (1,), between), report
     assert f"{path} (micro-batch {call + 1}, rank 1)" in str(report)
     assert (source.reference.micro_batch, source.reference.ranks) == (call, ())
+
+
+def test_stages_that_do_not_add_up_their_gradients_of_one_embedding_are_named(jobs: Path) -> None:
+    report = compared(jobs, "tied", "tied-apart")
+    (source,) = report.sources
+    assert (source.phase, source.candidate.path, source.cause.name) == (
+        "update",
+        "embedding.word_embeddings",
+        "out_of_step",
+    )
+    assert source.candidate.ranks == (1,), report

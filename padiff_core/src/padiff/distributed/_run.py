@@ -166,7 +166,8 @@ class RankedRun:
             inner = {"input": before, "output": behind}
             one = merge_step(stage, self.grid, self.ranks, other, stacked=self._stacked, store=store, inner=inner)
             found.append(one)
-        return joined_stages(found, store)
+        copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
+        return joined_stages(found, store, copies)
 
 
 _END = "\n"

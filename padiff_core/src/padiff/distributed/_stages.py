@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 
 from padiff.distributed._grid import PIPELINE
 from padiff.distributed._merged_store import MergedStore
-from padiff.distributed._trace import MergedStep
+from padiff.distributed._trace import MergedStep, Parts
 from padiff.kinds import Ranks
 from padiff.numerics import difference
 from padiff.trace import Call, Leaf, Samples, Slot, Trace
@@ -20,7 +21,7 @@ __all__ = ["joined_stages", "stages_of"]
 Member = tuple[int, Call]
 """A call, and the number of its stage."""
 _SIDES = ("input", "output")
-_HELD = ("weights", "updated", "buffers", "parameter_gradients", "parameters")
+_HELD = ("weights", "updated", "buffers", "parameter_gradients")
 
 
 def stages_of(traces: Mapping[int, Trace], ranks: Mapping[int, Ranks]) -> list[dict[int, Trace]]:
@@ -55,7 +56,7 @@ def _chunks(trace: Trace, paths: Sequence[Sequence[str]]) -> list[Trace]:
 
 
 def _none_of_it() -> dict[str, Any]:
-    return {name: {} for name in _HELD} | {"loss": None}
+    return {name: {} for name in (*_HELD, "parameters")} | {"loss": None}
 
 
 def _copied(call: Call, parent: Call | None, calls: list[Call], counts: Counter[str]) -> None:
@@ -76,18 +77,20 @@ def _chunk_of(call: Call, paths: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def joined_stages(stages: Sequence[MergedStep], store: MergedStore) -> MergedStep:
-    """Return the steps of all stages, whose values lie in one store, as one model's."""
-    return stages[0] if len(stages) == 1 else _Joiner(stages, store).join()
+def joined_stages(stages: Sequence[MergedStep], store: MergedStore, copies: Mapping[str, str]) -> MergedStep:
+    """Return the steps of all stages, whose values lie in one store, as one model's; ``copies`` are `Ranks.copies`."""
+    return stages[0] if len(stages) == 1 else _Joiner(stages, store, copies).join()
 
 
 class _Joiner:
-    def __init__(self, stages: Sequence[MergedStep], store: MergedStore) -> None:
-        self.stages = stages
+    def __init__(self, stages: Sequence[MergedStep], store: MergedStore, copies: Mapping[str, str]) -> None:
+        self.stages, self.store, self.copies = stages, store, copies
         self.step = MergedStep(Trace(store, summaries=store.summaries), grid=stages[0].grid)
         self.tokens: dict[tuple[int, int], int] = {}
         """Number of a stage, and a token in its trace -> the token in the joined one."""
         self.counts: Counter[str] = Counter()
+        self.given: dict[int, Leaf] = {}
+        """Token -> a parameter that the open call of the model is given: another stage's, of which one has a copy."""
 
     def join(self) -> MergedStep:
         """Return the joined step."""
@@ -96,11 +99,15 @@ class _Joiner:
             self._link(number, _tops(stage.trace), _tops(later.trace))
         tops = [(number, _tops(stage.trace)) for number, stage in enumerate(self.stages)]
         for members in _together(tops):
-            self._call(members, None)
+            given = self.given = {}
+            self._call(members, None).inputs.extend(given.values())
         for stage in self.stages:
+            for path, record in stage.trace.parameters.items():
+                if path not in self.copies:
+                    trace.parameters.setdefault(path, record)
             for name in _HELD:
-                getattr(trace, name).update(getattr(stage.trace, name))
-            self.step.parameters.update(stage.parameters)
+                for path, key in getattr(stage.trace, name).items():
+                    self._hold(name, self.copies.get(path, path), key, stage.parameters.get((name, path)))
             self.step.losses.update(stage.losses)
             self.step.left += stage.left
         losses = list(self.step.losses.values())
@@ -109,6 +116,25 @@ class _Joiner:
         trace.sampled = True if True in sampled else None if None in sampled else False
         trace.samples = Samples(trace)
         return self.step
+
+    def _hold(self, name: str, path: str, key: int, parts: Parts | None) -> None:
+        """Keep what a stage holds of a parameter; where one before it does too, both should hold the same."""
+        trace, known = self.step.trace, self.step.parameters.get((name, path))
+        first = getattr(trace, name).setdefault(path, key)
+        if first == key and parts is not None:
+            self.step.parameters[name, path] = parts
+        if first == key or known is None or parts is None:
+            return
+        if name == "parameter_gradients":  # each stage's is what it makes of it
+            total = self.store.promise(lambda: np.add(self.store.get(first), self.store.get(key)))
+            trace.parameter_gradients[path] = total
+            del self.step.parameters[name, path]
+            return
+        same = difference(self.store.get(first), self.store.get(key)).equal
+        unlike = (*known.spreading.unlike, *(() if same else parts.arrays))
+        spreading = attrs.evolve(known.spreading, unlike=tuple(sorted(set(unlike))))
+        arrays = {**known.arrays, **parts.arrays}
+        self.step.parameters[name, path] = attrs.evolve(known, arrays=arrays, spreading=spreading)
 
     def _link(self, number: int, calls: Sequence[Call], later: Sequence[Call]) -> None:
         """Let what a stage takes be what the one before it gave, where it has its bits."""
@@ -132,7 +158,7 @@ class _Joiner:
     def _token(self, number: int, token: int) -> int:
         return self.tokens.setdefault((number, token), len(self.tokens) + 1)
 
-    def _call(self, members: Sequence[Member], parent: Call | None) -> None:
+    def _call(self, members: Sequence[Member], parent: Call | None) -> Call:
         """Add what stages did in one call: what went in first, and came out last."""
         trace, (_, first) = self.step.trace, members[0]
         one = attrs.evolve(
@@ -148,6 +174,7 @@ class _Joiner:
         one.outputs = [self._leaf(one, "output", i, number, last, i) for i in range(len(last.outputs))]
         for inner in _together([(number, call.children) for number, call in members]):
             self._call(inner, one)
+        return one
 
     def _take(self, one: Call, member: Member) -> None:
         """Let a call take what a stage is given, and no stage before it was."""
@@ -168,10 +195,15 @@ class _Joiner:
     def _leaf(self, one: Call, side: str, place: int, number: int, call: Call, index: int) -> Leaf:
         stage, leaf = self.stages[number], (call.inputs if side == "input" else call.outputs)[index]
         trace, token = self.step.trace, self._token(number, leaf.token)
-        for name in ("values", "gradients"):
+        copies = (stage.trace.parameters[path] for path in self.copies if path in stage.trace.parameters)
+        # What a stage makes of its copy is a part of the gradient of the one that all have.
+        part = any(call.path == one.path.rpartition(".")[0] and one.shape == leaf.shape for one in copies)
+        if part:
+            self.given[token] = attrs.evolve(leaf, token=token)
+        for name in ("values",) if part else ("values", "gradients"):
             if leaf.token in getattr(stage.trace, name):
                 getattr(trace, name).setdefault(token, getattr(stage.trace, name)[leaf.token])
-        if leaf.token in stage.gradients:
+        if leaf.token in stage.gradients and not part:
             self.step.gradients.setdefault(token, stage.gradients[leaf.token])
         parts = stage.values.get((call.key, side, index))
         spot = one.key, side, place

@@ -41,6 +41,15 @@ def united(abouts: Sequence[Description]) -> Description:
     for one in reversed(told):
         for name, known in ranks.items():
             known.update(getattr(one, name))
+    copies = {path for one in told for path in one.copies}
+    for path in copies & parameters.keys():
+        home = path.rpartition(".")[0]
+        units = modules[home].units.items()
+        kept = {
+            name: unit for name, unit in units if path not in {f"{home}.{p.parameter}" for p in unit.roles.values()}
+        }
+        modules[home] = attrs.evolve(modules[home], units=kept)
+        del parameters[path]
     order = _order([about.modules for about in abouts])
     places = {path: number for number, path in enumerate(order)}
     return attrs.evolve(

@@ -58,3 +58,5 @@ class Ranks:
     """Path of a parameter or buffer of which a part lies here -> its shape over all ranks, where that is known."""
     chunks: tuple[tuple[str, ...], ...] = ()
     """Of a stage of a pipeline that holds several chunks: the paths at which each holds what no other one does."""
+    copies: Mapping[str, str] = attrs.field(factory=dict)
+    """Path of a parameter that in the whole model is another one, of which a stage needs a copy -> that one's."""

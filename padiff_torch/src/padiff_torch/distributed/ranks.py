@@ -25,6 +25,8 @@ _GROUPS = {
     "pp": "get_pipeline_model_parallel_group",
 }
 """Our name of a group -> Megatron's function that returns it."""
+_EMBEDDING = "embedding.word_embeddings.weight"
+"""What Megatron's last stage has a ``shared`` copy of, where it gives the logits too."""
 _REPLICATE = Placement("replicate")
 
 
@@ -40,7 +42,8 @@ def ranks_of(model: Any) -> Ranks | None:
     shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
     chunks = model.own() if hasattr(model, "own") else ()
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes, chunks)
+    copies = {path: _EMBEDDING for path, native in natives.items() if getattr(native, "shared", False)}
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes, chunks, copies)
 
 
 def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
