@@ -30,13 +30,16 @@ PYTEST_ARGS ?=
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint versions bench clean
+.PHONY: help demo demo-ranks test lint versions bench clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 8
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing what that needs
 	$(BIN)/python examples/demo.py
+
+demo-ranks: $(RANKS)/test.stamp  ## compare DeepSpeed's ranks with Megatron's, installing what that needs
+	$(RANKS)/bin/python examples/demo_ranks.py
 
 test: lint $(APART)/test.stamp $(FLAX)/test.stamp $(RANKS)/test.stamp  ## lint, then the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
