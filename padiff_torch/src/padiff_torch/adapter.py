@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, FrameworkAdapter, Model, Rule, host_random_state
 from padiff_torch import operations, optim
+from padiff_torch.apart import tensor_of
 from padiff_torch.distributed import trained
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
@@ -71,6 +72,10 @@ class TorchAdapter(FrameworkAdapter):
             return super().wrap(model)
         self._trained.update(module for module in found.native.modules() if module is not found.wrapper)
         return found
+
+    def tensor(self, native: Any) -> TorchTensor:
+        """Wrap a tensor; one that lacks its layer's bias is read with it."""
+        return tensor_of(native)
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a tensor with a copy of the array; integers are never differentiable."""

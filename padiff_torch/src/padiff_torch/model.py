@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from padiff.adapter import HookedModel, LiftError, Ranks, TensorParameter, handed_on, qualified_name
+from padiff.adapter import HookedModel, LiftError, Listener, Module, Ranks, TensorParameter, handed_on, qualified_name
 from padiff_torch import state
+from padiff_torch.apart import mark
 from padiff_torch.distributed.numbers import numbered
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
@@ -77,6 +78,12 @@ class TorchModel(HookedModel):
             return "is not a torch.nn.Module", "pass the module itself; wrap a function in a torch.nn.Module"
         found = _trouble(native)
         return found and (f"{found[0]}, so hooks on it would be silently ignored", found[1])
+
+    def leave(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        """Report that a call ended; of a linear layer that hands its bias on, that its output lacks it."""
+        if module.kind == "linear":
+            mark(native, output)
+        return super().leave(listener, module, native, args, kwargs, output)
 
     def repeated(self) -> bool:
         """Return whether activation checkpointing calls modules again, from within the backward pass."""

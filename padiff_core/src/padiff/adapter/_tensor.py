@@ -51,6 +51,14 @@ class Tensor(ABC):
         """Return the shape."""
 
     @property
+    def added(self) -> Any | None:
+        """Return the native tensor that the code around is still to add, and that the values read here hold already.
+
+        Such is the bias of a layer that hands it on beside its output.
+        """
+        return None
+
+    @property
     def device(self) -> str:
         """Return where it lies: ``cpu``, ``cuda:0``, ``npu:1``."""
         return "cpu"

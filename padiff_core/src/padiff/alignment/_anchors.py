@@ -106,8 +106,14 @@ class Anchors:
         return self._reference.get(ours, set()) == self._candidate.get(theirs, set())
 
     def apart(self, ours: Call, theirs: Call) -> bool:
-        """Return whether two calls hold parameters that do not all belong together: a packed layer, one of it."""
-        return ours.leaf and theirs.leaf and self._reference.get(ours, set()) != self._candidate.get(theirs, set())
+        """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
+
+        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds.
+        """
+        mine, yours = self._reference.get(ours, set()), self._candidate.get(theirs, set())
+        if ours.leaf and theirs.leaf:
+            return mine != yours
+        return bool(mine and yours) and len(mine & yours) <= _MOSTLY * len(mine | yours)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""

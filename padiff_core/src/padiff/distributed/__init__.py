@@ -3,6 +3,7 @@
 from padiff.distributed._causes import explained
 from padiff.distributed._facing import facing, rank_notes
 from padiff.distributed._open import open_ranks
+from padiff.distributed._part import PartSide
 from padiff.distributed._run import RankedRun
 
-__all__ = ["RankedRun", "explained", "facing", "open_ranks", "rank_notes"]
+__all__ = ["PartSide", "RankedRun", "explained", "facing", "open_ranks", "rank_notes"]

@@ -44,13 +44,17 @@ class Spreading:
 
 
 def merged(
-    parts: Parts, grid: Grid, placements: Mapping[str, Placement], whole: tuple[int, ...] | None = None
+    parts: Parts,
+    grid: Grid,
+    placements: Mapping[str, Placement],
+    whole: Shape | None = None,
+    added: Array | None = None,
 ) -> Array:
-    """Return the whole value; raises ``ValueError`` where the parts do not fit."""
+    """Return the whole value; raises ``ValueError`` where the parts do not fit. ``added`` is as for `joined`."""
     values = dict(parts)
     for axis in grid.axes:
         placement = placements.get(axis, REPLICATE)
-        values = grid.reduced(values, axis, partial(joined, placement=placement, whole=whole))
+        values = grid.reduced(values, axis, partial(joined, placement=placement, whole=whole, added=added))
     return next(iter(values.values()))
 
 
@@ -61,6 +65,7 @@ def spread_of(
     like: Like | None = None,
     *,
     sums: bool = True,
+    added: Array | None = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
@@ -75,14 +80,14 @@ def spread_of(
     if like is not None and not fitting:
         # Layers that somebody splits by hand say nothing, which reads as if they were not split.
         unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
-        inferred = spread_of(parts, grid, unsaid, like, sums=sums) if len(unsaid) < len(known) else None
+        inferred = spread_of(parts, grid, unsaid, like, sums=sums, added=added) if len(unsaid) < len(known) else None
         if inferred is not None:
             return inferred
     if like is None or not (fitting or cut):
         fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    best = fitting[0] if len(fitting) == 1 else _nearest(parts, grid, fitting, like)
+    best = fitting[0] if len(fitting) == 1 else _nearest(parts, grid, fitting, like, added)
     unlike = [rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]]
     return Spreading(best, not told, tuple(sorted(set(unlike))))
 
@@ -158,13 +163,13 @@ def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tup
 
 
 def _nearest(
-    parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Like | None
+    parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Like | None, added: Array | None
 ) -> dict[str, Placement]:
     """Return the reconstruction that is nearest to the other run's value; a sum only where it is that value."""
     without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
     best, least = dict((without or list(fitting))[0]), math.inf
     for one in fitting if like is not None else ():
-        found = like.nearest(merged(parts, grid, one)) if like is not None else None
+        found = like.nearest(merged(parts, grid, one, added=added)) if like is not None else None
         if found is None or not found.apart < least:
             continue
         if one in without or found.same:

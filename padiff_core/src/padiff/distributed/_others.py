@@ -30,7 +30,7 @@ class _Known(Protocol):
 
     trace: Trace
 
-    def possible(self, place: Spot, kind: str) -> Sequence[Whole]:
+    def possible(self, token: int, kind: str) -> Sequence[Whole]:
         """Return what a value of that run may be, which nobody could put together so far."""
 
 
@@ -92,7 +92,7 @@ class Other:
             return sketch_like(self.trace.summaries.get(key))
         if key is not None:
             return Like(((leaf.shape, partial(getattr(self.trace, kind), leaf)),), turned=self.ties is not None)
-        found = () if self.known is None else tuple(self.known.possible(other, kind))
+        found = () if self.known is None else tuple(self.known.possible(leaf.token, kind))
         return Like(found, turned=self.ties is not None) if found else None
 
     def _leaf(self, place: Spot) -> Leaf | None:

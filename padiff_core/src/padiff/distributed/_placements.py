@@ -20,15 +20,19 @@ Shape = tuple[int, ...]
 REPLICATE = Placement()
 
 
-def joined(parts: Sequence[Array], placement: Placement, whole: Shape | None = None) -> Array:
+def joined(
+    parts: Sequence[Array], placement: Placement, whole: Shape | None = None, added: Array | None = None
+) -> Array:
     """Return a value, of which each rank of a group holds a part, in the order of the group.
 
-    Of flat ranges ``whole`` is the value's shape. Raises ``ValueError`` where the parts do not fit.
+    Of flat ranges ``whole`` is the value's shape. What was ``added`` to each part of a sum counts once. Raises
+    ``ValueError`` where the parts do not fit.
     """
     if placement.kind == "replicate" or (len(parts) == 1 and placement.kind != "range"):
         return parts[0]
     if placement.kind == "partial":
-        total: Array = functools.reduce(operator.add, parts)
+        bare = [parts[0], *(parts[1:] if added is None else (part - added for part in parts[1:]))]
+        total: Array = functools.reduce(operator.add, bare)
         return _scaled(total, len(parts)) if placement.mean else total
     if placement.kind == "range":
         flat: Array = np.concatenate([part.reshape(-1) for part in parts])

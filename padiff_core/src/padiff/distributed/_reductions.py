@@ -36,7 +36,7 @@ def cause_of(parts: Parts, grid: Grid, like: Like, beside: Mapping[str, Array] |
     if whole is None:
         return None
     arrays = {rank: read() for rank, read in parts.arrays.items()}
-    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole)
+    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole, parts.added)
     for axis, placement in held.how.items():
         group = grid.groups(list(held.arrays), axis)[0]
         if len(group) > 1:
@@ -66,10 +66,12 @@ class _Held:
     whole: Array
     shape: tuple[int, ...] | None
     """Of flat ranges, that of the value."""
+    added: Array | None = None
+    """What is read with each part of a sum, and counts once."""
 
     def value(self, how: Mapping[str, Placement]) -> Array:
         """Return the whole value, were it spread so."""
-        return merged(self.arrays, self.grid, how, self.shape)
+        return merged(self.arrays, self.grid, how, self.shape, self.added)
 
     def fits(self, how: Mapping[str, Placement], *, times: float = 1.0) -> bool:
         """Return whether it is what it should be, were it spread so, and ``times`` as much."""
@@ -204,7 +206,7 @@ def _wrong(held: _Held) -> list[int]:
 def facing_value(parts: Parts, grid: Grid, like: Like) -> Array | None:
     """Return what the other side holds in place of a value, with its axes as they lie here."""
     arrays = {rank: read() for rank, read in parts.arrays.items()}
-    near = like.nearest(merged(arrays, grid, parts.spreading.placements, parts.whole))
+    near = like.nearest(merged(arrays, grid, parts.spreading.placements, parts.whole, parts.added))
     return None if near is None else near.value
 
 

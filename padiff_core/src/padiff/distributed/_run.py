@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import attrs
 
@@ -119,6 +120,10 @@ class RankedRun:
         """Return what one step did, merged over the ranks."""
         return self.merged(step).trace
 
+    def held(self, step: int) -> MergedStep:
+        """Return the parameters of one step, merged, without its calls."""
+        return self._put_together(self._traces(step), None, calls=False)
+
     def merged(self, step: int) -> MergedStep:
         """Return one step, merged, with what each rank held; the last two are kept."""
         if step not in self.steps:
@@ -157,15 +162,15 @@ class RankedRun:
         self.missing = sorted([*self.missing, *damaged.items()])
         return True
 
-    def _put_together(self, traces: dict[int, Trace], other: Other | None) -> MergedStep:
+    def _put_together(self, traces: dict[int, Trace], other: Other | None, *, calls: bool = True) -> MergedStep:
         stages, store = stages_of(traces, self.ranks), MergedStore()
         paths = [{call.path for trace in stage.values() for call in trace.calls} for stage in stages]
         found = []
         for number, stage in enumerate(stages):
             before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
             inner = {"input": before, "output": behind}
-            one = merge_step(stage, self.grid, self.ranks, other, stacked=self._stacked, store=store, inner=inner)
-            found.append(one)
+            how: dict[str, Any] = {"stacked": self._stacked, "store": store, "inner": inner, "calls": calls}
+            found.append(merge_step(stage, self.grid, self.ranks, other, **how))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
         return joined_stages(found, store, copies)
 

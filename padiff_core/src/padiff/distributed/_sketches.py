@@ -67,13 +67,14 @@ def spread_over(
     *,
     sums: bool = True,
     batch: bool = False,
+    added: Array | None = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told. See `spread_of`.
 
     ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
     """
     if not isinstance(arrays, Sketches):
-        return spread_of(read(arrays), grid, known, like, sums=sums)
+        return spread_of(read(arrays), grid, known, like, sums=sums, added=added)
     summaries = list(arrays.summaries.values())
     if len({(one.shape, one.whole) for one in summaries}) > 1:
         return None
@@ -86,10 +87,10 @@ def spread_over(
         parted = batch and axis == DATA and axis not in known and summaries[0].whole is not None
         if parted and _replicated(arrays.summaries, grid):
             return None  # each at another place of a batch that is none
-        added = parted or (axis in known and known[axis].kind in ("shard", "range"))
-        if added and summaries[0].whole is None:
+        adds = parted or (axis in known and known[axis].kind in ("shard", "range"))
+        if adds and summaries[0].whole is None:
             return None  # nobody knew where the shards lie
-        if added or (axis in known and known[axis].kind == "partial"):
+        if adds or (axis in known and known[axis].kind == "partial"):
             mean = axis in known and known[axis].mean
             options[axis] = [] if cut else [Placement("partial", mean=mean)]
         elif axis in known or not differ[axis]:

@@ -210,9 +210,9 @@ class _Joiner:
         if parts is not None:
             self.step.values[spot] = parts
         for kind in ("value", "gradient"):
-            left = stage.open.get(((call.key, side, index), kind))
+            left = stage.open.get((leaf.token, kind))
             if left is not None:
-                self.step.open[spot, kind] = left
+                self.step.open[token, kind] = left
         return attrs.evolve(leaf, token=token)
 
 

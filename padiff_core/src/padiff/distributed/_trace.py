@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -32,6 +33,8 @@ class Parts:
     arrays: Mapping[int, Callable[[], Array]]
     spreading: Spreading
     whole: tuple[int, ...] | None = None
+    added: Array | None = None
+    """What is read with each part of a sum, and counts once."""
 
 
 @attrs.define(eq=False)
@@ -48,12 +51,12 @@ class MergedStep:
     """How many values could not be put together."""
     losses: dict[int, float] = attrs.field(factory=dict)
     grid: Grid = attrs.field(kw_only=True)
-    open: dict[tuple[Spot, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
-    """A ``value`` or ``gradient`` that could not be put together -> what the ranks hold, and what is known of it."""
+    open: dict[tuple[int, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
+    """Token, and ``value`` or ``gradient``, that could not be put together -> what ranks hold, what is known of it."""
 
-    def possible(self, place: Spot, kind: str) -> list[Whole]:
+    def possible(self, token: int, kind: str) -> list[Whole]:
         """Return what a value may be that could not be put together."""
-        arrays, known = self.open.get((place, kind), ({}, {}))
+        arrays, known = self.open.get((token, kind), ({}, {}))
 
         def whole(how: Spread) -> Callable[[], Array]:
             return lambda: merged(read(arrays), self.grid, how)
@@ -71,15 +74,16 @@ def merge_step(
     stacked: bool = False,
     store: MergedStore | None = None,
     inner: Mapping[str, Collection[str]] | None = None,
+    calls: bool = True,
 ) -> MergedStep:
-    """Return what the ranks did as one trace.
+    """Return what the ranks did as one trace; without ``calls``, their parameters alone.
 
     ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
     alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
     modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
     pipeline hands on.
     """
-    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}).merge()
+    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}).merge(calls=calls)
 
 
 class _Merger:
@@ -101,29 +105,18 @@ class _Merger:
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[int, Spreading] = {}
         """Token of the first rank -> how the tensor is spread."""
+        self.lying: dict[tuple[int, ...], list[Spread]] = {}
+        """Shape on the first rank -> how the tensors of that shape are spread of which a part lies there."""
         self.returned = {leaf.token for leaf in traces[self.lead].root.outputs}
         """What the model gives whoever calls it."""
         self.names: dict[tuple[int, ...], int] = {}
         """Tokens of a tensor on the ranks -> its token in the merged trace."""
 
-    def merge(self) -> MergedStep:
+    def merge(self, *, calls: bool) -> MergedStep:
         """Return the merged step."""
         self.step.losses = {rank: one.loss for rank, one in self.traces.items() if one.loss is not None}
-        shared = [call for call in self.traces[self.lead].calls if all(call.key in one for one in self.calls.values())]
-        made: dict[int, Call] = {}
-        for call in sorted(shared, key=lambda call: call.path not in self.ranks[self.lead].outputs):
-            self._decide(call, "output")  # what frameworks say first: what takes it is spread alike
-        for call in shared:
-            parent = next((made[above.index] for above in call.ancestors() if above.index in made), None)
-            one = made[call.index] = attrs.evolve(call, index=len(self.step.trace.calls), parent=parent)
-            one.children = []
-            for side in ("input", "output"):
-                self._decide(call, side)
-                leaves = [self._leaf(call, side, index) for index in range(len(_leaves(call, side)))]
-                setattr(one, f"{side}s", leaves)
-            self.step.trace.calls.append(one)
-            if parent is not None:
-                parent.children.append(one)
+        if calls:
+            self._calls()
         self._parameters()
         trace, lead = self.step.trace, self.traces[self.lead]
         losses = list(self.step.losses.values())
@@ -131,6 +124,26 @@ class _Merger:
         trace.flow, trace.sampled = lead.flow, lead.sampled
         trace.samples = Samples(trace)
         return self.step
+
+    def _calls(self) -> None:
+        shared = [call for call in self.traces[self.lead].calls if all(call.key in one for one in self.calls.values())]
+        made: dict[int, Call] = {}
+        for call in sorted(shared, key=lambda call: call.path not in self.ranks[self.lead].outputs):
+            self._decide(call, "output")  # what frameworks say first: what takes it is spread alike
+        for call, side in itertools.product(shared, ("input", "output")):
+            self._decide(call, side)
+        for call, side in itertools.product(shared if self.other is not None else (), ("input", "output")):
+            self._decide_alike(call, side)
+        for call in shared:
+            parent = next((made[above.index] for above in call.ancestors() if above.index in made), None)
+            one = made[call.index] = attrs.evolve(call, index=len(self.step.trace.calls), parent=parent)
+            one.children = []
+            for side in ("input", "output"):
+                leaves = [self._leaf(call, side, index) for index in range(len(_leaves(call, side)))]
+                setattr(one, f"{side}s", leaves)
+            self.step.trace.calls.append(one)
+            if parent is not None:
+                parent.children.append(one)
 
     def _held(self, call: Call, side: str, index: int) -> dict[int, Leaf] | None:
         found = {}
@@ -150,11 +163,30 @@ class _Merger:
             says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
             like = self._like((call.key, side, index))
             sums = own.token not in self.returned
-            spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True)
+            added = self._added(own.token)
+            spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
             if arrays and spread is None and self.stacked:
                 spread = _behind(arrays, self.grid)
             if spread:
                 self.spreads[own.token] = spread
+                if not spread.unlike and any(how.kind == "shard" for how in spread.placements.values()):
+                    self.lying.setdefault(own.shape, []).append(spread.placements)
+
+    def _decide_alike(self, call: Call, side: str) -> None:
+        """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
+        for index, own in enumerate(_leaves(call, side)):
+            held = self._held(call, side, index)
+            if held is None or own.token in self.spreads or self._like((call.key, side, index)) is not None:
+                continue
+            arrays, found = self._arrays(held, "values"), self.lying.get(own.shape, [])
+            if arrays and found and all(one == found[0] for one in found):
+                self.spreads[own.token] = Spreading(found[0], inferred=True)
+
+    def _added(self, token: int) -> Array | None:
+        """Return what each rank's value of a tensor holds, and the code around is still to add."""
+        lead = self.traces[self.lead]
+        key = lead.added.get(token, -1)
+        return None if key < 0 else lead.array(key)
 
     def _arrays(self, held: Mapping[int, Leaf], kind: str) -> Arrays | None:
         traces = self.traces
@@ -177,24 +209,24 @@ class _Merger:
         if held and spread is not None:
             place: Spot = (call.key, side, index)
             if arrays:
-                parts = self.step.values[place] = Parts(arrays, spread)
+                added = self._added(own.token)
+                parts = self.step.values[place] = Parts(arrays, spread, added=added)
                 if not known:
                     trace.values[token] = self._promised(parts)
                 shape = self._shape_of(trace.values[token]) if token in trace.values else shape
             self._gradient(call, side, index, token, held, spread)
         elif arrays and not known:
             self.step.left += 1
-            self._leave((call.key, side, index), held or {}, arrays)
+            says = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
+            self._leave(token, held or {}, arrays, says)
         return attrs.evolve(own, token=token, shape=shape)
 
-    def _leave(self, place: Spot, held: Mapping[int, Leaf], arrays: Arrays) -> None:
+    def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread) -> None:
         """Keep what cannot be put together for the run that this one is compared with to tell."""
-        key, side, index = place
-        says = self.ranks[self.lead].outputs.get(key[0], {}) if side == "output" and not index else {}
-        self.step.open[place, "value"] = arrays, says
+        self.step.open[token, "value"] = arrays, says
         gradients = self._arrays(held, "gradients")
         if gradients:
-            self.step.open[place, "gradient"] = gradients, self._averaged(says, gradients)
+            self.step.open[token, "gradient"] = gradients, self._averaged(says, gradients)
 
     def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
         keys = {rank: self.traces[rank].gradients.get(leaf.token) for rank, leaf in held.items()}
@@ -211,7 +243,7 @@ class _Merger:
             parts = self.step.gradients[token] = Parts(arrays, spread)
             self.step.trace.gradients[token] = self._promised(parts)
         else:
-            self.step.open[(call.key, side, index), "gradient"] = arrays, self._averaged(known, arrays)
+            self.step.open[token, "gradient"] = arrays, self._averaged(known, arrays)
 
     def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
         """Return how a gradient is spread, where each rank has the loss of its own data: a share of their mean's."""
@@ -234,7 +266,7 @@ class _Merger:
         how = parts.spreading.placements
         if isinstance(parts.arrays, Sketches):
             return self.step.trace.summarized(whole_summary(parts.arrays, self.grid, parts.spreading))
-        return self.store.promise(lambda: merged(read(parts.arrays), self.grid, how, parts.whole))
+        return self.store.promise(lambda: merged(read(parts.arrays), self.grid, how, parts.whole, parts.added))
 
     def _shape_of(self, key: int) -> tuple[int, ...]:
         trace = self.step.trace

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.alignment import LayerMap, Resolved, resolve
+from padiff.distributed import PartSide, RankedRun
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
 from padiff.engine._open import opened
@@ -49,19 +50,33 @@ def transfer(
     of that first step then. Without, names, kinds, shapes and the order of definition decide, and nothing is verified.
     ``mapping`` is that of `diff`.
 
+    In a job of several ranks each of them gives its own model: what lies on this rank is cut out of the whole, by the
+    placements that the frameworks know. The run may be that of any other layout.
+
     Returns what `Report.transfer` is: how much was copied, what is verified, what is not, what found no counterpart.
     The source stays as it is. Raises `InputError` for a run that does not hold the values of its parameters.
     """
     if isinstance(source, str | os.PathLike):
         return _from_run(source, model, inputs, mapping)
     if inputs is None:
-        return _by_name(side_of(source), side_of(model), mapping)
+        ours, theirs = side_of(source), side_of(model)
+        return _by_name(ours, theirs if _is_part(ours) else _whole(theirs), mapping)
     done = diff(source, model, inputs, phase="forward", mapping=mapping, seed=seed).transfer
     assert done is not None
     return done
 
 
-def _by_name(source: Any, side: Side, mapping: Any) -> Transfer:
+def _is_part(side: Side) -> bool:
+    """Return whether parts of a live model's parameters lie on other ranks."""
+    return side.about.ranks is not None and bool(side.about.ranks.shapes)
+
+
+def _whole(side: Side) -> Any:
+    """Return a live model as one that is given whole parameters, of which this rank keeps its parts."""
+    return side if side.about.ranks is None else PartSide(side, side.about.ranks)
+
+
+def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
     resolved = resolve(mapping, source, side)
     specials = Specials(source.about, side.about)
 
@@ -71,13 +86,13 @@ def _by_name(source: Any, side: Side, mapping: Any) -> Transfer:
     return _told(specials.retried(copied), (source, side), resolved)
 
 
-def _units(source: Any, side: Side, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
+def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
     both = enumerate((source, side))
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
     return ours, theirs
 
 
-def _copied(known: Correspondence, source: Any, side: Side) -> Correspondence:
+def _copied(known: Correspondence, source: Any, side: Any) -> Correspondence:
     models, read = (source.about, side.about), (values_of(source), values_of(side))
     known = with_buffers(known, models, read, lambda *_: False, None)
     write_all(known.matches, source, side)
@@ -107,13 +122,20 @@ def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: An
     if not run.steps:
         msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
         raise InputError(msg)
-    trace = run.trace(run.steps[0])
+    ranked = isinstance(run, RankedRun)
+    trace = run.held(run.steps[0]).trace if isinstance(run, RankedRun) else run.trace(run.steps[0])
     lacking = next((name for name in run.about.parameters if trace.weights.get(name, -1) < 0), None)
     if lacking is not None:
-        msg = f"{run.where} does not hold the value of {lacking!r}.\nHint: record it with values='tensors'."
+        msg = f"{run.where} does not hold the value of {lacking!r}"
+        msg += ": its ranks' parts are not all there, or nothing says how they make a whole.\n" if ranked else ".\n"
+        msg += f"Hint: record {'every rank' if ranked else 'it'} with values='tensors'."
         raise InputError(msg)
+    side = side_of(model)
     if inputs is None:
-        return _by_name(RecordedSide(run.about, trace, weights_of(trace, None)), side_of(model), mapping)
+        return _by_name(RecordedSide(run.about, trace, weights_of(trace, None)), _whole(side), mapping)
+    if _is_part(side):
+        msg = "inputs= would run the model on this rank alone, and others hold parts of its parameters.\n"
+        raise InputError(msg + "Hint: leave the inputs out; a comparison of the recorded runs verifies what is copied.")
     done = force_model(run, run.steps[:1], Forced(model, inputs, mapping=mapping, backward=False)).transfer
     assert done is not None
     return done

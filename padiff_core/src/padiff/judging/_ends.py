@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,12 +103,18 @@ def loss_bound(losses: tuple[float, float], dtypes: Sequence[str]) -> float:
     return LOSS(max(eps, single) if narrow else eps)
 
 
-def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
-    """Yield the tensors that one model returns and the other does not; those of one container are one finding."""
+def unmatched_outputs(
+    alignment: Alignment, step: int, judged: Callable[[int, Leaf], bool] = lambda *_: False
+) -> Iterator[Finding]:
+    """Yield the tensors that one model returns and the other does not; those of one container are one finding.
+
+    What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place.
+    """
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
     left = _left(root, 0), _left(root, 1)
-    for ours, theirs in _other_shapes(*left):
+    together = _other_shapes(*left)
+    for ours, theirs in together:
         left[0].remove(ours)
         left[1].remove(theirs)
         home, index = _maker(alignment, ours, theirs) or _parting(alignment)
@@ -117,7 +123,8 @@ def unmatched_outputs(alignment: Alignment, step: int) -> Iterator[Finding]:
         made = home.reference.outputs[index], theirs if given else home.candidate.outputs[index]
         shapes = {"reference": _described([made[0]]), "candidate": _described([made[1]])}
         yield _missing(home, "other_output", shapes, made[0], index, None, step)
-    for side, call, leaves in (("reference", root.reference, left[0]), ("candidate", root.candidate, left[1])):
+    for index, (side, call) in enumerate((("reference", root.reference), ("candidate", root.candidate))):
+        leaves = [leaf for leaf in left[index] if not judged(index, leaf)]
         for _, group in itertools.groupby(leaves, lambda leaf: _first_step(leaf.path)):
             found = list(group)
             others = root.candidate.outputs if side == "reference" else root.reference.outputs

@@ -332,7 +332,7 @@ def _draws(pair: Pair) -> bool:
     calls = (pair.reference, pair.candidate)
     if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
         return False
-    return all(call.training and any(settings_of(call).values()) for call in calls)
+    return all(call.training and settings_of(call).get("p") != 0 for call in calls)
 
 
 def _relative(call: Call, owner: Pair | None) -> str:

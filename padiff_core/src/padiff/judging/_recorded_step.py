@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -40,7 +42,7 @@ from padiff.report import (
     Verdict,
     What,
 )
-from padiff.trace import Trace
+from padiff.trace import Leaf, Trace
 
 __all__ = ["Recorded"]
 
@@ -124,8 +126,10 @@ class Recorded:
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
         found += [self._finding(one, changed, step) for one in _by_order(_once(told))]
-        found += unmatched_outputs(alignment, step)
+        found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
         size = self._outputs(leaps, alignment, first=first)
+        if size is None:  # what the loss is made of shows in no output of both
+            size = math.inf if any(one.source for one in found) else 0.0
         found += loss_told(sides, alignment, self.rule, size, step)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         found = of_other_counts(found, traces)
@@ -192,15 +196,15 @@ class Recorded:
     def _is_ignored(self, pair: Pair) -> bool:
         return pair.reference.path in self.ignored[0] or pair.candidate.path in self.ignored[1]
 
-    def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float:
-        """Return how far apart the outputs are, and keep that of the first step."""
+    def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float | None:
+        """Return how far apart the outputs are, and keep that of the first step; None where none is compared."""
         outputs = (
             (one.reference.outputs[i], one.candidate.outputs[j]) for one in alignment.tops for i, j in one.outputs
         )
         sizes = [leaps.size(*pair) for pair in outputs]
         found = [one for one in sizes if one is not None]
         if not found:
-            return 0.0
+            return None
         worst = max(one.error for one in found)
         if first:
             self.output = Figures(worst, max(one.apart.max_abs for one in found))
@@ -218,6 +222,15 @@ class _Blank:
     def value(self, path: str) -> Any:
         """Return zeros."""
         return np.zeros(self.about.parameters[path].shape, np.int8)
+
+
+def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
+    """Return whether a script makes its loss of a tensor, where both runs hold theirs: by that it is judged.
+
+    One model returns logits, the other what the loss is the mean of.
+    """
+    held = all(trace.loss is not None and trace.gradients for trace in traces)
+    return held and leaf.token in traces[side].gradients
 
 
 def _misplaced(leaps: Leaps, told: Sequence[Told]) -> list[Pair]:

@@ -52,8 +52,23 @@ def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Corres
     gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
     ours, theirs = ([unit for unit in units if unit not in gone] for units in (reference, candidate))
     packed = [match for packing, how in told for match in packing.matches(how or next(packing.arrangements()))]
-    matches = with_told_parameters(match_units(ours, theirs, fixed), ours, theirs, fixed)
+    matches = _packed_unrun(match_units(ours, theirs, fixed), ours, theirs)
+    matches = with_told_parameters(matches, ours, theirs, fixed)
     return Correspondence(reference, candidate, matches + packed, fixed=fixed)
+
+
+def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> list[UnitMatch]:
+    """Return the matches, and of what found no counterpart a packed layer with those that are as wide together.
+
+    They stand side by side in one module; that the packed one holds them one behind the other is a guess.
+    """
+    left = _without_counterpart(ours, theirs, matches)
+    mine, yours = ([unit for unit in units if unit in left] for units in (ours, theirs))
+    listed = tuple(Graph(one, [{len(one): frozenset()} for _ in one], [], range(len(one))) for one in (mine, yours))
+    packings = find_packings((listed[0], listed[1]), left)
+    gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
+    kept = [match for match in matches if not gone & {match.reference, match.candidate}]
+    return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
 
 
 def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch] | None) -> Correspondence | None:

@@ -65,6 +65,10 @@ class _StepRecorder(Recorder):
     def _keep(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         trace, token = self.trace, leaf.token
         trace.values[token] = self._kept(tensor, name, where)
+        if tensor.added is not None:
+            trace.added[token] = self._kept(
+                self.adapter.tensor(tensor.added), f"{name}.added", self._places.of_value(None)
+            )
         if leaf.differentiable:
 
             def arrived(gradient: Tensor) -> None:

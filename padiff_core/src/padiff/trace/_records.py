@@ -190,6 +190,8 @@ class Trace:
     """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
     updated: dict[str, int] = attrs.field(factory=dict)
     """The same after the step, behind the optimizer: what is known of it, of a recorded run alone."""
+    added: dict[int, int] = attrs.field(factory=dict)
+    """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)
     """Key, below 0, -> what is known of a value that was not kept itself."""
 

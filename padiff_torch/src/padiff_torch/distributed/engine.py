@@ -38,11 +38,18 @@ class EngineParameter(PieceParameter):
 
     def assign(self, array: Any) -> None:
         """Overwrite the values, and those that the optimizer keeps in a wider type."""
-        from deepspeed.utils import safe_set_full_fp32_param
+        from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
         super().assign(array)
-        if is_partitioned(self.native) or getattr(self.native, "_hp_mapping", None) is not None:
-            with torch.no_grad():
+        if is_partitioned(self.native) and not self.native.requires_grad:
+            return
+        with torch.no_grad():
+            if is_partitioned(self.native):
+                part = torch.zeros(self.native.ds_tensor.numel())  # the last rank's is filled up
+                values = from_array(self.fitting(array)).float().reshape(-1)
+                part[: values.numel()] = values
+                safe_set_local_fp32_param(self.native, part)
+            elif getattr(self.native, "_hp_mapping", None) is not None:
                 safe_set_full_fp32_param(self.native, from_array(self.fitting(array)).float())
 
     def set_gradient(self, array: Any) -> None:

@@ -7,7 +7,7 @@ in a wider type goes past it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -68,6 +68,12 @@ class WrappedModel(TorchModel):
     def machinery(self, native: Any) -> Collection[str]:
         """Return, too, the names under which the wrapper keeps its state: what it holds of a pass is its own affair."""
         return {*super().machinery(native), *(name for name in vars(native) if name.startswith(_STATE))}
+
+    def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
+        """Register a hook; what a module is given is seen before the wrapper's own hooks pack it into other tensors."""
+        before = {"prepend": True} if name == self.registers[0] else {}
+        remove: Callable[[], Any] = getattr(native, name)(end, with_kwargs=True, **before).remove
+        return remove
 
     def invoked(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapper, which calls the module."""

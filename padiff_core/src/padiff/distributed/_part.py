@@ -1,0 +1,99 @@
+"""Give the rank of a job its parts of whole parameters, wherever these come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.distributed._grid import grid_of
+from padiff.distributed._whole import whole_model
+from padiff.errors import InputError
+from padiff.kinds import Placement, Ranks
+from padiff.trace import Description
+
+__all__ = ["PartSide", "part_of"]
+
+Array = NDArray[Any]
+
+
+class _Side(Protocol):
+    """A live model, as far as it lies on this rank."""
+
+    @property
+    def about(self) -> Description: ...
+
+    def value(self, path: str) -> Array: ...
+
+    def assign(self, arrays: Mapping[str, Array]) -> None: ...
+
+    def native(self, path: str) -> Any | None: ...
+
+    def find(self, native: Any) -> str | None: ...
+
+
+class PartSide:
+    """A live model of which this rank holds parts, as whoever writes whole parameters sees it."""
+
+    def __init__(self, side: _Side, ranks: Ranks) -> None:
+        self._side, self._ranks = side, ranks
+        self.about: Description = whole_model(side.about, ranks)
+
+    def value(self, path: str) -> Array:
+        """Return a whole parameter, of which what other ranks hold is zero."""
+        own = self._side.value(path)
+        whole: Array = np.zeros(self.about.parameters[path].shape, own.dtype)
+        numbers = np.arange(whole.size).reshape(whole.shape)
+        whole.reshape(-1)[part_of(numbers, path, self._ranks, own.shape)] = own
+        return whole
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite this rank's parts of parameters."""
+        local = self._side.about.parameters
+        parts = {path: part_of(array, path, self._ranks, local[path].shape) for path, array in arrays.items()}
+        self._side.assign(parts)
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path."""
+        return self._side.native(path)
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+        return self._side.find(native)
+
+
+def part_of(whole: Array, path: str, ranks: Ranks, shape: tuple[int, ...]) -> Array:
+    """Return the part of a whole parameter that lies on a rank; ``shape`` is that of what lies there.
+
+    Raises `InputError` where its placements give another shape.
+    """
+    spread = ranks.parameters.get(path, {})
+    part = whole
+    for axis in reversed(grid_of({ranks.rank: ranks}).axes):
+        group = ranks.groups[axis]
+        part = _cut(part, spread.get(axis, Placement()), group.index(ranks.rank), len(group))
+    if part.shape != shape:
+        told = ", ".join(f"{axis}: {how}" for axis, how in spread.items()) or "nothing says how it is spread"
+        msg = f"rank {ranks.rank} of {ranks.world} holds {list(shape)} of {path!r}, and its part of "
+        msg += f"{list(whole.shape)} would be {list(part.shape)} ({told}).\n"
+        msg += "Hint: shard it with DTensor, or set tensor_model_parallel and partition_dim on the parameter."
+        raise InputError(msg)
+    return part
+
+
+def _cut(whole: Array, how: Placement, index: int, count: int) -> Array:
+    """Return what one rank of a group holds of a value: of what does not come out even, the last ones hold less."""
+    if how.kind == "range":
+        flat = whole.reshape(-1)
+        size = -(-flat.size // count)
+        return flat[index * size : (index + 1) * size]
+    if how.kind != "shard":
+        return whole
+    dim = how.dim % whole.ndim
+    if how.stride == 1:
+        size = -(-whole.shape[dim] // count)
+        return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
+    blocks = np.split(whole, how.stride, dim)
+    return np.concatenate([np.split(block, count, dim)[index] for block in blocks], dim)

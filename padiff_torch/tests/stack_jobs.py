@@ -1,0 +1,173 @@
+"""Train one GPT-2 with two stacks: Hugging Face's by hand or under DeepSpeed, and Megatron's; recorded by padiff."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from gpt_jobs import on_the_cpu
+
+import padiff
+
+Job = Callable[[int, int, Path], None]
+Fault = Callable[[Any, int], None]
+WORDS, BATCH, LENGTH = 64, 4, 8
+LEARNING = 0.1
+
+
+def gpt2() -> Any:
+    """Return Hugging Face's GPT-2, with biases that are not zero."""
+    import transformers
+
+    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "attn_implementation": "eager"}
+    sizes = {"vocab_size": WORDS, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(**sizes, **still, activation_function="gelu", use_cache=False)
+    model = transformers.GPT2LMHeadModel(config).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn_like(parameter)
+    return model
+
+
+def gpt(world: int) -> Any:
+    """Return Megatron's GPT with weights of its own, tensor parallel over all ranks."""
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    on_the_cpu()
+    if not parallel_state.model_parallel_is_initialized():
+        parallel_state.initialize_model_parallel(world, 1)
+    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
+    off += ("gradient_accumulation_fusion", "apply_rope_fusion")
+    config = TransformerConfig(
+        num_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        tensor_model_parallel_size=world,
+        **dict.fromkeys(off, False),
+    )
+    torch.manual_seed(1)
+    spec = get_gpt_layer_local_spec(normalization="LayerNorm")
+    sizes = {"vocab_size": WORDS, "max_sequence_length": 32, "share_embeddings_and_output_weights": True}
+    return GPTModel(config, spec, **sizes, position_embedding_type="learned_absolute", parallel_output=True).train()
+
+
+def batch(step: int) -> Any:
+    return torch.randint(0, WORDS, (2, BATCH, LENGTH), generator=torch.Generator().manual_seed(step))
+
+
+def _loss(logits: Any, labels: Any) -> Any:
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def by_hand(source: str | None = None, steps: int = 2) -> Job:
+    """Return a job that trains Hugging Face's model without any stack, with the weights of a run where one is named."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        model = gpt2()
+        if source is not None:
+            padiff.transfer(folder.parent / source, model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        with padiff.record(model, folder) as recorder:
+            for step in range(steps):
+                tokens, labels = batch(step)
+                loss = _loss(model(tokens).logits, labels)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+def zero(stage: int, source: str, steps: int = 2) -> Job:
+    """Return a job in which DeepSpeed trains Hugging Face's model, with the weights of a run."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        config = {"train_micro_batch_size_per_gpu": BATCH // world, "gradient_clipping": 0.0}
+        config |= {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+        model = gpt2()
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
+        padiff.transfer(folder.parent / source, engine)
+        with padiff.record(engine, folder) as recorder:
+            for step in range(steps):
+                tokens, labels = batch(step).chunk(world, 1)[rank]
+                loss = _loss(engine(tokens).logits, labels)
+                engine.backward(loss)
+                engine.step()
+                recorder.step(loss)
+
+    return job
+
+
+def megatron(source: str, fault: Fault = lambda *_: None, steps: int = 2) -> Job:
+    """Return a job that trains Megatron's model, tensor parallel over all ranks, with the weights of a run."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        model = gpt(world)
+        padiff.transfer(folder.parent / source, model)
+        fault(model, rank)
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        places = torch.arange(LENGTH)[None].repeat(BATCH, 1)
+        mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
+        with padiff.record(model, folder) as recorder:
+            for step in range(steps):
+                tokens, labels = batch(step)
+                loss = model(tokens, places, mask, labels=labels).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+def without_all_reduce(model: Any, rank: int) -> None:
+    """Let the second layer's row-parallel linear layer give each rank's part of the sum."""
+    from megatron.core.tensor_parallel import layers
+
+    linear = model.decoder.layers[1].mlp.linear_fc2
+    reduce = layers.reduce_from_tensor_model_parallel_region
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        layers.reduce_from_tensor_model_parallel_region = lambda x, group=None: x
+        try:
+            return type(linear).forward(linear, *args, **kwargs)
+        finally:
+            layers.reduce_from_tensor_model_parallel_region = reduce
+
+    linear.forward = forward
+
+
+def exchanged(model: Any, rank: int) -> None:
+    """Let the ranks hold each other's shard of a weight."""
+    weight = model.decoder.layers[0].mlp.linear_fc1.weight
+    shards = [torch.empty_like(weight) for _ in range(2)]
+    torch.distributed.all_gather(shards, weight.detach())
+    weight.data.copy_(shards[1 - rank])
+
+
+JOBS: dict[str, tuple[Job, int]] = {
+    "hand": (by_hand(), 1),
+    "hf-zero1": (zero(1, "hand", 10), 2),
+    "hf-tp2": (megatron("hf-zero1", steps=10), 2),
+    "hf-tp2-no-all-reduce": (megatron("hf-zero1", without_all_reduce), 2),
+    "hf-tp2-exchanged": (megatron("hf-zero1", exchanged), 2),
+    "hf-back": (by_hand("hf-tp2"), 1),
+    "hf-zero3": (zero(3, "hf-tp2"), 2),
+}

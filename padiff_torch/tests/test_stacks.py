@@ -1,0 +1,94 @@
+"""Compare one GPT-2 of two stacks: Hugging Face's, by hand or under DeepSpeed, with Megatron's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stack_jobs
+import torch
+
+import padiff
+
+JOBS = list(stack_jobs.JOBS)
+
+
+def compared(jobs: Path, one: str, other: str) -> Any:
+    return padiff.compare(jobs / one, jobs / other)
+
+
+def test_ten_steps_of_deepspeed_on_two_ranks_and_of_megatron_in_two_shards(jobs: Path) -> None:
+    report = compared(jobs, "hf-zero1", "hf-tp2")
+    assert report.aligned, report
+    assert report.recorded.steps == tuple(range(10))
+    assert report.forward_only is None
+    paths = {place.path for place in report.coverage.missing}
+    assert paths == {"transformer", "transformer.wpe"}  # positions of one batch there, of each of its rows here
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("hand", "hf-zero1"), ("hand", "hf-tp2"), ("hf-tp2", "hf-back"), ("hf-tp2", "hf-zero3")]
+)
+def test_weights_go_from_any_layout_to_any(jobs: Path, one: str, other: str) -> None:
+    """From one process to two that share them, on to shards, and back whole and in ZeRO-3's ranges."""
+    report = compared(jobs, one, other)
+    assert report.aligned, report
+    assert report.recorded.steps == (0, 1)
+
+
+def test_a_missing_all_reduce_is_named_across_stacks(jobs: Path) -> None:
+    (source,) = compared(jobs, "hf-zero1", "hf-tp2-no-all-reduce").sources
+    assert (source.reference.path, source.candidate.path) == (
+        "transformer.h.1.mlp.c_proj",
+        "decoder.layers.1.mlp.linear_fc2",
+    )
+    assert (source.cause.name, source.cause.parameters["ranks"]) == ("missing_all_reduce", [0, 1])
+
+
+def test_exchanged_shards_are_named_across_stacks(jobs: Path) -> None:
+    (source,) = compared(jobs, "hf-zero1", "hf-tp2-exchanged").sources
+    assert (source.what.kind, source.candidate.path) == ("parameter", "decoder.layers.0.mlp.linear_fc1")
+    assert (source.cause.name, source.cause.parameters["order"]) == ("shard_order", [1, 0])
+
+
+def test_a_weight_of_another_shape_is_told_with_what_to_do(jobs: Path) -> None:
+    done = padiff.transfer(jobs / "hf-tp2", torch.nn.Sequential(torch.nn.Linear(32, 5)))
+    assert done.unmatched_candidate
+
+
+@pytest.fixture(scope="module")
+def alone(group: Any) -> Iterator[None]:
+    from megatron.core import parallel_state
+
+    parallel_state.initialize_model_parallel(1, 1)
+    yield
+    parallel_state.destroy_model_parallel()
+
+
+@pytest.mark.parametrize("stage", [None, 1])
+def test_one_rank_of_both_by_diff(alone: None, stage: int | None) -> None:
+    """Megatron's layers hand their biases on, which Hugging Face's add: biases that are zero hide it."""
+    import deepspeed
+
+    ours, theirs = stack_jobs.gpt2(), stack_jobs.gpt(1)
+    if stage is not None:
+        config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": stage}}
+        config["zero_allow_untested_optimizer"] = True
+        optimizer = torch.optim.SGD(ours.parameters(), lr=0.1)
+        ours = deepspeed.initialize(model=ours, optimizer=optimizer, config=config)[0]
+    tokens, _ = stack_jobs.batch(0)
+    length = tokens.shape[1]
+    inputs = {
+        "input_ids": tokens,
+        "position_ids": torch.arange(length)[None].repeat(len(tokens), 1),
+        "attention_mask": torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1),
+    }
+    report = padiff.diff(ours, theirs, {"input_ids": tokens}, candidate_inputs=inputs)
+    assert report.aligned, report
+    assert report.transfer.verified == report.transfer.copied, report
+    if stage is None:
+        theirs.decoder.layers[1].mlp.linear_fc2.bias.data += 0.1
+        report = padiff.diff(ours, theirs, {"input_ids": tokens}, candidate_inputs=inputs, transfer=False)
+        assert {source.candidate.path for source in report.sources} == {"decoder.layers.1.mlp.linear_fc2"}, report
