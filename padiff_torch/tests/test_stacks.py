@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import stack_jobs
 import torch
 
 import padiff
+
+sys.path.insert(0, str(Path(__file__).parent))
+import stack_jobs
 
 JOBS = list(stack_jobs.JOBS)
 
