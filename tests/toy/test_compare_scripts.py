@@ -263,3 +263,42 @@ def test_a_mapping_goes_with_another_order_of_axes(tmp_path: Path, mapping: Any,
         return
     assert places(report) == ([("", "forward")] if fault else []), str(report)
     assert "axis_order" in {note.kind for note in report.notes}
+
+
+class Twins(rows.Module):
+    """Two branches, which the dataflow does not tell from each other."""
+
+    def __init__(self) -> None:
+        self.a, self.b = (rows.Sequential(rows.LayerNorm(6), rows.Linear(6, 6)) for _ in range(2))
+        self.head = rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.a(x) + self.b(x))
+
+
+class CrossedTwins(columns.Layer):
+    """The same, called and listed the other way round; with a fault in one of them where asked for."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.one, self.two = (columns.Stack(columns.LayerNormalization(6), columns.Dense(6, 6)) for _ in range(2))
+        self.last, self.factor = columns.Dense(6, 6), factor
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.one(x) * self.factor + self.two(x))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_equal_norms_go_with_the_layers_beside_them(tmp_path: Path, factor: float) -> None:
+    """Values tell which layer is which; the norms, equal as they began, stayed with the other branch's."""
+    net, port = Twins(), CrossedTwins(factor)
+    for branch, other in ((net.a, port.two), (net.b, port.one)):
+        branch[0].weight.data[...] = other[0].gamma.data[...] = 1
+        branch[0].bias.data[...] = other[0].beta.data[...] = 0
+        other[1].kernel.data[...], other[1].offset.data[...] = branch[1].weight.data.T, branch[1].bias.data
+    port.last.kernel.data[...], port.last.offset.data[...] = net.head.weight.data.T, net.head.bias.data
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(report) == ([] if factor == 1 else [("", "forward")]), str(report)
+    found = {one.reference: one.candidate for one in report.mapping.modules}
+    assert (found["a.0"], found["a.1"]) == ("two.0", "two.1")
