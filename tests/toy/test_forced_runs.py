@@ -212,6 +212,8 @@ def test_what_cannot_be_forced_is_refused(tmp_path: Path) -> None:
         ("a", {"force": port, "inputs": (np.ones((2, 6), np.float32),)}, "nothing of that size"),
         ("a", {"inputs": inputs()}, "inputs= serves a model that is run"),
         ("a", {}, "there is no candidate"),
+        ("a", {"force": port, "cache": tmp_path / "measured.txt"}, "cache= serves the values of two recorded runs"),
+        ("a", {"force": port, "executor": object()}, "executor= serves the values"),
         ("summary", {"force": port}, "holds no values to feed"),
     ]
     for name, asked, said in cases:
@@ -243,6 +245,8 @@ def test_the_command_line_forces(tmp_path: Path, capsys: Any) -> None:
     assert "layers.1" in capsys.readouterr().out
     assert main(["compare", folder]) == 2
     assert "--force my_port:build" in capsys.readouterr().err
+    assert main(["compare", folder, "--force", f"{this}:other", "--cache", f"{folder}.txt"]) == 2
+    assert "--cache keeps" in capsys.readouterr().err
     assert main(["compare", folder, folder, "--inputs", f"{this}:inputs"]) == 2
     assert "--force SPEC" in capsys.readouterr().err
 

@@ -15,8 +15,10 @@ import padiff
 from padiff.adapter import Placement
 from padiff.distributed._placements import joined, joined_shape
 from padiff.errors import InputError
+from padiff.testing.toy import functional as F
+from padiff.testing.toy import rows
 
-from .ranks import record
+from .ranks import record, x
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1, 2]))
@@ -168,3 +170,39 @@ def test_no_rank_that_can_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rank-00000").mkdir()
     with pytest.raises(InputError, match=r"holds no rank's run that can be read(.|\n)*Hint"):
         padiff.compare(tmp_path, tmp_path)
+
+
+class Scale(rows.Module):
+    def __init__(self) -> None:
+        self.weight = rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        return x * self.weight
+
+
+class Tanh(rows.Module):
+    def forward(self, x: Any) -> Any:
+        return F.tanh(x)
+
+
+class Whole(rows.Module):
+    """What the job runs, in one process; or a factor wrong."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.scale, self.first, self.act = Scale(), rows.Linear(4, 8, bias=False), Tanh()
+        self.second, self.factor = rows.Linear(8, 4, bias=False), factor
+
+    def forward(self, x: Any) -> Any:
+        return self.act(self.second(F.relu(self.first(self.scale(x))) * self.factor))
+
+
+@pytest.mark.parametrize("layout", ["tp2", "dp2-tp2"])
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_model_is_forced_against_a_job(layout: str, factor: float, tmp_path: Path) -> None:
+    job = record(tmp_path / "job", **LAYOUTS[layout])
+    report = padiff.compare(job, force=Whole(factor), inputs=(x(),))
+    assert [one.candidate.path for one in report.sources] == ([] if factor == 1 else [""]), report
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_candidate
+    if factor != 1:
+        assert report.sources[0].between == ("first", "second")

@@ -11,6 +11,7 @@ import pytest
 import padiff
 from padiff.engine import record_once
 from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
 
 from .test_compare import loop, places
 
@@ -148,3 +149,47 @@ def test_gradients_that_cancel_are_no_fault(tmp_path: Path, fault: float) -> Non
     loop(port, tmp_path / "b")
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (fault == 1), str(report)
+
+
+class Bend(rows.Module):
+    def forward(self, x: Any) -> Any:
+        return F.relu(x)
+
+
+class BendPort(columns.Layer):
+    def forward(self, x: Any) -> Any:
+        return F.relu(x)
+
+
+class Bent(rows.Module):
+    def __init__(self) -> None:
+        self.wide, self.act, self.head = rows.Linear(6, 512), Bend(), rows.Linear(512, 6)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.act(self.wide(x)))
+
+
+class BentPort(columns.Layer):
+    """Rounds what comes to the activation: what is nearly zero is zero. Or is wrong in the backward pass."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.one, self.bend, self.two = columns.Dense(6, 512), BendPort(), columns.Dense(512, 6)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        y = (self.one(x) + 1.0) - 1.0
+        return self.two(self.bend(type(y)(y.data) * 0.5 + y * 0.5 if self.fault else y))
+
+
+@pytest.mark.parametrize("fault", ["", "cut"])
+def test_few_elements_at_a_kink_are_no_fault(tmp_path: Path, fault: str) -> None:
+    np.random.seed(0)
+    net, port = Bent(), BentPort(fault)
+    net.wide.weight.data[0], net.wide.bias.data[0] = 0.0, 1e-9
+    net.head.weight.data[:, 0] *= 0.1
+    padiff.diff(net, port, TOKENS)
+    loop(net, tmp_path / "a")
+    loop(port, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (not fault), str(report)
+    assert fault or "at_a_kink" in {note.kind for note in report.notes}

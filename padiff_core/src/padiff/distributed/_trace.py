@@ -165,6 +165,9 @@ class _Merger:
             sums = own.token not in self.returned
             added = self._added(own.token)
             spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
+            if arrays and spread is None and self.other is None and DATA in self.grid.axes:
+                own_data: Spread = {**says, DATA: Placement("shard", 0)}
+                spread = spread_over(arrays, self.grid, own_data, None, sums=sums)
             if arrays and spread is None and self.stacked:
                 spread = _behind(arrays, self.grid)
             if spread:

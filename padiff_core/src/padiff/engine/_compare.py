@@ -67,12 +67,18 @@ def compare(
     paths. ``cache`` is a file that keeps what was measured: a comparison that was killed goes on from there, and one
     under another mapping or tolerance reads again what it has to.
 
+    With ``force`` neither serves: what is compared is made here.
+
     Raises `InputError` where a directory holds no run, or the two have no step in common, `WorkerError` where the
     executor loses what it was given.
     """
     given = [one for one in (reference, candidate) if one is not None]
     runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in given]
     if force is not None:
+        for name, value in (("executor", executor), ("cache", cache)):
+            if value is not None:
+                msg = f"{name}= serves the values of two recorded runs, and with force= a model is run here.\n"
+                raise InputError(msg + f"Hint: leave {name}= out, or record the model, and compare both runs.")
         asked = Forced(force, inputs, loss, optimizer, mapping, tolerance)
         steps = forced_steps(runs[0], step, optimizer=optimizer is not None)
         return force_model(runs[0], steps, asked, *runs[1:])

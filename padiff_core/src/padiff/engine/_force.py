@@ -53,6 +53,9 @@ def force_model(run: Run, steps: Sequence[int], asked: Forced, like: Run | None 
     operations = any(call.module.operation for call in trace.calls)
     reference = RecordedReference(run, trace.start_seed or 0)
     reference.open(steps[0])
+    if trace.root.outputs and not reference.at.trace.outputs:
+        msg = f"the ranks of the run {run.where} returned other values each, and nothing says how these make one.\n"
+        raise InputError(msg + "Hint: compare it with another run, or force against the folder of one rank.")
     held = bool(trace.gradients or trace.parameter_gradients)
     phase = "both" if held and asked.backward else "forward"
     options = DiffOptions(1, phase, True, asked.tolerance, reference.seed, operations, asked.optimizer is not None)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._cancelled import cancels
 from padiff.judging._levels import Level, Told
+from padiff.judging._magnified import Magnified, magnified
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Size
@@ -29,6 +29,7 @@ from padiff.numerics import (
     NEGLIGIBLE_GRADIENT,
     ORDER,
     SAME,
+    UNSETTLED,
     VANISHES,
     Threshold,
 )
@@ -60,8 +61,8 @@ class Leaps:
         """Tokens of the reference whose values were compared."""
         self.random = False
         """Whether the runs draw random numbers."""
-        self.cancelled: dict[Pair, None] = {}
-        """Calls behind which the gradients are rounding alone."""
+        self.magnified: dict[Pair, Magnified] = {}
+        """Calls behind which gradients differ by rounding alone, however far, and why."""
         self.masks = False
         """Whether both sides mask the same elements, by other numbers."""
         self.levels: dict[Key, Level] = {}
@@ -210,8 +211,8 @@ class Leaps:
         if leaps:
             evidence = Evidence.of("leap", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        if known.cancelled:
-            return Ruling(Verdict.ROUNDING, figures, (Evidence("gradients_cancelled"),)), False
+        if known.rounded and size.error <= FLOORS * known.error:
+            return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
         return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
 
     # Backward
@@ -254,7 +255,8 @@ class Leaps:
         key = spot.reference.token, spot.candidate.token
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
-        if size is not None and key not in self._sent and not self._sums.is_one(spot):
+        how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
+        if size is not None and key not in self._sent and how is None and not self._sums.is_one(spot):
             size = size if self._graded(size, known)[0].verdict in AGREEING else None
         if size is None:
             if not self._is_kept(spot):
@@ -263,13 +265,13 @@ class Leaps:
                 if spot.what == "output" and not self._untold[1]:
                     self._ungraded.add(spot.pair.key)
             return
-        level = Level(size.error, cancelled=self._sent.get(key, False))
+        level = Level(size.error, rounded=self._sent.get(key, False))
         if key not in self._sent:
             ruling, source = self._graded(size, known)
-            self._sent[key] = level.cancelled = cancels(spot, size, self.meter, known)
-            if level.cancelled and ruling.verdict not in AGREEING:
-                ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence("gradients_cancelled"),)), False
-                self.cancelled.setdefault(spot.pair)
+            self._sent[key] = level.rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            if how is not None and ruling.verdict not in AGREEING:
+                ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
+                self.magnified.setdefault(spot.pair, how)
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             check = Check(spot, True, size.apart, close=size.close)
             if not size.apart.equal:

@@ -30,8 +30,8 @@ class Level:
     """How far apart are statistics that it was computed with, tracked by conventions that differ."""
     random: bool = False
     """Whether something that it was given follows from random numbers."""
-    cancelled: bool = False
-    """Whether a gradient that came to it is rounding alone, and so what follows from that."""
+    rounded: bool = False
+    """Whether a gradient that came to it differs by rounding alone, however far, and so what follows from that."""
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""
@@ -39,4 +39,4 @@ class Level:
         self.drift = max(self.drift, other.drift)
         self.differs |= other.differs
         self.random |= other.random
-        self.cancelled |= other.cancelled
+        self.rounded |= other.rounded

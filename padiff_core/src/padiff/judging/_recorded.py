@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -141,12 +141,20 @@ def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) ->
     for link in (link for link in match.links if link.buffer):
         values = partial(both, link, sides, named, gradient=False)
         size = leaps.meter.of_link(link, "buffer", values)
+        if size is not None and link.role == "running_mean":
+            size = attrs.evolve(size, scale=_averaged(sides[0].trace, users))
         if size is not None and link.role == "running_var" and _is_convention(leaps, link, sides, values(), users):
             frameworks = {"reference": sides[0].about.framework, "candidate": sides[1].about.framework}
             yield Note("running_variance", frameworks)
         elif size is not None:
             what = What("updated_buffer", link.candidate.part.parameter)
             yield from _told(leaps, leaps.left_behind(size, users), users[0], link, Phase.BUFFER, what)
+
+
+def _averaged(trace: Trace, users: Sequence[Pair]) -> float:
+    """Return the magnitude of what a mean is of: the mean itself may be zero but for rounding."""
+    given = (call.inputs[0].token for call in (pair.reference for pair in users) if call.inputs)
+    return max((magnitude(held(trace, trace.values.get(token))) for token in given), default=0.0)
 
 
 def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told]:

@@ -107,12 +107,13 @@ class Recorded:
             leaps, told = self._leaps(meter, known, *drift)
         alignment = known.alignment
         self.notes += [Note("masks")] if leaps.masks else []
-        if leaps.cancelled and not any(note.kind == "gradients_cancelled" for note in self.notes):
-            paths = [pair.candidate.path for pair in leaps.cancelled]
-            self.notes.append(Note("gradients_cancelled", {"modules": paths}))
         self.backward |= backward
         self.forward_only = None if self.backward else why
         told += list(leaps.backward()) if backward else []
+        for kind in dict.fromkeys(leaps.magnified.values()):
+            if not any(note.kind == kind for note in self.notes):
+                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
+                self.notes.append(Note(kind, {"modules": paths}))
         params = self._parameters(meter, sides, known) if first and all(side.whole for side in sides) else []
         if first and not all(side.whole for side in sides):
             params += [*self._missing(sides, known), *of_recorded_weights(meter, sides, known, self.ignored)]

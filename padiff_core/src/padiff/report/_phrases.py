@@ -335,6 +335,8 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "drawn_here": "random numbers are drawn here, by each run its own",
     "gradients_cancelled": "the gradients that it is the sum of cancel: what is left of them is rounding",
+    "at_a_kink": "what it was computed from lies at a kink but for rounding, in few elements",
+    "rounding_magnified": "it follows from gradients that are rounding alone",
     "drawn_before": "it follows from random numbers that each run drew for itself",
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     "update_of_runs": (

@@ -145,6 +145,10 @@ NOTES: dict[str, Phrase] = {
         f"the gradients of the loss cancel to rounding in {few(data['modules'])}: what is behind in the backward pass "
         "is not compared; choose another loss, not a mean over what a normalisation gives"
     ),
+    "at_a_kink": lambda data: (
+        f"rounding takes few elements to the other side of a kink in {few(data['modules'])}: gradients behind are "
+        "compared by leaps alone"
+    ),
     "flow_refused": (
         "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
     ),
