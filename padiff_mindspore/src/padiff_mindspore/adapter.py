@@ -18,6 +18,7 @@ from padiff_mindspore import operations, optim
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
+from padiff_mindspore.versions import MINDSPORE
 
 __all__ = ["MindSporeAdapter"]
 
@@ -49,11 +50,14 @@ class MindSporeAdapter(FrameworkAdapter):
     native_tensor = mindspore.Tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES)
+    capabilities = frozenset(CAPABILITIES) - MINDSPORE.lost()
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
     machinery = tuple(os.path.join(_ROOT, *path.split("/")) for path in _MACHINERY)
     library = (_ROOT + os.sep,)
+
+    def __init__(self) -> None:
+        MINDSPORE.check()
 
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a leaf tensor with a copy of the array; integers never collect gradients.
@@ -98,6 +102,7 @@ class MindSporeAdapter(FrameworkAdapter):
             "device": device_name(),
             "threads": os.environ.get("OMP_NUM_THREADS", str(mindspore.get_context("runtime_num_threads"))),
             "deterministic": str(mindspore.get_context("deterministic")),
+            **MINDSPORE.told(),
         }
 
     @contextmanager

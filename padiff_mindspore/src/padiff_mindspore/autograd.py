@@ -2,7 +2,7 @@
 
 MindSpore's public way, ``value_and_grad``, gives zeros where no gradient arrives, only sees tensors that are positional
 arguments, and leaves its flags up when the function raises. Here is what it does itself, piece by piece; every private
-name of MindSpore's autograd that the adapter uses stands in this file.
+name of MindSpore's autograd that the adapter uses stands in this file, or in `versions`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any
 
 import mindspore
 import numpy as np
-from mindspore._c_expression import run_backward
 from mindspore.common._grad_function import _Function
-from mindspore.graph.api import _pynative_executor as executor
 
 from padiff.adapter import handed_on
+from padiff_mindspore.versions import MINDSPORE
 
 __all__ = [
     "accumulate",
@@ -34,6 +33,7 @@ __all__ = [
     "source_of",
 ]
 
+executor = MINDSPORE.executor
 _BY_INPUT = mindspore.ops.GradOperation(get_all=True)
 
 
@@ -103,7 +103,7 @@ class _Graph:
         if self._outermost:
             with _flags():
                 executor.set_enable_grad(True)
-                executor.grad(_Graph.end, _BY_INPUT, None, None, False, self._input)
+                MINDSPORE.grad(_Graph.end, _BY_INPUT, self._input)
 
 
 class _Script:
@@ -224,6 +224,6 @@ def _backward(pairs: Sequence[tuple[Any, Any]], inputs: tuple[Any, ...], *, accu
         executor.set_grad_flag(False)
         one = mindspore.Tensor(np.ones((), np.float32))
         given = (start,), (one,), False, False, inputs, True
-        found = handed_on(run_backward, given, {"accumulate_grad": accumulate_grad})
+        found = handed_on(MINDSPORE.home._c_expression.run_backward, given, {"accumulate_grad": accumulate_grad})
         finish()
     return found

@@ -17,6 +17,7 @@ from padiff_mindspore import autograd, state
 from padiff_mindspore.spelling import note_size
 from padiff_mindspore.tape import MindSporeTape
 from padiff_mindspore.tensor import MindSporeTensor, device_name, from_array, is_inexact, overwrite
+from padiff_mindspore.versions import MINDSPORE
 
 __all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
 
@@ -227,14 +228,12 @@ def _sources(arguments: Any) -> Iterator[Any]:
             yield source
 
 
-_GRAPH = os.path.join(os.path.dirname(mindspore.__file__), "graph", "")
-
-
 def _compiler(construct: Any) -> str | None:
     """Return the name of MindSpore's file whose decorator wraps a construct, None where none does."""
     while hasattr(construct, "__wrapped__"):
         code = getattr(getattr(construct, "__func__", construct), "__code__", None)
-        if code is not None and code.co_filename.startswith(_GRAPH):
-            return os.path.basename(code.co_filename)
+        compiler = None if code is None else MINDSPORE.compiler(code.co_filename)
+        if compiler is not None:
+            return compiler
         construct = construct.__wrapped__
     return None
