@@ -61,7 +61,7 @@ CORNERS = (
     _torch("2.15.0", _NUMPY_2),
     _other("paddle", "2.6.2", _NUMPY_1),
     _other("paddle", "3.0.0", _NUMPY_1),
-    _other("mindspore", "2.7.0", _NUMPY_1),
+    _other("mindspore", "2.8.0", _NUMPY_1),
     _other("mindspore", "2.10.0", _NUMPY_1),
 )
 """The oldest and the newest that install of each framework, and what the tests run with every day."""
