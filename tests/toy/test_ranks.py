@@ -12,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import padiff
-from padiff.adapter import Placement
+from padiff.adapter import Placement, Ranks
+from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
+from padiff.engine import _transfer
 from padiff.errors import InputError
+from padiff.kinds import Part as KindPart
+from padiff.kinds import Unit
 from padiff.testing.toy import functional as F
 from padiff.testing.toy import rows
+from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord
 
-from .ranks import record, x
+from .ranks import record, weights, x
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.sampled_from([1, 2]))
@@ -33,6 +38,55 @@ def test_what_was_split_is_put_together_again(count: int, extent: int, dim: int,
     assert joined_shape([part.shape for part in parts], how) == whole.shape
     flat = np.array_split(whole.reshape(-1), count)
     assert np.array_equal(joined(flat, Placement("range"), whole.shape), whole)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, 2]), st.booleans())
+def test_each_rank_is_given_what_makes_the_whole_again(
+    count: int, extent: int, dim: int, stride: int, flat: bool
+) -> None:
+    whole = np.arange(3 * count * stride * extent).reshape((3, -1) if dim else (-1, 3))
+    how = Placement("range") if flat else Placement("shard", dim, stride)
+    group = tuple(range(count))
+    shape = (whole.size // count,) if flat else tuple(n // count if i == dim else n for i, n in enumerate(whole.shape))
+    ranks = [Ranks(rank, count, {"tp": group} if count > 1 else {}, {"w": {"tp": how}}) for rank in group]
+    parts = [part_of(whole, "w", one, shape if count > 1 else whole.shape) for one in ranks]
+    assert np.array_equal(joined(parts, how, whole.shape), whole)
+
+
+class Part:
+    """A linear layer of which a rank holds a part."""
+
+    def __init__(self, shape: tuple[int, ...], spread: dict[str, Placement]) -> None:
+        ranks = Ranks(1, 2, {"tp": (0, 1)}, {"up.weight": spread} if spread else {})
+        record = ParameterRecord("up.weight", ("up.weight",), "float32", shape)
+        module = ModuleRecord("up", "made.Up", "linear")
+        units = {"": Unit("linear", {"weight": KindPart("weight")})}
+        modules = {"up": ModuleDescription(module, {}, units)}
+        self.about = Description("toy", "Up", frozenset(), "cpu", False, {}, modules, {"up.weight": record}, ranks)
+        self.held = np.zeros(shape, np.float32)
+
+    def value(self, path: str) -> Any:
+        return self.held
+
+    def assign(self, arrays: Any) -> None:
+        self.held = arrays.get("up.weight", self.held)
+
+    def native(self, path: str) -> None:
+        return None
+
+    def find(self, native: Any) -> None:
+        return None
+
+
+def test_weights_of_a_job_are_given_to_a_rank_of_another_layout(tmp_path: Path, monkeypatch: Any) -> None:
+    run = record(tmp_path / "run", tp=4)
+    monkeypatch.setattr(_transfer, "side_of", lambda model: model)
+    part = Part((4, 4), {"tp": Placement("shard", 0)})
+    done = padiff.transfer(run, part)
+    assert (done.copied, done.unmatched_candidate) == (1, ())
+    assert np.array_equal(part.held, weights()["up.weight"][4:])
+    with pytest.raises(InputError, match=r"rank 1 of 2 holds \[4, 4\] of 'up.weight'.*\[8, 4\](.|\n)*Hint"):
+        padiff.transfer(run, Part((4, 4), {}))
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {

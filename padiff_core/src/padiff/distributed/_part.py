@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from padiff.trace import Description
 __all__ = ["PartSide", "part_of"]
 
 Array = NDArray[Any]
+Shape = tuple[int, ...]
 
 
 class _Side(Protocol):
@@ -55,6 +56,19 @@ class PartSide:
         parts = {path: part_of(array, path, self._ranks, local[path].shape) for path, array in arrays.items()}
         self._side.assign(parts)
 
+    def require_placed(self, left: Collection[str], shapes: Mapping[str, Shape]) -> None:
+        """Raise `InputError` for a parameter that nothing matches, where it looks like a part of one of the source's.
+
+        ``left`` are the paths of those, ``shapes`` what the source holds that nothing here matches.
+        """
+        for path in left:
+            own, said = self.about.parameters[path].shape, self._ranks.parameters.get(path, {})
+            whole = next((one for one in shapes.items() if _is_part(own, one[1])), None)
+            if whole is not None and not all(axis in said for axis in self._ranks.groups):
+                msg = f"rank {self._ranks.rank} of {self._ranks.world} holds {list(own)} of {path!r}, and the source "
+                msg += f"{list(whole[1])} of {whole[0]!r}: nothing says which part of it lies here.\n{_HINT}"
+                raise InputError(msg)
+
     def native(self, path: str) -> Any | None:
         """Return the live module of a path."""
         return self._side.native(path)
@@ -64,7 +78,7 @@ class PartSide:
         return self._side.find(native)
 
 
-def part_of(whole: Array, path: str, ranks: Ranks, shape: tuple[int, ...]) -> Array:
+def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:
     """Return the part of a whole parameter that lies on a rank; ``shape`` is that of what lies there.
 
     Raises `InputError` where its placements give another shape.
@@ -78,9 +92,19 @@ def part_of(whole: Array, path: str, ranks: Ranks, shape: tuple[int, ...]) -> Ar
         told = ", ".join(f"{axis}: {how}" for axis, how in spread.items()) or "nothing says how it is spread"
         msg = f"rank {ranks.rank} of {ranks.world} holds {list(shape)} of {path!r}, and its part of "
         msg += f"{list(whole.shape)} would be {list(part.shape)} ({told}).\n"
-        msg += "Hint: shard it with DTensor, or set tensor_model_parallel and partition_dim on the parameter."
-        raise InputError(msg)
+        raise InputError(msg + _HINT)
     return part
+
+
+_HINT = "Hint: shard it with DTensor, or set tensor_model_parallel and partition_dim on the parameter."
+
+
+def _is_part(own: Shape, whole: Shape) -> bool:
+    """Return whether a shape is that of a shard of another: along one dimension, a whole number of times."""
+    if len(own) != len(whole):
+        return False
+    apart = [(a, b) for a, b in zip(own, whole, strict=True) if a != b]
+    return len(apart) == 1 and 0 < apart[0][0] < apart[0][1] and apart[0][1] % apart[0][0] == 0
 
 
 def _cut(whole: Array, how: Placement, index: int, count: int) -> Array:

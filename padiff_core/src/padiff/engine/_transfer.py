@@ -95,8 +95,20 @@ def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], 
 def _copied(known: Correspondence, source: Any, side: Any) -> Correspondence:
     models, read = (source.about, side.about), (values_of(source), values_of(side))
     known = with_buffers(known, models, read, lambda *_: False, None)
+    if isinstance(side, PartSide):
+        _check_placed(known, source, side)
     write_all(known.matches, source, side)
     return known
+
+
+def _check_placed(known: Correspondence, source: Any, side: PartSide) -> None:
+    """Raise `InputError` where it is not known which part of the source's parameter this rank holds."""
+    matched = [
+        (one.parameter.path, link.candidate.parameter.path) for _, link in known.links for one in link.references
+    ]
+    ours, theirs = ({pair[index] for pair in matched} for index in (0, 1))
+    left = [path for path, one in side.about.parameters.items() if path not in theirs and not one.buffer]
+    side.require_placed(left, {path: one.shape for path, one in source.about.parameters.items() if path not in ours})
 
 
 def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved) -> Transfer:

@@ -7,7 +7,7 @@ process groups, DeepSpeed's partitions. Nothing is asked of another rank.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch.distributed as dist
@@ -37,8 +37,9 @@ def ranks_of(model: Any) -> Ranks | None:
     natives = {path: parameter.native for path, parameter in model.parameters().items()}
     wrapper = getattr(model, "wrapper", model.native)
     groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper))
-    parameters = {path: dict(_spread(native, groups)) for path, native in natives.items()}
-    outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups))}
+    gated = _gated(model)
+    parameters = {path: dict(_spread(native, groups, id(native) in gated)) for path, native in natives.items()}
+    outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups, gated))}
     shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
     chunks = model.own() if hasattr(model, "own") else ()
@@ -75,7 +76,23 @@ def _groups(natives: Any, wrapper: Any) -> Iterator[tuple[str, tuple[int, ...]]]
     yield from ((name, ranks) for name, ranks in found.items() if len(ranks) > 1)
 
 
-def _spread(native: Any, groups: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, Placement]]:
+def _gated(model: Any) -> set[int]:
+    """Return what names the parameters of which each rank holds a part of a gate, and behind it one of what it gates.
+
+    Megatron itself says that of its checkpoints alone.
+    """
+    found: set[int] = set()
+    for _, module in model.natives():
+        known = any(f"{cls.__module__}.{cls.__qualname__}" == _MLP for cls in type(module).__mro__)
+        if known and module.config.gated_linear_unit:
+            found.update(map(id, module.linear_fc1.parameters()))
+    return found
+
+
+_MLP = "megatron.core.transformer.mlp.MLP"
+
+
+def _spread(native: Any, groups: Mapping[str, tuple[int, ...]], gated: bool = False) -> Iterator[tuple[str, Placement]]:
     """Yield how a parameter is spread over the ranks of each group."""
     if hasattr(native, "placements") and hasattr(native, "device_mesh"):
         mesh = native.device_mesh
@@ -90,18 +107,23 @@ def _spread(native: Any, groups: Mapping[str, tuple[int, ...]]) -> Iterator[tupl
         return
     for name in groups:
         if name == "tp" and getattr(native, "tensor_model_parallel", False):
-            yield name, Placement("shard", int(native.partition_dim), int(getattr(native, "partition_stride", 1)))
+            stride = 2 if gated else int(getattr(native, "partition_stride", 1))
+            yield name, Placement("shard", int(native.partition_dim), stride)
         elif name == "dp" and is_partitioned(native):
             yield name, Placement("range")
         elif name not in ("pp", "world"):
             yield name, _REPLICATE
 
 
-def _output_of(module: Any, groups: Mapping[str, tuple[int, ...]]) -> Spread:
+def _output_of(module: Any, groups: Mapping[str, tuple[int, ...]], gated: Collection[int] = ()) -> Spread:
     """Return how the output of one of Megatron's parallel layers is spread over its tensor-parallel group."""
     kind = next((cls.__name__ for cls in type(module).__mro__ if cls.__module__ == _LAYERS), None)
     rule = _OUTPUTS.get(kind or "")
-    return {} if rule is None or "tp" not in groups else {"tp": rule(module)}
+    if rule is None or "tp" not in groups:
+        return {}
+    how = rule(module)
+    twice = how.kind == "shard" and any(id(native) in gated for native in module.parameters())
+    return {"tp": Placement(how.kind, how.dim, 2) if twice else how}
 
 
 def _reduced(module: Any) -> Placement:
