@@ -125,9 +125,9 @@ _CAUSES: dict[str, Phrase] = {
         + f", right on {ranks(data['right'])}"
     ),
     "scaled_by_ranks": lambda data: (
-        "the step is "
+        "of the other side's step each rank makes a multiple of its own: "
         + ", ".join(f"{times:.4g} on rank {rank}" for rank, times in zip(data["ranks"], data["times"], strict=True))
-        + " times the other side's: each scales it by a number of its own (clipped by the norm of its shards?)"
+        + " (clipped by the norm of its shards?)"
     ),
     "reduced_twice": lambda data: (
         f"{data['times']} times the other side's value on {ranks(data['ranks'])}: summed over them once too often"
