@@ -53,7 +53,7 @@ def _ranks(run: Run) -> Iterator[str]:
     from padiff.distributed import RankedRun
 
     if isinstance(run, RankedRun):
-        groups = ", ".join(f"{axis} {run.grid.size(axis)}" for axis in run.grid.axes)
+        groups = ", ".join(f"{axis} {size}" for axis, size in run.grid.sizes.items())
         yield f"ranks: {len(run.runs)} of {run.world} recorded ({groups}): {_ranges(sorted(run.runs))}"
         for rank, run_of_it in run.runs.items():
             if list(run_of_it.steps) != list(run.steps):

@@ -60,6 +60,9 @@ def rank_notes(runs: Sequence[Run], step: int) -> Iterator[Note]:
             shown = [(rank, one.steps) for rank, one in run.runs.items() if list(one.steps) != list(run.steps)]
             if shown:
                 yield Note("ranks_steps", {"side": side, "ranks": tuple((rank, _few(steps)) for rank, steps in shown)})
+            apart = run.of_some_ranks
+            if apart:
+                yield Note("modules_of_some_ranks", {"side": side, "count": len(apart), "first": apart[0]})
             if run.missing:
                 yield Note("ranks_missing", {"side": side, "world": run.world, "missing": tuple(run.missing)})
 

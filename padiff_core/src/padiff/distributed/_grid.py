@@ -10,10 +10,12 @@ import attrs
 
 from padiff.kinds import Ranks
 
-__all__ = ["PIPELINE", "Grid", "grid_of"]
+__all__ = ["EXPERTS", "PIPELINE", "Grid", "grid_of"]
 
 PIPELINE = "pp"
-"""The groups whose ranks hold modules of their own: no value is spread along them."""
+"""The groups of a pipeline's stages, which hold modules of their own: no value is spread along them."""
+EXPERTS = "ep"
+"""The groups whose ranks hold experts of their own, and have everything else as other groups say it."""
 
 T = TypeVar("T")
 
@@ -45,6 +47,12 @@ class Grid:
             self._sizes[axis] = max(len(groups.get(axis, ())) for groups in self.places.values())
         return self._sizes[axis]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return how many ranks a group of each sort has, a pipeline's stages among them."""
+        names = [*self.axes, *(name for groups in self.places.values() for name in groups)]
+        return {name: self.size(name) for name in names}
+
     def reduced(self, values: Mapping[int, T], axis: str, reduce: Callable[[list[T]], T]) -> dict[int, T]:
         """Return values with those of each group along an axis made one, which stands at the group's first rank."""
         return {group[0]: reduce([values[rank] for rank in group]) for group in self.groups(values, axis)}
@@ -55,7 +63,7 @@ def grid_of(ranks: Mapping[int, Ranks]) -> Grid:
     spans: dict[str, int] = {}
     for one in ranks.values():
         for name, group in one.groups.items():
-            if name == PIPELINE:
+            if name in (PIPELINE, EXPERTS):
                 continue
             spans[name] = min(spans.get(name, one.world), min(b - a for a, b in itertools.pairwise(group)))
     axes = sorted(spans, key=lambda name: (spans[name], name))

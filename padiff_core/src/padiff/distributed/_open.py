@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 
-from padiff.distributed._grid import PIPELINE
+from padiff.distributed._grid import EXPERTS, PIPELINE
 from padiff.distributed._run import RankedRun
 from padiff.errors import InputError
 from padiff.kinds import Ranks
@@ -64,7 +64,8 @@ def _strangers(abouts: Mapping[int, Description], ranks: Mapping[int, Ranks]) ->
             yield rank, f"it was recorded by a job of {one.world} ranks, and others by one of {world}"
     stages: dict[int, dict[int, Hashable]] = {}
     for rank, one in left.items():
-        model: Hashable = (abouts[rank].class_name, frozenset(abouts[rank].modules))
+        modules = frozenset(() if EXPERTS in one.groups else abouts[rank].modules)
+        model: Hashable = (abouts[rank].class_name, modules)
         stages.setdefault(one.groups.get(PIPELINE, (rank,)).index(rank), {})[rank] = model
     for held in stages.values():
         right = _most(held)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import attrs
 
-from padiff.distributed._grid import Grid, grid_of
+from padiff.distributed._grid import PIPELINE, Grid, grid_of
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Ties
 from padiff.distributed._stages import joined_stages, stages_of
@@ -95,6 +96,17 @@ class RankedRun:
         """Return the ranks that hold a module; nothing where all do."""
         found = tuple(rank for rank, run in self.runs.items() if path in run.about.modules)
         return found if len(found) < len(self.runs) else ()
+
+    @cached_property
+    def of_some_ranks(self) -> list[str]:
+        """Return the paths of modules that some ranks of a stage have, and others do not: experts, say."""
+        counts: dict[int, Counter[str]] = {}
+        sizes: Counter[int] = Counter()
+        for rank, run in self.runs.items():
+            group = self.ranks[rank].groups.get(PIPELINE, (rank,))
+            counts.setdefault(group.index(rank), Counter()).update(run.about.modules.keys())
+            sizes[group.index(rank)] += 1
+        return sorted(path for stage, held in counts.items() for path, count in held.items() if count < sizes[stage])
 
     def compared_with(self, facing: Facing) -> RankedRun:
         """Return the run as it is merged where it is compared with another one."""

@@ -69,6 +69,10 @@ NOTES: dict[str, Phrase] = {
         + (f"; {data['left']} could not be put together, and are not compared" if data["left"] else "")
     ),
     "ranks_missing": _ranks_missing,
+    "modules_of_some_ranks": (
+        "{count} modules of the {side}, {first} and others, lie on some ranks alone (experts, say): these are not put "
+        "together yet, and not compared"
+    ),
     "ranks_steps": lambda data: (
         f"the {data['side']}'s ranks finished other steps each; those that all finished are compared: "
         + few([f"rank {rank} {steps}" for rank, steps in data["ranks"]])

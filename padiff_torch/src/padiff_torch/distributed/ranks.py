@@ -23,6 +23,7 @@ _GROUPS = {
     "cp": "get_context_parallel_group",
     "dp": "get_data_parallel_group",
     "pp": "get_pipeline_model_parallel_group",
+    "ep": "get_expert_model_parallel_group",
 }
 """Our name of a group -> Megatron's function that returns it."""
 _EMBEDDING = "embedding.word_embeddings.weight"
@@ -111,7 +112,7 @@ def _spread(native: Any, groups: Mapping[str, tuple[int, ...]], gated: bool = Fa
             yield name, Placement("shard", int(native.partition_dim), stride)
         elif name == "dp" and is_partitioned(native):
             yield name, Placement("range")
-        elif name not in ("pp", "world"):
+        elif name not in ("pp", "ep", "world"):
             yield name, _REPLICATE
 
 
