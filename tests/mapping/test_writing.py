@@ -60,6 +60,8 @@ def test_of_recorded_runs_the_same_is_written(tmp_path: Path) -> None:
     text = mapping_of_runs(tmp_path / "a", tmp_path / "b")
     assert main(["map", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(tmp_path / "mapping.yaml")]) == 0
     assert (tmp_path / "mapping.yaml").read_text() == text
+    assert main(["map", str(tmp_path / "a"), str(tmp_path / "b"), "--step", "0"]) == 0
+    assert main(["map", str(tmp_path / "a"), str(tmp_path / "b"), "--step", "5"]) == 2
     assert main(["map", str(tmp_path / "a"), "port:right"]) == 2
     assert text.endswith(written_mapping(padiff.diff(*models, tokens()).mapping, *map(about, models)) + "\n")
     assert "# only on the left: module.module.language_model\n" in text

@@ -101,3 +101,18 @@ def test_a_nan_in_statistics_that_do_not_count_it(tmp_path: Path, capsys: pytest
     lines = shown(capsys, str(folder))
     path = name.removeprefix("Module.").rpartition(".forward")[0].rpartition(".")[0]
     assert f"first NaN: {path} gives [0]  float32[2, 4, 64]" in lines
+
+
+def test_a_damaged_value_is_named_and_the_rest_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = shown(capsys, folder := recorded(tmp_path / "run"))
+    shard = max(Path(folder).glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    raw = bytearray(shard.read_bytes())
+    raw[-3] ^= 0xFF
+    shard.write_bytes(raw)
+    assert main(["show", folder]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    (damaged,) = [line for line in lines if line.startswith("damaged: ")]
+    assert shard.name in damaged
+    kept = [line for line in lines if line not in (damaged, lines[0])]
+    assert len(kept) == len(whole) - 1
+    assert len([line for line in kept if line not in whole]) <= 2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from padiff.cli import _rank, _sides
-from padiff.cli._parser import UsageError, as_written
+from padiff.cli._parser import UsageError, as_written, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
 
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); models need them")
     add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
+    add("--step", metavar="N", type=whole(0), help="of recorded runs, this step tells (default: the first of both)")
     _rank.add_arguments(parser)
     add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
     add("--overwrite", action="store_true", help="replace FILE where it exists")
@@ -55,6 +56,9 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     runs = [is_url(name) or Path(name).exists() for name in (arguments.reference, arguments.candidate)]
     if any(runs) and not all(runs):
         raise UsageError(_ONE_RUN)
+    if arguments.step is not None and not all(runs):
+        msg = "--step chooses of what was recorded, and these are models.\nHint: leave --step out."
+        raise UsageError(msg)
     if not all(runs) and not arguments.inputs:
         raise UsageError(_NO_INPUTS)
     path = _path(arguments)
@@ -93,7 +97,8 @@ def _path(arguments: argparse.Namespace) -> Path | None:
 def _of_runs(arguments: argparse.Namespace) -> str:
     from padiff.engine import mapping_of_runs
 
-    return mapping_of_runs(arguments.reference, arguments.candidate, mapping=arguments.mapping, rank=arguments.rank)
+    given = {"mapping": arguments.mapping, "rank": arguments.rank, "step": arguments.step}
+    return mapping_of_runs(arguments.reference, arguments.candidate, **given)
 
 
 def _text(arguments: argparse.Namespace, sides: Sides) -> str:

@@ -21,7 +21,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.epilog = "exit status: 0, or 2 where the directory holds no run that can be read"
+    parser.epilog = "exit status: 0, or 2 where the directory holds no run that can be read, or a damaged value"
     add = parser.add_argument
     add("run", metavar="RUN", help="directory of the run")
     add("--step", metavar="N", type=whole(0), help="show this step (default: the first one)")
@@ -44,7 +44,9 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
             raise InputError(msg + "Hint: leave --module out to see all of them.")
-        lines += ["", *_step(step, shown, calls)]
+        tree = list(_step(step, shown, calls))
+        lines += ["", *shown.damage, *tree]
+        return 2 if shown.damage else 0, "\n".join(lines)
     return 0, "\n".join(lines)
 
 
@@ -82,19 +84,27 @@ class _Shown:
         self.trace = trace
         self.weights = weights_of(trace, earlier)
         """Path of a parameter or buffer -> the trace that knows its value before the step, and the key there."""
-        self._known: dict[tuple[int, int], Summary] = {}
+        self._known: dict[tuple[int, int], Summary | None] = {}
+        self.place = ""
+        """Whose value is asked for, in words."""
+        self.damage: list[str] = []
+        """The values that cannot be read, in words."""
 
     def of(self, key: int | None, trace: Trace | None = None) -> Summary | None:
         """Return what is known of a value of the step, or of another trace."""
+        from padiff.errors import InputError
         from padiff.trace import summarized
 
         trace = trace or self.trace
         if key is None or key < 0:
             return None if key is None else trace.summaries.get(key)
-        known = self._known.get((id(trace), key))
-        if known is None:
-            known = self._known[id(trace), key] = summarized(trace.array(key))
-        return known
+        if (id(trace), key) not in self._known:
+            try:
+                self._known[id(trace), key] = summarized(trace.array(key))
+            except InputError as error:
+                self._known[id(trace), key] = None
+                self.damage.append(f"damaged: {self.place or 'a value'}: {str(error).partition(chr(10))[0]}")
+        return self._known[id(trace), key]
 
 
 def _step(step: int, shown: _Shown, calls: Sequence[Call]) -> Iterator[str]:
@@ -126,6 +136,7 @@ def _first_wrong(shown: _Shown, calls: Collection[Call]) -> Iterator[str]:
     found: dict[str, str] = {}
     wanted = {call.index for call in calls}
     for held in (one for one in in_time(shown.trace) if one.call.index in wanted):
+        shown.place = f"{held.call.path or _ROOT} {held.verb} {held.name or 'it'}"
         known = shown.of(held.key)
         if known is not None and known.wrong and known.wrong not in found:
             what = f"{held.name or 'it'}  {known.dtype}{list(known.shape)}"
@@ -141,6 +152,7 @@ def _parameters(shown: _Shown, call: Call, indent: str) -> Iterator[str]:
         holder, _, name = path.rpartition(".")
         if holder == call.path and not call.ordinal and not call.module.operation:
             trace, key = shown.weights.get(path, (shown.trace, None))
+            shown.place = f"{path} or its gradient"
             sent = shown.of(shown.trace.parameter_gradients.get(path))
             gradient = "" if sent is None or sent.norm is None else f"  |gradient| {sent.norm:.3g}"
             figures = _figures(shown.of(key, trace))

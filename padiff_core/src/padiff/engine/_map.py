@@ -32,17 +32,22 @@ def mapping_text(left: Any, right: Any, inputs: Any, *, candidate_inputs: Any = 
 
 
 def mapping_of_runs(
-    left: PathLike, right: PathLike, *, mapping: PathLike | None = None, rank: int | None = None
+    left: PathLike,
+    right: PathLike,
+    *,
+    mapping: PathLike | None = None,
+    rank: int | None = None,
+    step: int | None = None,
 ) -> str:
     """Return the mapping file that says which module of a recorded run is which of another's.
 
-    With a ``mapping`` file what that says stands; ``rank`` is as for `opened`. Raises `InputError` for what holds no
-    run.
+    With a ``mapping`` file what that says stands; ``rank`` is as for `opened`; ``step`` tells, or else the first that
+    both have. Raises `InputError` for what holds no run, or not the step.
     """
     file = MappingFile("", ()) if mapping is None else read_mapping(mapping)
     ours, theirs = opened(left, rank), opened(right, rank)
-    step = steps_of(ours, theirs)[0]
-    known = matched_runs(ours, theirs, (ours.trace(step[0]), theirs.trace(step[1])), file)
+    mine, yours = steps_of(ours, theirs, step)[0]
+    known = matched_runs(ours, theirs, (ours.trace(mine), theirs.trace(yours)), file)
     return _text(matching_of(known.alignment, known, ()), ours.about, theirs.about, _UNRUN)
 
 
