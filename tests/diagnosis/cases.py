@@ -211,7 +211,9 @@ def ran(case: Case, *, rules: bool = False) -> Outcome:
         outcome.architecture, outcome.rewrites = made.architecture, made.rewrites
         outcome.bugs, outcome.places = [bug.name for bug in made.bugs], len(made.bugs)
         alone = made.kits[1].wholly(made.candidate, made.arrays)
-        native = made.kits[1].wholly(made.candidate, made.arrays, lift=False)
+        # In their own types, for which a framework may have no kernels.
+        native = [*made.kits[1].wholly(made.candidate, made.arrays, lift=False)]
+        native += made.kits[0].wholly(made.reference, made.arrays, lift=False)
         if not all(np.isfinite(values.astype("float64")).all() for values in native):
             return outcome
     except Exception as error:  # a bug that breaks the code is no case
