@@ -14,11 +14,12 @@ import pytest
 import torch
 from paddle import nn
 from paddle.distributed.fleet.utils import recompute
+from paddle.jit.dy2static.program_translator import ProgramTranslator
 
+import padiff
 from padiff.errors import LiftError, UnwatchableModel
 from padiff.testing import AdapterTests, Log
 from padiff_paddle.adapter import PaddleAdapter
-from padiff_paddle.versions import PADDLE
 
 ADAPTER = PaddleAdapter()
 
@@ -302,10 +303,6 @@ def test_traced_models_are_refused_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_partially_traced_models_are_watched_at_every_call() -> None:
-    if not PADDLE.watches_symbolic():
-        with pytest.raises(UnwatchableModel, match="rollback"):
-            ADAPTER.wrap(paddle.jit.to_static(Block(), full_graph=False))
-        return
     model = ADAPTER.wrap(paddle.jit.to_static(Block(), full_graph=False))
     assert (model.modules()[""].definition or ("",))[0] == __file__
     for _ in range(2):
@@ -313,6 +310,25 @@ def test_partially_traced_models_are_watched_at_every_call() -> None:
         with model.attach(log):
             model.run((leaf(rows()),), {})
         assert ("leave", "last") in log.events
+        assert ProgramTranslator().enable_to_static
+
+
+class Scaled(nn.Layer):
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(4, 3), scale
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) * self.scale
+
+
+def test_a_partially_traced_model_is_a_side_as_it_was_written() -> None:
+    def port(scale: float) -> Any:
+        return paddle.jit.to_static(Scaled(scale), full_graph=False)
+
+    assert padiff.diff(Scaled(), port(1.0), rows()).aligned
+    (source,) = padiff.diff(Scaled(), port(1.1), rows()).sources
+    assert source.candidate.path == ""
 
 
 # The rest

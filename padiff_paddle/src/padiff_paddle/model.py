@@ -8,9 +8,9 @@ from typing import Any
 
 import paddle
 from numpy.typing import NDArray
-from paddle.jit.dy2static.program_translator import ASTStaticFunction, StaticFunction
+from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramTranslator, StaticFunction
 
-from padiff.adapter import Adapter, HookedModel, HookedModule, Ranks, TensorParameter
+from padiff.adapter import Adapter, Hook, HookedModel, HookedModule, Listener, Ranks, TensorParameter
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.ranks import ranks_of, trained
@@ -134,12 +134,16 @@ class PaddleModel(HookedModel):
                 "runs through paddle.jit.to_static(full_graph=True): hooks run once, at tracing",
                 "build it without to_static or with full_graph=False, or call .forward.rollback()",
             )
-        if isinstance(native.forward, StaticFunction) and not PADDLE.watches_symbolic():
-            return (
-                f"runs through paddle.jit.to_static, where hooks of Paddle {PADDLE.version} get no keyword arguments",
-                "build it without to_static, or call .forward.rollback()",
-            )
         return None
+
+    def attach(self, listener: Listener) -> Hook:
+        """Report every call, also of what ``to_static`` would run in frames of Paddle's making: it runs as written."""
+        hook = super().attach(listener)
+        if any(isinstance(native.forward, StaticFunction) for _, native in self.natives()):
+            before = ProgramTranslator().enable_to_static
+            paddle.jit.enable_to_static(False)
+            hook.add(lambda: paddle.jit.enable_to_static(before))
+        return hook
 
     def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
         """Register a hook that gets keyword arguments too; return what removes it."""

@@ -88,10 +88,6 @@ class Paddle(Offers):
         kwargs: dict[str, Any] = frame.f_locals["kwargs"]
         return kwargs
 
-    def watches_symbolic(self) -> bool:
-        """Return whether hooks work in what ``to_static(full_graph=False)`` runs, in frames of Paddle's making."""
-        return self.held["register_forward_post_hook"] is not None
-
     def recomputed(
         self, entry: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Callable[..., Any], bool, tuple[Any, ...], dict[str, Any]]:
