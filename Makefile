@@ -61,6 +61,8 @@ bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/depth.py
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/operations.py
+	$(BIN)/python benchmarks/ranks.py
+	$(BIN)/python benchmarks/sketches.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/versus.py
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from padiff.trace import Summary, ValueStore
+from padiff.trace import Lent, Summary, ValueStore
 
 __all__ = ["MergedStore"]
 
@@ -26,12 +26,14 @@ class MergedStore(ValueStore):
         self.summaries: dict[int, Summary] = {}
         """Key, below 0, -> what is known of a value of which there are only sketches: see `Trace.summaries`."""
         self._makers: list[Callable[[], Array]] = []
+        self._lent: list[Lent | None] = []
         self._kept: OrderedDict[int, Array] = OrderedDict()
         self._size = 0
 
-    def promise(self, make: Callable[[], Array]) -> int:
-        """Return the key of a value that a function makes."""
+    def promise(self, make: Callable[[], Array], lent: Lent | None = None) -> int:
+        """Return the key of a value that a function makes; ``lent`` makes it in another process too."""
         self._makers.append(make)
+        self._lent.append(lent)
         return len(self._makers) - 1
 
     def get(self, key: int) -> Array:
@@ -44,6 +46,10 @@ class MergedStore(ValueStore):
                 self._size -= self._kept.popitem(last=False)[1].nbytes
         self._kept.move_to_end(key)
         return self._kept[key]
+
+    def lent(self, key: int) -> Lent | None:
+        """Return what makes the value of a key in another process too, or None."""
+        return self._lent[key]
 
     def arrays(self) -> Sequence[Array]:
         """Return all values, in the order of the keys."""

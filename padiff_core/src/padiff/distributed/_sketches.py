@@ -16,13 +16,30 @@ from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE
 from padiff.kinds import DATA, Placement
-from padiff.trace import Summary, Trace
+from padiff.trace import Lent, Summary, Trace
 
-__all__ = ["Arrays", "Sketches", "gathered", "read", "spread_over", "whole_summary"]
+__all__ = ["Arrays", "Held", "Sketches", "gathered", "read", "spread_over", "whole_summary"]
 
 Array = NDArray[Any]
 Arrays = dict[int, Callable[[], Array]]
 """Rank -> what reads what it holds of a value."""
+
+
+@attrs.frozen
+class Held:
+    """What reads a value of a rank's trace."""
+
+    trace: Trace
+    key: int
+
+    def __call__(self) -> Array:
+        """Return the value."""
+        return self.trace.array(self.key)
+
+    @property
+    def lent(self) -> Lent | None:
+        """Return what reads it in another process too, or None."""
+        return self.trace.store.lent(self.key)
 
 
 class Sketches(Arrays):
@@ -42,13 +59,13 @@ class Sketches(Arrays):
 
 def _sketch(summary: Summary) -> Array:
     assert summary.sketch is not None
-    return summary.sketch
+    return summary.sketch.astype(np.float64)  # many are added up
 
 
 def gathered(held: Mapping[int, tuple[Trace, int | None]]) -> Arrays | None:
     """Return what reads a value on the ranks, of which each has it in a trace under a key; None where one has not."""
     if all(key is not None and key >= 0 for _, key in held.values()):
-        return {rank: partial(trace.array, key) for rank, (trace, key) in held.items() if key is not None}
+        return {rank: Held(trace, key) for rank, (trace, key) in held.items() if key is not None}
     summaries = {rank: trace.summaries.get(0 if key is None else key) for rank, (trace, key) in held.items()}
     found = {rank: one for rank, one in summaries.items() if one is not None and one.sketch is not None}
     return Sketches(found) if found and len(found) == len(held) else None
@@ -109,13 +126,21 @@ def spread_over(
 
 
 def _replicated(summaries: Mapping[int, Summary], grid: Grid) -> bool:
-    """Return whether ranks with data of their own hold the same, as far as norms and samples tell."""
+    """Return whether ranks with data of their own hold the same, as far as norms and samples tell.
+
+    What they sketched as parts of a batch is another thing at each place then.
+    """
 
     def figures(rank: int) -> tuple[Any, ...]:
         one = summaries[rank]
         return one.norm, None if one.sample is None else one.sample.tobytes()
 
-    return all(len(set(map(figures, group))) == 1 for group in grid.groups(list(summaries), DATA))
+    def sketches(rank: int) -> bytes:
+        found = summaries[rank].sketch
+        return b"" if found is None else found.tobytes()
+
+    groups = grid.groups(summaries, DATA)
+    return all(len(set(map(figures, one))) == 1 and len(set(map(sketches, one))) > 1 for one in groups)
 
 
 def _apart(like: Like, sketch: Array) -> tuple[bool, float]:
@@ -130,6 +155,7 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
     counts = {rank: np.array([one.nans or 0, one.infinities or 0]) for rank, one in sketches.summaries.items()}
     sums = {axis: Placement("partial") if one.kind != "replicate" else one for axis, one in how.items()}
     nans, infinities = merged(counts, grid, sums)
+    assert lead.sketch is not None
     shape = list(lead.whole or lead.shape)
     for axis, one in how.items():  # compared rank by rank, one behind the other
         if one.kind == "shard":
@@ -142,5 +168,5 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
         nans=int(nans),
         infinities=int(infinities),
         sample=lead.sample if alike else None,
-        sketch=merged(read(sketches), grid, how),
+        sketch=merged(read(sketches), grid, how).astype(lead.sketch.dtype),
     )

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, ways_of
+from padiff.distributed._joined import joined_of
 from padiff.distributed._like import Like, Shape, Whole
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
-from padiff.distributed._sketches import Arrays, Sketches, gathered, read, spread_over, whole_summary
+from padiff.distributed._sketches import Arrays, Held, Sketches, gathered, read, spread_over, whole_summary
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import DATA, Placement, Ranks, Spread
 from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
@@ -269,7 +270,14 @@ class _Merger:
         how = parts.spreading.placements
         if isinstance(parts.arrays, Sketches):
             return self.step.trace.summarized(whole_summary(parts.arrays, self.grid, parts.spreading))
-        return self.store.promise(lambda: merged(read(parts.arrays), self.grid, how, parts.whole, parts.added))
+        lent = {rank: one.lent if isinstance(one, Held) else None for rank, one in parts.arrays.items()}
+        known = {rank: one for rank, one in lent.items() if one is not None}
+        apart = len(known) < len(lent) or bool(parts.added)
+        place = None if apart else joined_of(known, self.grid, how, parts.whole)
+        return self.store.promise(partial(self._made, parts), place)
+
+    def _made(self, parts: Parts) -> Array:
+        return merged(read(parts.arrays), self.grid, parts.spreading.placements, parts.whole, parts.added)
 
     def _shape_of(self, key: int) -> tuple[int, ...]:
         trace = self.step.trace

@@ -143,7 +143,7 @@ def _compared(
         notes=tuple(dict.fromkeys([*notes, *found.notes])),
         forward_only=found.forward_only,
         counts=found.counts,
-        output=found.output,
+        output=found.output and attrs.evolve(found.output, estimated=SKETCH_ERROR if values == "sketch" else None),
         output_within=found.output_within,
         loss=found.loss,
         reference=named(_any(sides)[0]),

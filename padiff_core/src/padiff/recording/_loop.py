@@ -10,7 +10,7 @@ import numpy as np
 
 from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.errors import InputError
-from padiff.numerics import sample
+from padiff.numerics import sample, work_of
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
@@ -214,7 +214,7 @@ class Loop(Listener):
         recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
             if self._written:  # what it was after the step before
-                trace.weights[path] = trace.summarized(_glimpse(parameter))
+                trace.weights[path] = trace.summarized(_glimpse(parameter, self.values))
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
@@ -256,10 +256,13 @@ class Loop(Listener):
         return float(np.asarray(adapter.tensor(loss).view() if adapter.is_tensor(loss) else loss).reshape(()))
 
 
-def _glimpse(parameter: Parameter) -> Summary:
+def _glimpse(parameter: Parameter, values: Kept) -> Summary:
     """Return a few elements of a parameter: enough to see whether it is another than it was."""
     view = parameter.view()
-    return Summary(view.dtype.name, tuple(view.shape), sample=sample(view))
+    found = sample(view)
+    # As a sketch's summary holds them: what is there already is not written again.
+    kept = found.astype(work_of(view.dtype)) if values == "sketch" else found
+    return Summary(view.dtype.name, tuple(view.shape), sample=kept)
 
 
 def _chosen(model: Model, modules: str | Sequence[str] | None) -> Chosen:

@@ -154,7 +154,11 @@ def _outcome(report: Report) -> Iterator[Line]:
     if report.output is not None:
         far, most = words.figure(report.output.rel_l2), words.figure(report.output.max_abs)
         within = {None: "", True: "; within tolerance", False: "; outside tolerance"}[report.output_within]
-        yield line("output", f"{far} relative L2, at most {most} in one element, each model run freely{within}")
+        share = report.output.estimated
+        told = f"{far} relative L2, at most {most} in one element"
+        if share is not None:
+            told = f"{far} relative L2 (estimated, +- {share:.0%})"
+        yield line("output", f"{told}, each model run freely{within}")
         if report.free_runs is not None and report.free_runs.by != "sight":
             yield line("", words.free_runs(report.free_runs))
         if report.output.metrics:

@@ -1,0 +1,59 @@
+"""Say where a whole value lies that ranks hold parts of: plain data, which puts it together in whatever process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from numpy.typing import NDArray
+
+from padiff.distributed._grid import Grid
+from padiff.distributed._placements import REPLICATE, joined
+from padiff.kinds import Placement
+from padiff.trace import Lent
+
+__all__ = ["Joined", "joined_of"]
+
+
+@attrs.frozen
+class Joined:
+    """What lies on the ranks of one group: see `Lent`."""
+
+    parts: tuple[Lent, ...]
+    placement: Placement
+    whole: tuple[int, ...] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes the parts take."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def name(self) -> str | None:
+        """Return what no other value is called."""
+        names = [part.name for part in self.parts]
+        if not all(names):
+            return None
+        return hashlib.blake2b(repr((names, self.placement, self.whole)).encode(), digest_size=20).hexdigest()
+
+    def read(self) -> NDArray[Any]:
+        """Return the value."""
+        return joined([part.read() for part in self.parts], self.placement, self.whole)
+
+
+def joined_of(
+    parts: Mapping[int, Lent], grid: Grid, placements: Mapping[str, Placement], whole: tuple[int, ...] | None
+) -> Lent:
+    """Return where a value lies of which each rank's part lies somewhere: of replicas the first is read."""
+    values = dict(parts)
+    for axis in grid.axes:
+        how = placements.get(axis, REPLICATE)
+
+        def one(group: list[Lent], how: Placement = how) -> Lent:
+            alone = how.kind == "replicate" or (len(group) == 1 and how.kind != "range")
+            return group[0] if alone else Joined(tuple(group), how, whole)
+
+        values = grid.reduced(values, axis, one)
+    return next(iter(values.values()))
