@@ -69,6 +69,15 @@ class _Held:
     added: Array | None = None
     """What is read with each part of a sum, and counts once."""
 
+    @property
+    def once(self) -> Any:
+        """Return what counts once, however often the parts are summed; 0 where there is none."""
+        return 0 if self.added is None else self.added
+
+    def bare(self, value: Array) -> Array:
+        """Return a value without what counts once."""
+        return value if self.added is None else value - self.added
+
     def value(self, how: Mapping[str, Placement]) -> Array:
         """Return the whole value, were it spread so."""
         return merged(self.arrays, self.grid, how, self.shape, self.added)
@@ -76,7 +85,7 @@ class _Held:
     def fits(self, how: Mapping[str, Placement], *, times: float = 1.0) -> bool:
         """Return whether it is what it should be, were it spread so, and ``times`` as much."""
         value = self.value(how)
-        near = self.like.nearest(value if times == 1.0 else value * times)
+        near = self.like.nearest(value if times == 1.0 else self.bare(value) * times + self.once)
         return near is not None and near.same
 
 
@@ -101,8 +110,8 @@ def _other_group(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cau
         mixed = held.value({**held.how, axis: Placement("partial"), other: Placement()})
         count = held.grid.size(other)
         if held.whole.shape[placement.dim] % count == 0:
-            sums = sum(np.split(held.whole, count, placement.dim))
-            if is_same(np.asarray(sums), mixed):
+            sums = sum(np.split(held.bare(held.whole), count, placement.dim))
+            if is_same(np.asarray(sums), held.bare(mixed)):
                 with_others = held.grid.groups(list(held.arrays), other)[0]
                 return Cause("wrong_group", {"ranks": with_others, "right": list(group)}, verified=True)
     return None
