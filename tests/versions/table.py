@@ -12,7 +12,7 @@ from padiff.testing.conformance import rows
 
 from .corners import CORNERS, ROOT
 
-__all__ = ["PAGE", "Column", "columns", "failing", "rendered", "write_page"]
+__all__ = ["PAGE", "Column", "columns", "failing", "rendered", "waiting", "write_page"]
 
 PAGE = ROOT / "docs" / "versions.md"
 _BEGIN, _END = "<!-- the table begins -->\n", "<!-- the table ends -->\n"
@@ -37,7 +37,7 @@ class Column:
     def cell(self, row: str) -> str:
         """Return what stands in a row."""
         if row in _CHECKS:
-            return _count(self.corner["checks"][row])
+            return _count(self.corner["checks"].get(row))
         if row in ("python", "numpy"):
             return str(self.corner["installed"][row])
         if row == "dtypes":
@@ -47,7 +47,9 @@ class Column:
         return str(self.seen["features"].get(row, "unknown"))
 
 
-def _count(counts: dict[str, int]) -> str:
+def _count(counts: dict[str, int] | None) -> str:
+    if counts is None:
+        return "not yet"
     ran = counts["passed"] + counts["failed"]
     return f"{counts['passed']} of {ran}" if counts["failed"] else str(counts["passed"])
 
@@ -64,6 +66,14 @@ def columns() -> list[Column]:
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in version.split(".")]
+
+
+def waiting(shown: list[Column]) -> list[str]:
+    """Return the corners that were not run, and the checks of others that were not, in words."""
+    found = [corner.name for corner in CORNERS if not corner.file.exists()]
+    return found + [
+        f"{one.framework} {one.version}: {row}" for one in shown for row in _CHECKS if one.cell(row) == "not yet"
+    ]
 
 
 def failing(shown: list[Column]) -> list[str]:
