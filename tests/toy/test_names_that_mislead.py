@@ -47,3 +47,50 @@ def test_nothing_is_told_where_names_and_dataflow_agree() -> None:
     report = padiff.diff(Named(), Misnamed(False), ROWS)
     assert report.aligned, str(report)
     assert not any(note.kind == "against_names" for note in report.notes)
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.second = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.second(F.tanh(self.first(x)))
+
+
+class Stack(rows.Module):
+    """Two blocks, one behind the other."""
+
+    def __init__(self) -> None:
+        self.blocks = rows.ModuleList(Block(), Block())
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Layer(columns.Layer):
+    def __init__(self) -> None:
+        self.inner = columns.Layers(columns.Dense(4, 4), columns.Dense(4, 4))
+
+    def forward(self, x: Any) -> Any:
+        first, second = self.inner
+        return x + second(F.tanh(first(x)))
+
+
+class Backwards(columns.Layer):
+    """The same, in which what a block holds has numbers too; the blocks may run in another order than theirs."""
+
+    def __init__(self, backwards: bool) -> None:
+        self.layers, self.backwards = columns.Layers(Layer(), Layer()), backwards
+
+    def forward(self, x: Any) -> Any:
+        for layer in [*self.layers][:: -1 if self.backwards else 1]:
+            x = layer(x)
+        return x
+
+
+def test_blocks_that_run_in_another_order_than_their_numbers_are_a_fault() -> None:
+    assert padiff.diff(Stack(), Backwards(False), ROWS).aligned
+    report = padiff.diff(Stack(), Backwards(True), ROWS)
+    assert {source.candidate.path for source in report.sources} == {""}, report

@@ -248,10 +248,9 @@ def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[
     places = {(unit.path, unit.name): j for j, unit in enumerate(theirs)}
     found = {}
     for i, j in pairs.items():
-        numbers = _NUMBER.findall(ours[i].path)
-        if len(numbers) != len(_NUMBER.findall(theirs[j].path)):
-            return dict(pairs)
-        named = _NUMBER.sub("{}", theirs[j].path).format(*numbers)
+        # What is numbered on one side alone is something inside: `layers.1.ffn.0` against `blocks.1.mlp.fc1`.
+        numbers = iter(_NUMBER.findall(ours[i].path))
+        named = _NUMBER.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
         other = places.get((named, theirs[j].name))
         if other is None or not link_roles(ours[i], theirs[other])[0]:
             return dict(pairs)
