@@ -272,7 +272,7 @@ class _Merger:
             return self.step.trace.summarized(whole_summary(parts.arrays, self.grid, parts.spreading))
         lent = {rank: one.lent if isinstance(one, Held) else None for rank, one in parts.arrays.items()}
         known = {rank: one for rank, one in lent.items() if one is not None}
-        apart = len(known) < len(lent) or bool(parts.added)
+        apart = len(known) < len(lent) or parts.added is not None
         place = None if apart else joined_of(known, self.grid, how, parts.whole)
         return self.store.promise(partial(self._made, parts), place)
 
