@@ -214,4 +214,4 @@ class PaddleTensor(NativeTensor):
             return from_array(array, self.device)
         swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
         # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
-        return swapped.reshape(swapped.shape) if swapped.ndim and swapped.size else paddle.assign(swapped)
+        return PADDLE.viewed(swapped) if swapped.ndim and swapped.size else paddle.assign(swapped)

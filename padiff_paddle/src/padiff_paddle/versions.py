@@ -88,6 +88,13 @@ class Paddle(Offers):
         kwargs: dict[str, Any] = frame.f_locals["kwargs"]
         return kwargs
 
+    def viewed(self, native: Any) -> Any:
+        """Return a tensor of the same values that gradients pass and hooks work on: before Paddle 3 a copy.
+
+        Views have no gradients there, and of a reshape to the same shape Paddle drops what hooks return.
+        """
+        return self.home.assign(native) if self.version.startswith("2.") else native.view(native.shape)
+
     def recomputed(
         self, entry: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Callable[..., Any], bool, tuple[Any, ...], dict[str, Any]]:

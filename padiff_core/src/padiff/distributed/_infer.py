@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from padiff.distributed._placements import REPLICATE, joined, joined_shape
 from padiff.kinds import Placement
 from padiff.numerics import difference
 
-__all__ = ["Spreading", "differing", "merged", "spread_of", "ways_of"]
+__all__ = ["Spreading", "behind", "differing", "merged", "spread_of", "ways_of"]
 
 Array = NDArray[Any]
 Parts = Mapping[int, Array]
@@ -175,3 +175,10 @@ def _nearest(
         if one in without or found.same:
             best, least = dict(one), found.apart
     return best
+
+
+def behind(arrays: Mapping[int, Callable[[], Array]], grid: Grid) -> Spreading | None:
+    """Return that the ranks' values lie one behind the other."""
+    shapes = {one().shape for one in arrays.values()}
+    alike = len(shapes) == 1 and len(shapes.pop()) > 0
+    return Spreading(dict.fromkeys(grid.axes, Placement("shard", 0)), inferred=True) if alike else None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, differing, merged, ways_of
+from padiff.distributed._infer import Spreading, behind, differing, merged, ways_of
 from padiff.distributed._joined import joined_of
 from padiff.distributed._like import Like, Shape, Whole
 from padiff.distributed._merged_store import MergedStore
@@ -170,7 +170,7 @@ class _Merger:
                 own_data: Spread = {**says, DATA: Placement("shard", 0)}
                 spread = spread_over(arrays, self.grid, own_data, None, sums=sums)
             if arrays and spread is None and self.stacked:
-                spread = _behind(arrays, self.grid)
+                spread = behind(arrays, self.grid)
             if spread:
                 self.spreads[own.token] = spread
                 if not spread.unlike and any(how.kind == "shard" for how in spread.placements.values()):
@@ -347,10 +347,3 @@ _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
 
 def _leaves(call: Call, side: str) -> Sequence[Leaf]:
     return call.inputs if side == "input" else call.outputs
-
-
-def _behind(arrays: Mapping[int, Callable[[], Array]], grid: Grid) -> Spreading | None:
-    """Return that the ranks' values lie one behind the other."""
-    shapes = {one().shape for one in arrays.values()}
-    alike = len(shapes) == 1 and len(shapes.pop()) > 0
-    return Spreading(dict.fromkeys(grid.axes, Placement("shard", 0)), inferred=True) if alike else None

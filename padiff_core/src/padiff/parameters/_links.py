@@ -34,6 +34,8 @@ class Link:
     transposed: bool = False
     open: bool = False
     patch: tuple[int, ...] | None = None
+    told: bool = False
+    """Whether the user said so."""
 
     @property
     def ways(self) -> list[Link]:

@@ -117,4 +117,4 @@ def _link(one: End, two: End, told: ToldParameter) -> Link:
             "{to: name, layout: transposed} says that a matrix lies the other way."
         )
         raise MappingError(msg)
-    return attrs.evolve(links[0], role=role)
+    return attrs.evolve(links[0], role=role, told=True)

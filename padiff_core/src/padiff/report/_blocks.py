@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from padiff.report import _words as words
-from padiff.report._finding import Evidence, Finding, Note, Phase, Place, Verdict
+from padiff.report._advice import advice
+from padiff.report._finding import Evidence, Finding, Note, Place, Verdict
 from padiff.report._folds import fold_block, numbered, ranges
 from padiff.report._grouped import Block, blocks_of, count_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
@@ -30,7 +31,7 @@ def lay_out(report: Report) -> Iterator[Line]:
             yield line(side, getattr(report, side))
     yield from _outcome(report)
     yield from _sources(report)
-    for section in (_victims, _unmatched, _set_apart, _transfer, _notes, _run, _advice):
+    for section in (_victims, _unmatched, _set_apart, _transfer, _notes, _run, advice):
         lines = list(section(report))
         if lines:
             yield _GAP
@@ -285,70 +286,3 @@ def _run(report: Report) -> Iterator[Line]:
         yield line(name, ", ".join(f"{key} {value}" for key, value in facts.items()), "quiet")
     if report.seconds:
         yield line("took", f"{report.seconds:.1f} s", "quiet")
-
-
-def _advice(report: Report) -> Iterator[Line]:
-    """Yield the next step for each sort of source that there is, where one follows."""
-    if report.sources and report.recorded is not None:
-        said = [text for applies, text in _RECORDED if any(applies(source) for source in report.sources)] or [_FIRST]
-    elif report.sources:
-        said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
-        if not report.operations and any(map(_is_region, report.sources)):
-            said.append(_CLOSER)
-    elif report.unmatched:
-        said = [_MATCH]
-    else:
-        said = [_LOOK] if report.victims else []
-    yield from several("next", said)
-
-
-def _is_given(source: Finding) -> bool:
-    return source.cause is not None and source.cause.name == "inputs"
-
-
-def _is_region(source: Finding) -> bool:
-    return source.between is not None and source.phase is Phase.FORWARD
-
-
-def _is_of_weights(source: Finding) -> bool:
-    """Return whether the values of a parameter differed before any run."""
-    return source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
-
-
-def _is_mute(source: Finding) -> bool:
-    """Return whether a parameter has no counterpart, and not for its shape."""
-    return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
-
-
-_FIRST = (
-    "fix the sources in the candidate, the first one first, record it again, and compare again; force=model (--force), "
-    "where the candidate can run, feeds each call by itself and names every source at once"
-)
-_MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
-_CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
-_LOOK = "look at the first value that differs, and at the parameters that are not verified"
-_RECORDED = (
-    (_is_given, "give both scripts the same batches, in one order, and record them again; nothing else is said yet"),
-    (
-        _is_of_weights,
-        "start both runs from the same weights: padiff.transfer(reference_run, port) before the port's loop; record it "
-        "again, and compare again",
-    ),
-    (_is_mute, _MATCH),
-)
-"""What comes before the sources in the code can be told."""
-_NEXT = (
-    (_is_given, "give both models the same inputs, and compare again"),
-    (
-        _is_of_weights,
-        "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
-        "weights that were never loaded say nothing about a port",
-    ),
-    (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
-    (_is_mute, _MATCH),
-    (
-        lambda f: f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f),
-        "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "
-        "setting right there differs",
-    ),
-)

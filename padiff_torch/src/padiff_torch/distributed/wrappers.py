@@ -128,5 +128,6 @@ class ChunkedModel(WrappedModel):
 
     def invoked(self, *args: Any, **kwargs: Any) -> Any:
         """Raise `InputError`: a schedule runs the chunks, and a script the schedule."""
-        msg = "a list of chunks of a model is no model that can be called.\n"
-        raise InputError(msg + "Hint: record the script's own loop, with padiff.record(chunks, path).")
+        msg = "a list of models is no model that can be called.\n"
+        msg += "Hint: pass one model; of one in chunks record the script's own loop, with padiff.record(chunks, path)."
+        raise InputError(msg)
