@@ -66,3 +66,46 @@ def test_values_tell_where_nothing_is_copied() -> None:
     padiff.transfer(ours, theirs, TOKENS)
     report = padiff.diff(ours, theirs, TOKENS, transfer=False)
     assert report.aligned, report
+
+
+class Gates(rows.Module):
+    """Groups of four scales and shifts, each group of another width."""
+
+    def __init__(self, widths: range) -> None:
+        self.widths = widths
+        for width in widths:
+            for name in "abcd":
+                setattr(self, f"{name}{width}", rows.parameter(width))
+
+    def forward(self, x: Any) -> Any:
+        return F.concat(
+            [_gated(x[..., :width], *(getattr(self, f"{n}{width}") for n in "abcd")) for width in self.widths]
+        )
+
+
+class Shuffled(columns.Layer):
+    """The same, in another order and under other names."""
+
+    def __init__(self, widths: range) -> None:
+        self.widths = widths
+        for width in widths:
+            for name in "zwxy":
+                setattr(self, f"{name}_{width}", columns.weight(width))
+
+    def forward(self, x: Any) -> Any:
+        return F.concat(
+            [_gated(x[..., :width], *(getattr(self, f"{n}_{width}") for n in "wxyz")) for width in self.widths]
+        )
+
+
+def _gated(x: Any, scale: Any, shift: Any, again: Any, last: Any) -> Any:
+    return F.tanh(x * scale + shift) * again + last
+
+
+def test_many_parameters_are_told_without_trying_all_orders() -> None:
+    widths = range(5, 13)
+    x = np.random.default_rng(0).standard_normal((3, 12)).astype(np.float32)
+    report = padiff.diff(Gates(widths), Shuffled(widths), x)
+    assert report.aligned, report
+    expected = {f"{a}{width}": f"{b}_{width}" for width in widths for a, b in zip("abcd", "wxyz", strict=True)}
+    assert _partners(report) == expected

@@ -101,10 +101,10 @@ def spread_over(
     options: dict[str, list[Placement]] = {}
     for axis in grid.axes:
         cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
-        parted = batch and axis == DATA and axis not in known and summaries[0].whole is not None
-        if parted and _replicated(arrays.summaries, grid):
+        split = batch and axis == DATA and axis not in known and summaries[0].whole is not None
+        if split and _replicated(arrays.summaries, grid):
             return None  # each at another place of a batch that is none
-        adds = parted or (axis in known and known[axis].kind in ("shard", "range"))
+        adds = split or (axis in known and known[axis].kind in ("shard", "range"))
         if adds and summaries[0].whole is None:
             return None  # nobody knew where the shards lie
         if adds or (axis in known and known[axis].kind == "partial"):

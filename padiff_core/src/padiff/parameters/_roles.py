@@ -21,7 +21,6 @@ __all__ = ["FULL", "UnitMatch", "flat", "is_product", "link_roles"]
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""
-_MOST_ORDERS = 24
 
 
 @attrs.frozen(eq=False)
@@ -48,15 +47,21 @@ class UnitMatch:
         return [group for group in groups.values() if len(group) > 1]
 
     def orders(self) -> Iterator[UnitMatch]:
-        """Yield the match with such links in every order, at first as they are."""
+        """Yield the match with such links in other orders: groups of one length alike, then each alone.
+
+        Alike are a cell's gates. There may be more than anybody tries.
+        """
         groups = self.unnamed
-        for orders in itertools.product(*(itertools.islice(itertools.permutations(x), _MOST_ORDERS) for x in groups)):
-            turned = {
-                link: attrs.evolve(link, candidate=other.candidate)
-                for group, order in zip(groups, orders, strict=True)
-                for link, other in zip(group, order, strict=True)
-            }
-            yield attrs.evolve(self, links=[turned.get(link, link) for link in self.links])
+        together = [[group for group in groups if len(group) == length] for length in sorted({*map(len, groups)})]
+        alone = [[group] for some in together if len(some) > 1 for group in some]
+        for some in (*together, *alone):
+            for order in itertools.islice(itertools.permutations(range(len(some[0]))), 1, None):
+                turned = {
+                    link: attrs.evolve(link, candidate=group[place].candidate)
+                    for group in some
+                    for link, place in zip(group, order, strict=True)
+                }
+                yield attrs.evolve(self, links=[turned.get(link, link) for link in self.links])
 
     @property
     def missing(self) -> Iterator[tuple[str, Held, bool]]:

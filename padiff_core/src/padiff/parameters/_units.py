@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -98,7 +98,7 @@ def units_of(
                 for role, part in unit.roles.items()
                 if (path := _join(module.path, part.parameter)) in by_path
                 and path not in claimed
-                and not _is_derived(path, by_path)
+                and not _is_derived(path, by_path, own)
             }
             if roles:
                 units.append(HeldUnit(module, name, unit.kind, roles, about.settings))
@@ -117,11 +117,15 @@ def units_of(
     return units
 
 
-def _is_derived(path: str, by_path: Mapping[str, ParameterRecord]) -> bool:
-    """Return whether a buffer holds what is made of the parameter that training changes, which is named after it."""
+def _is_derived(path: str, by_path: Mapping[str, ParameterRecord], own: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a buffer holds what is made of a parameter beside it, which is named after it.
+
+    ``own`` are the names of what each module holds.
+    """
     held = by_path[path]
-    like = (one for one in by_path.values() if not one.buffer and one.path.startswith(f"{path}_"))
-    return held.buffer and any(one.shape == held.shape for one in like)
+    home, _, name = path.rpartition(".")
+    like = (by_path[_join(home, other)] for other in own[home] if held.buffer and other.startswith(f"{name}_"))
+    return any(one.shape == held.shape and not one.buffer for one in like)
 
 
 def _special(

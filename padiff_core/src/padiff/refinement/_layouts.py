@@ -30,6 +30,10 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
 _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
+_MOST_ORDERS = 48
+"""Orders that are tried of parameters in one module: all of four, for all groups together and each alone."""
+_ALIKE = 2
+"""Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
 
 
 def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -121,17 +125,17 @@ def _oriented(
     ways = {link: way for link, way in shared.items() if way is not None}
     now = tuple(_laid(match, ways) for match in matches)
     told = frozenset(ways.values())
-    orders = itertools.product(*(match.orders() for match in now))
-    choices = list(itertools.islice(_choices(next(orders), told), _MOST_LAYOUTS))
+    choices = list(itertools.islice(_choices(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
 
         def put(choice: Sequence[UnitMatch]) -> None:
             evidence.assign(choice)
 
         now, right, tries = _tried(correspondence, evidence, matches[0], choices, put, _named)
-        others = [now, *itertools.islice((way for order in orders for way in _choices(order, told)), _MOST_LAYOUTS)]
-        if not right and len(others) > 1:
-            now, right, more = _tried(correspondence, evidence, matches[0], others, put, _named, first=True)
+        orders = () if right else itertools.islice(_orders(now), _MOST_ORDERS)
+        others = [way for order in orders for way in itertools.islice(_choices(order, told), _ALIKE)]
+        if others:
+            now, right, more = _tried(correspondence, evidence, matches[0], [now, *others], put, _named, first=True)
             tries += more
         correspondence = attrs.evolve(correspondence, tries=correspondence.tries + tries)
         layouts = {link.candidate.parameter.path: word for link, word in _uncertain(now).items() if link not in told}
@@ -140,6 +144,13 @@ def _oriented(
         else:
             correspondence = attrs.evolve(correspondence, undecided=(*correspondence.undecided, *layouts))
     return correspondence.rematched(dict(zip(matches, now, strict=True)))
+
+
+def _orders(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield the matches with the parameters of one of them in another order."""
+    for place, match in enumerate(matches):
+        for order in match.orders():
+            yield (*matches[:place], order, *matches[place + 1 :])
 
 
 def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
@@ -270,7 +281,7 @@ def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) ->
     for match in list(correspondence.open):
         apart = {
             order: sum(difference(*values(link)).rel_l2 for link in order.links if not link.open)
-            for order in itertools.islice(match.orders(), _MOST_LAYOUTS)
+            for order in itertools.chain([match], itertools.islice(match.orders(), _MOST_ORDERS))
         }
         chosen = min(apart, key=apart.__getitem__)
         ways = {}
