@@ -47,6 +47,7 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
     from padiff.trace import (
         Call,
         Description,
+        Kept,
         Leaf,
         ModuleDescription,
         ModuleRecord,
@@ -115,10 +116,11 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
         return made
 
     first = Path(rank_folder(folder, 0))
-    write_run(first, about(0), [(0, trace(0))], values)  # type: ignore[arg-type]
+    how: Kept = "sketch" if values == "sketch" else "tensors"
+    write_run(first, about(0), [(0, trace(0))], how)
     for rank in range(1, count):
         home = Path(rank_folder(folder, rank))
-        RunWriter(home, about(rank), values)  # type: ignore[arg-type]
+        RunWriter(home, about(rank), how)
         for file in first.iterdir():
             if file.name != "manifest.json":
                 os.link(file, home / file.name)

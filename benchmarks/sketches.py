@@ -114,20 +114,21 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=100, help="draws of each sort (default 100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    figures = {"structures": structures(options.repeats), "sizes": sizes(min(options.repeats, 20)), "cost": cost()}
+    by_structure, by_size, costs = structures(options.repeats), sizes(min(options.repeats, 20)), cost()
     where = machine("numpy")
     if options.json:
+        figures = {"structures": by_structure, "sizes": by_size, "cost": costs}
         print(json.dumps({"machine": where, "figures": figures, "error": SKETCH_ERROR}, indent=2))
         return 0
     print(f"estimated norm over real norm (one standard error is at most {SKETCH_ERROR:.3f})")
-    for name, one in figures["structures"].items():
-        print(f"| {name} | {one['mean']:.3f} | {one['std']:.3f} | {one['least']:.2f} to {one['most']:.2f} |")  # type: ignore[index]
+    for name, one in by_structure.items():
+        print(f"| {name} | {one['mean']:.3f} | {one['std']:.3f} | {one['least']:.2f} to {one['most']:.2f} |")
     print("relative L2 difference: real, estimated, farthest off, of a sketch added up of 8 shards'")
-    for name, one in figures["sizes"].items():
-        numbers = f"{one['real']:.2e} | {one['estimated']:.2e} | {one['worst_share']:.0%} | {one['of_parts']:.2e}"  # type: ignore[index]
+    for name, one in by_size.items():
+        numbers = f"{one['real']:.2e} | {one['estimated']:.2e} | {one['worst_share']:.0%} | {one['of_parts']:.2e}"
         print(f"| {name} | {numbers} |")
     print("nanoseconds an element")
-    for name, spent in figures["cost"].items():
+    for name, spent in costs.items():
         print(f"| {name} | {spent:.2f} |")
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     return 0

@@ -183,6 +183,23 @@ def megatron(
     return job
 
 
+def without_all_reduce(model: Any, rank: int) -> None:
+    """Let the second layer's row-parallel linear layer give each rank's part of the sum."""
+    from megatron.core.tensor_parallel import layers
+
+    linear = model.decoder.layers[1].mlp.linear_fc2
+    reduce = layers.reduce_from_tensor_model_parallel_region
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        layers.reduce_from_tensor_model_parallel_region = lambda x, group=None: x
+        try:
+            return type(linear).forward(linear, *args, **kwargs)
+        finally:
+            layers.reduce_from_tensor_model_parallel_region = reduce
+
+    linear.forward = forward
+
+
 def unreduced_norm(chunks: Any, rank: int) -> None:
     """Let the gradient of a norm, which comes from each rank's part of the sequence, be each rank's own."""
     chunks[0].module.decoder.layers[1].pre_mlp_layernorm.weight.sequence_parallel = False

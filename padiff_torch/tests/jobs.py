@@ -20,6 +20,7 @@ warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from gpt_jobs import without_all_reduce  # noqa: E402
 
 import padiff  # noqa: E402
 
@@ -111,23 +112,6 @@ def megatron(fault: Callable[[Any, int], None] = lambda *_: None) -> Job:
                 recorder.step(loss)
 
     return job
-
-
-def without_all_reduce(model: Any, rank: int) -> None:
-    """Let the second layer's row-parallel linear layer give each rank's part of the sum."""
-    from megatron.core.tensor_parallel import layers
-
-    linear = model.decoder.layers[1].mlp.linear_fc2
-    reduce = layers.reduce_from_tensor_model_parallel_region
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        layers.reduce_from_tensor_model_parallel_region = lambda x, group=None: x
-        try:
-            return type(linear).forward(linear, *args, **kwargs)
-        finally:
-            layers.reduce_from_tensor_model_parallel_region = reduce
-
-    linear.forward = forward
 
 
 def stale_norm(model: Any, rank: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from gpt_jobs import on_the_cpu
+from gpt_jobs import on_the_cpu, without_all_reduce
 
 import padiff
 
@@ -135,23 +135,6 @@ def megatron(source: str, fault: Fault = lambda *_: None, steps: int = 2) -> Job
                 recorder.step(loss)
 
     return job
-
-
-def without_all_reduce(model: Any, rank: int) -> None:
-    """Let the second layer's row-parallel linear layer give each rank's part of the sum."""
-    from megatron.core.tensor_parallel import layers
-
-    linear = model.decoder.layers[1].mlp.linear_fc2
-    reduce = layers.reduce_from_tensor_model_parallel_region
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        layers.reduce_from_tensor_model_parallel_region = lambda x, group=None: x
-        try:
-            return type(linear).forward(linear, *args, **kwargs)
-        finally:
-            layers.reduce_from_tensor_model_parallel_region = reduce
-
-    linear.forward = forward
 
 
 def exchanged(model: Any, rank: int) -> None:
