@@ -11,18 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter._info import offered_not
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
 from padiff.kinds import Habit, Rule
-
-__all__ = ["Adapter", "host_random_state"]
-
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 def host_random_state() -> Hashable:

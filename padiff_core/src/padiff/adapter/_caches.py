@@ -13,8 +13,6 @@ from typing import Any
 from padiff.adapter.restoring import Attributes, machinery_of
 from padiff.numerics import difference
 
-__all__ = ["Cache"]
-
 
 class Cache:
     """What a native module may keep of its weights; ``base`` is the framework's class of modules."""

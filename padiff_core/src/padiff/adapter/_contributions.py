@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from numpy.typing import NDArray
+
+from padiff.numerics import Array
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from padiff.report import Report
     from padiff.trace import Run
 
-__all__ = ["Contribution", "Metric", "Reader", "Renderer", "SpecialTransfer"]
-
-Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 _SIDES = ("smaller", "larger")

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 import attrs
 import pluggy
 
-__all__ = ["API_VERSION", "CAPABILITIES", "AdapterInfo", "hookimpl", "offered_not"]
-
 hookimpl = pluggy.HookimplMarker("padiff")
 """Marks a function of a plugin as one of padiff's hooks."""
 API_VERSION = 1

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from padiff.adapter._module import Module
 
-__all__ = ["Hear", "Hook", "Intercept", "Listener", "handed_on"]
-
 Intercept = Callable[[Callable[..., Any], str, tuple[Any, ...], dict[str, Any]], Any]
 """Takes a function, its full name, and the arguments of a call of it; returns what the caller gets."""
 Hear = Intercept

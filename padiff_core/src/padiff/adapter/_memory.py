@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.numerics import numpy_dtype
+from padiff.numerics import Array, numpy_dtype
 
-__all__ = ["Extent", "extent_of", "fitted", "shares_elements"]
-
-Array = NDArray[Any]
 Extent = tuple[int, int]
 """The first and the past-last address."""
 

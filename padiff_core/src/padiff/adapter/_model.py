@@ -17,8 +17,6 @@ from padiff.kinds import Ranks
 if TYPE_CHECKING:
     from padiff.adapter._adapter import Adapter
 
-__all__ = ["Model", "Tape"]
-
 
 class Tape:
     """What lets a user's own script run backward: over one step of it, from the model's first call to `close`.

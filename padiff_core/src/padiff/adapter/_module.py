@@ -7,17 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.adapter._info import offered_not
 from padiff.adapter._memory import Extent, extent_of, fitted
 from padiff.errors import NotOffered
 from padiff.kinds import Rule
-
-__all__ = ["Module", "Parameter"]
-
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 class Parameter(ABC):

@@ -7,17 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.errors import NotOffered
-
-__all__ = ["Tensor"]
-
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 class Tensor(ABC):

@@ -7,14 +7,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import InputError
 from padiff.numerics import numpy_dtype
 
 __all__ = ["COMPLEX", "FLOAT8", "PLAIN", "Dtypes", "is_inexact", "numpy_dtype", "wider"]
-
-Array = NDArray[Any]
 
 _INTEGERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 PLAIN = (*_INTEGERS, "float16", "float32", "float64", "complex64", "complex128")

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
+from padiff.numerics import Array
 
 __all__ = ["CallsFunction", "FrameworkAdapter", "NativeTensor", "Operations", "Optimizers"]
-
-Array = NDArray[Any]
 
 
 class NativeTensor(Tensor):

@@ -6,17 +6,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
 from padiff.adapter._module import Module, Parameter
 from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, UnwatchableModel
+from padiff.numerics import Array
 
 __all__ = ["TensorParameter", "TreeModel", "qualified_name", "walk"]
 
-Array = NDArray[Any]
 Children = Callable[[Any], Iterable[tuple[str, Any]]]
 Trouble = tuple[str, str]
 """What keeps something from being compared, as the end of a sentence, and what to do about it."""

@@ -15,8 +15,6 @@ from padiff.alignment._sequences import align_sequences
 from padiff.numerics import SAME, epsilon_of
 from padiff.trace import Call, Leaf, Trace
 
-__all__ = ["Anchors", "shapes"]
-
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _NEAR = 16

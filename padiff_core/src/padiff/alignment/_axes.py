@@ -22,8 +22,6 @@ from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Order, Turns
 from padiff.trace import Call, Leaf, Trace
 
-__all__ = ["orders_between", "turns"]
-
 Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
 

@@ -23,8 +23,6 @@ from padiff.alignment._sequences import align_sequences, forward_run
 from padiff.kinds import CATALOGUE
 from padiff.trace import Call, Trace
 
-__all__ = ["align"]
-
 
 def align(
     reference: Trace, candidate: Trace, modules: Sequence[ModulePair], fixed: Resolved | None = None

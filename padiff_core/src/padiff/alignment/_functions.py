@@ -18,8 +18,6 @@ from padiff.alignment._pairs import BY_PLACE, Alignment, Pair
 from padiff.numerics import SAME, difference, epsilon_of
 from padiff.trace import Call, Leaf, Trace, plain_values
 
-__all__ = ["with_operations"]
-
 Takers = dict[int, list[Call]]
 """Token of a tensor -> the calls that take it, in execution order."""
 

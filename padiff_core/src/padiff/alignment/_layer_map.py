@@ -13,8 +13,6 @@ from padiff.alignment._resolved import Resolved
 from padiff.errors import MappingError
 from padiff.trace import Description, ModuleRecord
 
-__all__ = ["LayerMap", "resolve"]
-
 
 class LayerMap:
     """Say which modules correspond, and which to ignore.

@@ -17,8 +17,6 @@ import attrs
 
 from padiff.errors import MappingError
 
-__all__ = ["LAYOUTS", "TOP", "MappingFile", "Rule", "did_you_mean", "read_mapping"]
-
 TOP = "TopLayer"
 _OLD_TOP = "Cell"
 LAYOUTS = {"as in the reference": False, "transposed": True}

@@ -14,8 +14,6 @@ from padiff.alignment._mapping_yaml import Names, by_scope, follow
 from padiff.report import Matching
 from padiff.trace import Description
 
-__all__ = ["written_mapping"]
-
 _PACKED = "part of a packed parameter"
 _PLAIN = re.compile(r"[A-Za-z_][\w.-]*")
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}

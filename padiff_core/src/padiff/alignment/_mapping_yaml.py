@@ -18,8 +18,6 @@ from padiff.errors import MappingError
 from padiff.report import Note
 from padiff.trace import Description
 
-__all__ = ["FileMatches", "Names", "by_scope", "follow", "followed", "matches_of_file", "resolved_file"]
-
 
 @attrs.frozen
 class FileMatches:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["agreement", "namesakes", "renumbered", "similarity", "words"]
-
 _Saying = tuple[set[tuple[object, ...]], tuple[str, int] | None]
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WEIGHT = re.compile(r"^w(?=[qkvo]$)")

@@ -10,19 +10,6 @@ import attrs
 
 from padiff.trace import Call, Key, Leaf
 
-__all__ = [
-    "BY_PLACE",
-    "GUESSED",
-    "MAPPED",
-    "NAMED",
-    "NAMED_LOOSELY",
-    "Alignment",
-    "ModulePair",
-    "Pair",
-    "pair_leaves",
-    "same_sort",
-]
-
 BY_PLACE = "same kind, shapes and place"
 _KEY = re.compile(r"\[['\"]|\.\w")
 NAMED = "named by the mapping file"

@@ -8,8 +8,6 @@ import attrs
 
 from padiff.report import Note
 
-__all__ = ["Group", "Resolved", "ToldParameter", "region_of"]
-
 
 @attrs.frozen
 class Group:

@@ -7,19 +7,14 @@ another one takes the order of what the same call, or one beside it, took before
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment._pairs import Alignment, Pair
-from padiff.numerics import ORDER, ROUNDING, SAME, difference, epsilon_of
+from padiff.numerics import ORDER, ROUNDING, SAME, Array, difference, epsilon_of
 from padiff.recording import Order, Turns
 from padiff.trace import Call, Leaf, Trace
 
-__all__ = ["may_be_permuted", "row_orders"]
-
-Array = NDArray[Any]
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST = 2048
 """Rows: each is compared with each."""

@@ -7,8 +7,6 @@ from bisect import bisect_left
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["align_sequences", "forward_run"]
-
 
 def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
     """Return the pairs of the monotone alignment of rows and columns with the largest total score.

@@ -14,8 +14,6 @@ from padiff.cli._sides import Built
 if TYPE_CHECKING:
     from padiff.report import Report
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG = """\
 REFERENCE and CANDIDATE are directories that padiff.record() or `padiff record`
 wrote, or dumps that a reader knows (`padiff plugins` lists them); no framework

@@ -14,8 +14,6 @@ from padiff.cli._sides import Sides
 if TYPE_CHECKING:
     from padiff.report import Report
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG = """\
 A SPEC is module:attribute or path/file.py:attribute; the working directory is
 importable. A function or class is called without arguments; anything else is

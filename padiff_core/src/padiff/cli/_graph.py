@@ -11,8 +11,6 @@ from padiff.cli import _rank
 from padiff.cli._parser import UsageError, as_written, one_of, whole
 from padiff.import_string import SpecError
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG = """\
 A RUN is a directory that padiff recorded to, or a dump that a reader knows
 (`padiff plugins` lists them). msprobe's command works too, its msprobe

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from padiff.plugins import Contributed, Installed
 
-__all__ = ["adapters", "add_adapters_arguments", "add_plugins_arguments", "plugins"]
-
 _NONE = "no adapter is installed.\nHint: pip install padiff-torch padiff-paddle."
 
 

@@ -17,8 +17,6 @@ from padiff.cli._parser import Parser, UsageError, did_you_mean
 from padiff.cli._words import folded, in_options
 from padiff.errors import PadiffError, PluginWarning
 
-__all__ = ["main"]
-
 TROUBLE = 2
 INTERRUPTED = 130
 

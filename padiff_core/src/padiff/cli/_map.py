@@ -13,8 +13,6 @@ from padiff.cli._parser import UsageError, as_written, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG = """\
 A SPEC is module:attribute or path/file.py:attribute, as for `padiff diff`. What
 is written is msprobe's mapping.yaml, which `padiff diff --mapping` reads too.

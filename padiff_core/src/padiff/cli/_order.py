@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["import_in_order"]
-
 _MOST = 200
 """Files that are read at most."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from padiff.plugins import Row
     from padiff.report import Report
 
-__all__ = ["Output", "add_arguments", "outputs", "written"]
-
 _STDOUT = "-"
 _NEXT = "\n  next "
 

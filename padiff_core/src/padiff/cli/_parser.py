@@ -10,8 +10,6 @@ from typing import Any, NoReturn
 
 from padiff.errors import PadiffError
 
-__all__ = ["Parser", "UsageError", "as_written", "did_you_mean", "number", "one_of", "whole"]
-
 _WIDTH = 80
 
 

@@ -6,8 +6,6 @@ import argparse
 
 from padiff.cli._parser import whole
 
-__all__ = ["add_arguments"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the option."""

@@ -11,8 +11,6 @@ from padiff.cli._parser import UsageError, as_written, one_of, whole
 from padiff.cli._sides import loss_of
 from padiff.import_string import called
 
-__all__ = ["add_arguments", "run"]
-
 _EPILOG = """\
 A SPEC is module:attribute or path/file.py:attribute; the working directory is
 importable. A function or class is called without arguments. The run is the one

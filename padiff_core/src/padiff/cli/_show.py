@@ -13,8 +13,6 @@ from padiff.cli._parser import whole
 if TYPE_CHECKING:
     from padiff.trace import Call, Leaf, Run, Summary, Trace
 
-__all__ = ["add_arguments", "headline", "run"]
-
 _ROOT = "(the model itself)"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 

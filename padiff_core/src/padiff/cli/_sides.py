@@ -13,8 +13,6 @@ from padiff.import_string import SpecError, called, guarded, load, parameters
 if TYPE_CHECKING:
     from padiff.isolation import Remote
 
-__all__ = ["Built", "Sides", "add_arguments", "loss_of", "mapping_of"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options that say where a side runs."""

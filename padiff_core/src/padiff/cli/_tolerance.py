@@ -7,8 +7,6 @@ from typing import Any
 
 from padiff.cli._parser import UsageError, number, one_of
 
-__all__ = ["add_arguments", "check", "given"]
-
 _FIXED, _BOUNDS = ("atol", "rtol", "compare_mode"), ("min", "max")
 _ALL = (*_FIXED, "metric", *_BOUNDS)
 _ONE_RULE = "Hint: --atol X --rtol X, or --metric NAME --max X, or neither: then the models' own rounding decides."

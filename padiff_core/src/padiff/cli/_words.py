@@ -7,8 +7,6 @@ import shutil
 import textwrap
 from typing import TextIO
 
-__all__ = ["folded", "in_options"]
-
 _IN_OPTIONS = (
     (r"(loss|optimizers)=\(for_the_reference, for_the_candidate\)", r"--\1 SPEC of a pair, the reference's first"),
     (r"\bphase='(\w+)'", r"--phase \1"),

@@ -22,8 +22,6 @@ from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
 
-__all__ = ["DTYPES", "Codec", "Custom"]
-
 Array = NDArray[Any]
 
 _NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Malformed", "Unsendable"]
-
 
 class Unsendable(Exception):
     """A message that holds what cannot be sent; nothing of it was."""

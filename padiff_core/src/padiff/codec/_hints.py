@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Checker", "Misfit", "checker_of", "no_function"]
-
 Checker = Callable[[Any], bool]
 """Tells whether a value is what a field takes."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from padiff.codec._errors import Malformed
 
-__all__ = ["Known"]
-
 
 class Known:
     """Records with an identity that both ends hold: sent once, named by their numbers afterwards.

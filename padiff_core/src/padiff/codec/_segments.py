@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from padiff.codec._errors import Malformed
 
-__all__ = ["Incoming", "Outgoing", "Segment", "aligned", "home_of"]
-
 Array = NDArray[Any]
 
 _ALIGNMENT = 64

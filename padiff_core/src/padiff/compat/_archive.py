@@ -12,18 +12,14 @@ from typing import Any, TypeVar
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.codec import Malformed
 from padiff.compat._folders import cleared
 from padiff.errors import InputError
-from padiff.numerics import numpy_dtype
+from padiff.numerics import Array, numpy_dtype
 from padiff.parameters import Held, HeldUnit
 from padiff.trace import RECORDS, NpyFiles, ReportRecord, report_codec
 
-__all__ = ["Arrays", "DumpedParameters", "read", "write"]
-
-Array = NDArray[Any]
 _MADE_BY = {"report.json": "dump_report", "params.json": "dump_params", "weights.json": "dump_weights"}
 
 

@@ -12,8 +12,6 @@ from padiff.compat._proxy import ProxyModel, mapping_of, unwrapped
 from padiff.errors import InputError
 from padiff.isolation import side_of
 
-__all__ = ["Wanted", "is_swapped", "wanted_of"]
-
 _PHASES = ("both", "forward", "backward")
 _MODES = ("mean", "strict")
 _DOCUMENTED = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}

@@ -13,8 +13,6 @@ from padiff.isolation import side_of
 from padiff.judging import parameter_findings
 from padiff.parameters import Correspondence, Specials, matched_unrun, transfer, units_of, values_of
 
-__all__ = ["assign_weight"]
-
 
 def assign_weight(
     base_model: Any = None,

@@ -17,8 +17,6 @@ from padiff.isolation import side_of
 from padiff.report import Finding, Phase, Report, Verdict, to_text
 from padiff.trace import Description
 
-__all__ = ["auto_diff"]
-
 _BEYOND = (Verdict.STOCHASTIC, Verdict.IGNORED, Verdict.PRECISION)
 """Where such a verdict stands, the models' outputs may differ for a reason that is no fault."""
 

@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair, Resolved, align, with_operations
 from padiff.compat._archive import Arrays, DumpedParameters, read
 from padiff.compat._folders import pairs_below
 from padiff.compat._log import say, write_reports
 from padiff.errors import InputError
-from padiff.numerics import close, difference, sample
+from padiff.numerics import Array, close, difference, sample
 from padiff.parameters import Link, canonical, match_units, pair_parameters, units_of
 from padiff.pytree import leaves
 from padiff.recording import arguments
 from padiff.trace import Frame, ReportRecord, Trace, flow_of_calls
 
-__all__ = ["check_dataloader", "check_grads", "check_params", "check_report", "check_weights"]
-
-Array = NDArray[Any]
 Path_ = str | os.PathLike[str]
 Configuration = Mapping[str, Any] | None
 Close = Callable[[Array, Array], bool]

@@ -7,20 +7,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.adapter import Model, Parameter
 from padiff.compat._archive import Arrays, DumpedParameters, write
 from padiff.compat._listed import Listed
 from padiff.compat._run import RunReport
 from padiff.compat._struct import parent_of
+from padiff.numerics import Array
 from padiff.parameters import units_of
 from padiff.recording import describe
 from padiff.trace import Call, Leaf, ReportRecord, Trace
-
-__all__ = ["dump_parameters", "dump_report"]
-
-Array = NDArray[Any]
 
 
 def dump_report(model: Model, name: str, report: RunReport, listed: Listed, folder: Path) -> None:

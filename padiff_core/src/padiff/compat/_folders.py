@@ -11,17 +11,6 @@ from pathlib import Path
 
 from padiff.errors import InputError
 
-__all__ = [
-    "claim",
-    "cleared",
-    "first_free",
-    "get_dump_root_path",
-    "pairs_below",
-    "put_aside",
-    "rank",
-    "set_dump_root_path",
-]
-
 _MARK = ".padiff"
 _RANKS = ("RANK", "PADDLE_TRAINER_ID", "RANK_ID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _PARTS = ("step_", "rank_")

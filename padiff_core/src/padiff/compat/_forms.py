@@ -18,8 +18,6 @@ import attrs
 
 from padiff.alignment import LayerMap
 
-__all__ = ["OPTIONS", "Call", "Form", "call_of"]
-
 OPTIONS = ("atol", "rtol", "compare_mode", "diff_phase", "single_step")
 
 

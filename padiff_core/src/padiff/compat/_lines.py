@@ -11,8 +11,6 @@ from padiff.compat._struct import net_id, struct
 from padiff.report import Finding, Phase, Place, Report, Verdict
 from padiff.trace import Description
 
-__all__ = ["closing", "first_difference", "is_of_weights", "opening", "outcome", "title"]
-
 STAGES = {
     Phase.FORWARD: "Forward Stage",
     Phase.LOSS: "Loss",

@@ -9,8 +9,6 @@ from typing import Any
 from padiff.adapter import Model
 from padiff.errors import InputError, MappingError
 
-__all__ = ["Listed", "api_check"]
-
 _MODES = ("self", "sublayers", "all")
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from padiff.compat._folders import first_free
 from padiff.compat._forms import Form
 
-__all__ = ["FOLDERS", "say", "write_reports"]
-
 FOLDERS = {Form.LAYER: "diff_log", Form.BASE: "padiff_log"}
 """Where the reports go, in the working directory: as documents 002 and 003 say, and as PaDiff 0.3 has it."""
 

@@ -8,8 +8,6 @@ from padiff.errors import InputError
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import leaves
 
-__all__ = ["default_loss"]
-
 
 def default_loss(output: Any, framework: str | None = None) -> Any:
     """Return the mean of the means of an output's floating tensors, as a scalar tensor of their framework.

@@ -22,8 +22,6 @@ from padiff.plugins import adapter_for, transfers
 from padiff.recording import Live, Task, arguments, operating, record
 from padiff.trace import temporary_store
 
-__all__ = ["ProxyModel", "create_model", "mapping_of", "unwrapped"]
-
 Path_ = str | os.PathLike[str]
 _gradient = methodcaller("gradient")
 _PLACES = ("base", "raw")

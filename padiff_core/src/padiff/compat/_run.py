@@ -13,8 +13,6 @@ from padiff.adapter import Model, Tensor
 from padiff.recording import Live, Recorder
 from padiff.trace import Call, Leaf, Trace, ValueStore
 
-__all__ = ["Item", "Keeper", "RunReport"]
-
 
 @attrs.define(eq=False)
 class Item:

@@ -8,8 +8,6 @@ from typing import Any
 from padiff.errors import InputError
 from padiff.plugins import SpecialTransfer, adapters, register_transfer
 
-__all__ = ["add_special_init"]
-
 _NEWER = ("base_framework", "base_model_name", "raw_framework", "raw_model_name", "func")
 _OLDER = ("paddle_name", "torch_name", "func")
 

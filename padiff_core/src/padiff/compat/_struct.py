@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 from padiff.trace import Description, ModuleDescription
 
-__all__ = ["net_id", "parent_of", "struct"]
-
 HERE = "    <---  *** HERE ***"
 MOST = 60
 """Up to so many modules are drawn; of a larger tree, when it is printed, only what is around the mark."""

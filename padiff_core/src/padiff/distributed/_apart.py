@@ -13,8 +13,6 @@ from padiff.numerics import difference
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key
 
-__all__ = ["SIDES", "disagreements", "partial_axes"]
-
 SIDES = ("reference", "candidate")
 
 

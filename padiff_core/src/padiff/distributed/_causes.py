@@ -20,8 +20,6 @@ from padiff.distributed._updates import of_updates
 from padiff.report import Cause, Evidence, Finding, Phase, Place, What
 from padiff.trace import Call, Trace
 
-__all__ = ["explained"]
-
 
 def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence[Trace], step: int) -> list[Finding]:
     """Return the findings with what the ranks tell of those of a step, and behind them those of ranks that disagree.

@@ -13,8 +13,6 @@ from padiff.distributed._run import Facing, RankedRun
 from padiff.report import Note
 from padiff.trace import Description, Run
 
-__all__ = ["facing", "rank_notes"]
-
 _SIDES = ("reference", "candidate")
 
 

@@ -10,8 +10,6 @@ import attrs
 
 from padiff.kinds import Ranks
 
-__all__ = ["EXPERTS", "PIPELINE", "Grid", "grid_of"]
-
 PIPELINE = "pp"
 """The groups of a pipeline's stages, which hold modules of their own: no value is spread along them."""
 EXPERTS = "ep"

@@ -14,17 +14,13 @@ from functools import partial
 from typing import Any
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._like import Like, Shape
 from padiff.distributed._placements import REPLICATE, joined, joined_shape
 from padiff.kinds import Placement
-from padiff.numerics import difference
+from padiff.numerics import Array, difference
 
-__all__ = ["Spreading", "behind", "differing", "merged", "spread_of", "ways_of"]
-
-Array = NDArray[Any]
 Parts = Mapping[int, Array]
 
 _PARTIAL = Placement("partial")

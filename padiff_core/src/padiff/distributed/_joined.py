@@ -14,8 +14,6 @@ from padiff.distributed._placements import REPLICATE, joined
 from padiff.kinds import Placement
 from padiff.trace import Lent
 
-__all__ = ["Joined", "joined_of"]
-
 
 @attrs.frozen
 class Joined:

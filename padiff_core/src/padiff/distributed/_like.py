@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import orders_between
-from padiff.numerics import SAME, difference, epsilon_of
+from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.trace import Summary
 
-__all__ = ["Like", "Near", "sketch_like"]
-
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 Whole = tuple[Shape, Callable[[], Array | None]]
 

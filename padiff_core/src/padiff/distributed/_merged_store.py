@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from numpy.typing import NDArray
-
+from padiff.numerics import Array
 from padiff.trace import Lent, Summary, ValueStore
-
-__all__ = ["MergedStore"]
-
-Array = NDArray[Any]
 
 _KEPT = 64 << 20
 """Bytes of values that are kept when they were put together."""

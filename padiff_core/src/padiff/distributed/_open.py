@@ -12,8 +12,6 @@ from padiff.errors import InputError
 from padiff.kinds import Ranks
 from padiff.trace import Description, Run, open_run, rank_folders
 
-__all__ = ["open_ranks"]
-
 
 def open_ranks(folder: Path) -> RankedRun | None:
     """Return the run of several ranks that a directory holds; None where it holds none.

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Resolved, align, same_sort
 from padiff.distributed._like import Like, Shape, Whole, sketch_like
+from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, canonical, named_alike, pair_parameters, units_of
 from padiff.report import Place
 from padiff.trace import Call, Description, Key, Leaf, ParameterRecord, Trace, flow_of
 
-__all__ = ["Ends", "Other", "Ties", "ties_of"]
-
-Array = NDArray[Any]
 Spot = tuple[Key, str, int]
 """A call, ``input`` or ``output``, and which of its tensors."""
 Ends = tuple[Description, Trace]

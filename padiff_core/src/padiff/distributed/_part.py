@@ -6,17 +6,14 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.distributed._grid import grid_of
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.kinds import Placement, Ranks
+from padiff.numerics import Array
 from padiff.trace import Description
 
-__all__ = ["PartSide", "part_of"]
-
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 

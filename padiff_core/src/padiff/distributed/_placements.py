@@ -5,16 +5,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.kinds import Placement
+from padiff.numerics import Array
 
-__all__ = ["REPLICATE", "joined", "joined_shape", "part_of"]
-
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 REPLICATE = Placement()

@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
@@ -19,12 +18,8 @@ from padiff.distributed._like import Like, Near
 from padiff.distributed._placements import part_of
 from padiff.distributed._trace import Parts
 from padiff.kinds import Placement
-from padiff.numerics import difference
+from padiff.numerics import Array, difference
 from padiff.report import Cause
-
-__all__ = ["cause_of", "facing_value", "is_same", "share_of"]
-
-Array = NDArray[Any]
 
 
 def cause_of(parts: Parts, grid: Grid, like: Like, beside: Mapping[str, Array] | None = None) -> Cause | None:

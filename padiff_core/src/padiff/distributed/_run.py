@@ -19,8 +19,6 @@ from padiff.errors import InputError
 from padiff.kinds import Ranks
 from padiff.trace import Description, Kept, Run, Trace
 
-__all__ = ["Facing", "RankedRun"]
-
 
 @attrs.frozen(eq=False)
 class Facing:

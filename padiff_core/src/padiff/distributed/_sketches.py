@@ -9,18 +9,15 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE
 from padiff.kinds import DATA, Placement
+from padiff.numerics import Array
 from padiff.trace import Lent, Summary, Trace
 
-__all__ = ["Arrays", "Held", "Sketches", "gathered", "read", "spread_over", "whole_summary"]
-
-Array = NDArray[Any]
 Arrays = dict[int, Callable[[], Array]]
 """Rank -> what reads what it holds of a value."""
 

@@ -16,8 +16,6 @@ from padiff.kinds import Ranks
 from padiff.numerics import difference
 from padiff.trace import Call, Leaf, Samples, Slot, Trace
 
-__all__ = ["joined_stages", "stages_of"]
-
 Member = tuple[int, Call]
 """A call, and the number of its stage."""
 _SIDES = ("input", "output")

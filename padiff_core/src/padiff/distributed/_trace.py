@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, behind, differing, merged, ways_of
@@ -20,11 +19,8 @@ from padiff.distributed._others import Other, Spot
 from padiff.distributed._sketches import Arrays, Held, Sketches, gathered, read, spread_over, whole_summary
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import DATA, Placement, Ranks, Spread
+from padiff.numerics import Array
 from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
-
-__all__ = ["MergedStep", "Parts", "merge_step"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.distributed._apart import SIDES
 from padiff.distributed._like import Like
@@ -20,13 +19,10 @@ from padiff.distributed._reductions import cause_of, facing_value, share_of
 from padiff.distributed._run import RankedRun
 from padiff.distributed._trace import Parts
 from padiff.judging import rate_between
-from padiff.numerics import EXACT, SAME, difference, epsilon
+from padiff.numerics import EXACT, SAME, Array, difference, epsilon
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Trace
 
-__all__ = ["of_updates"]
-
-Array = NDArray[Any]
 _ALIKE = 3
 """Digits in which factors are one, which are those of steps that were rounded."""
 

@@ -10,8 +10,6 @@ import attrs
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.trace import Description, ModuleDescription, ParameterRecord
 
-__all__ = ["united", "whole_model", "whole_shape"]
-
 Shape = tuple[int, ...]
 
 

@@ -24,8 +24,6 @@ from padiff.options import PAIR, DiffOptions
 from padiff.recording import Task, arguments, narrowed
 from padiff.report import Note
 
-__all__ = ["Prepared", "Request", "adapted"]
-
 _SIDES = ("reference", "candidate")
 
 

@@ -10,32 +10,17 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import AdapterError, ForwardError, InputError, InternalError, UnusableReference, WorkerError
 from padiff.forcing import Given, Side
 from padiff.judging import place_of
+from padiff.numerics import Array
 from padiff.options import PAIR
 from padiff.pytree import leaves
 from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs, told_as_own
 from padiff.report import Note
 from padiff.trace import Trace
 
-__all__ = [
-    "check_candidate",
-    "check_inputs",
-    "check_optimizers",
-    "check_reference",
-    "check_side",
-    "dtype_notes",
-    "finiteness_notes",
-    "of_side",
-    "sameness_notes",
-    "type_named",
-    "with_known_options",
-]
-
-Array = NDArray[Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 

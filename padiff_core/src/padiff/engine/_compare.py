@@ -29,8 +29,6 @@ from padiff.refinement import Evidence, aligned
 from padiff.report import Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace
 
-__all__ = ["compare"]
-
 _NAMES = ("reference", "candidate")
 
 

@@ -52,8 +52,6 @@ from padiff.refinement import (
 from padiff.report import Note, Report
 from padiff.trace import SharedStore, Trace, ValueStore
 
-__all__ = ["Run", "diff", "environment_of", "named"]
-
 
 @with_known_options
 def diff(

@@ -8,8 +8,6 @@ from padiff.judging import Judge
 from padiff.numerics import NEGLIGIBLE_GRADIENT, epsilon_of
 from padiff.recording import Task
 
-__all__ = ["backward_starts", "check_starts"]
-
 Starts = tuple[tuple[int, int], ...] | None
 
 

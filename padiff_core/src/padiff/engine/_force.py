@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.engine._adapt import Request, adapted
 from padiff.engine._diff import Run as Way
@@ -17,16 +16,13 @@ from padiff.engine._garbage import collecting_seldom
 from padiff.errors import InputError
 from padiff.forcing import RecordedReference
 from padiff.isolation import served
+from padiff.numerics import Array
 from padiff.options import DiffOptions
 from padiff.progress import shown
 from padiff.pytree import leaves
 from padiff.recording import Task, arguments, by_value, fill, narrowed
 from padiff.report import Note, Report
 from padiff.trace import Call, Run, SharedStore, Text, Trace, ValueStore
-
-__all__ = ["Forced", "force_model", "forced_steps"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collecting_seldom"]
-
 _NEW = 20_000
 """Objects after which the youngest are looked through: a model's cycles do not pile up, whatever they hold."""
 

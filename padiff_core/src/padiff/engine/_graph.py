@@ -27,8 +27,6 @@ from padiff.report import (
 )
 from padiff.trace import Call, Leaf, ModuleRecord, Run, Summary, Trace, in_time, summarized
 
-__all__ = ["graph", "graph_of_runs"]
-
 PathLike = str | os.PathLike[str]
 _SAME_NAME = "the same name"
 _SIDES = ("left", "right")

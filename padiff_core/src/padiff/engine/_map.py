@@ -15,8 +15,6 @@ from padiff.judging import matching_of
 from padiff.report import Matching
 from padiff.trace import Description
 
-__all__ = ["mapping_of_runs", "mapping_text"]
-
 PathLike = str | os.PathLike[str]
 _APART = "The two do not compute the same (`padiff diff` says where): what differs may be matched wrongly."
 _UNRUN = "Of recorded runs the structure was matched; whether both compute the same was not asked."

@@ -25,8 +25,6 @@ from padiff.refinement import (
     with_layouts_by_value,
 )
 
-__all__ = ["Matching"]
-
 Units = list[HeldUnit]
 
 

@@ -10,8 +10,6 @@ from padiff.errors import InputError, PadiffError, PluginError
 from padiff.plugins import readers, told
 from padiff.trace import Run, is_url, open_run, rank_folder
 
-__all__ = ["opened"]
-
 
 def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
     """Return the run at a path, of one rank where there are several.

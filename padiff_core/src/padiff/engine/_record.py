@@ -13,8 +13,6 @@ from padiff.plugins import adapter_for
 from padiff.recording import Loop, Task, Watcher, arguments, differentiator, guarded_run, narrowed, operating
 from padiff.trace import Kept, rank_folder
 
-__all__ = ["record", "record_once"]
-
 _VALUES = get_args(Kept)
 
 

@@ -9,8 +9,6 @@ from padiff.errors import InputError
 from padiff.parameters import Correspondence, named_alike, pair_parameters, units_of
 from padiff.trace import Run, Trace, flow_of
 
-__all__ = ["matched_runs", "steps_of"]
-
 
 def steps_of(reference: Run, candidate: Run, step: int | None = None) -> list[tuple[int, int]]:
     """Return which steps of both runs belong together."""

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.alignment import LayerMap, Resolved, resolve
 from padiff.distributed import PartSide, RankedRun
 from padiff.engine._diff import diff
@@ -28,10 +26,6 @@ from padiff.parameters import (
 )
 from padiff.parameters import transfer as write_all
 from padiff.report import Transfer
-
-__all__ = ["transfer"]
-
-Array = NDArray[Any]
 
 
 def transfer(

@@ -10,18 +10,15 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Values
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
 from padiff.forcing._replayer import Replayer
+from padiff.numerics import Array
 from padiff.trace import Call, Key, Leaf, Trace
 
-__all__ = ["Bench", "Disturbed", "Reader"]
-
-Array = NDArray[Any]
 Reader = Callable[[Replayed, bool], Array | None]
 """Takes one value from what a call did by itself; the flag is true for the reference's side."""
 

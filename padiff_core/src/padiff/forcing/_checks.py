@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.numerics import Difference
+from padiff.numerics import Array, Difference
 from padiff.report import Measurement
 from padiff.trace import Call, Key, Leaf
 
-__all__ = ["UNLIKE", "Answer", "Ask", "Check", "Observed", "Plan", "Spot", "Values", "path_within"]
-
-Array = NDArray[Any]
 Plan = Mapping[Key, Pair]
 """Key of a call that will be made -> its pair."""
 UNLIKE = Difference(False, float("inf"), float("inf"), float("nan"), False, True, False, 0)

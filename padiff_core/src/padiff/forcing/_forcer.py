@@ -11,20 +11,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values, path_within
 from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
-from padiff.numerics import SAME, Difference, difference, epsilon, numpy_dtype
+from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
 from padiff.trace import Call, Key, ModuleRecord
-
-__all__ = ["Forcer"]
-
-Array = NDArray[Any]
 
 
 class Forcer(Watcher):

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from padiff.adapter import Tensor
 from padiff.forcing._checks import Spot
 
-__all__ = ["keeps_its_own"]
-
 _MASKED = -1e3
 
 

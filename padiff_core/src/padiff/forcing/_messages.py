@@ -10,16 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing._checks import Check, Observed, Values
+from padiff.numerics import Array
 from padiff.recording import Task
 from padiff.trace import Call, Key, Leaf
-
-__all__ = ["Fed", "ForceRequest", "Given", "ReplayRequest", "Replayed"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

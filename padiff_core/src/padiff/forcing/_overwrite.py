@@ -7,13 +7,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.adapter import Extent, Tensor
-
-__all__ = ["Memory", "Spans"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 class Spans:

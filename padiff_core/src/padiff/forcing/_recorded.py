@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.recording import Turns, reread
 from padiff.trace import Description, Flow, Trace, flow_of
-
-__all__ = ["RecordedSide", "weights_of"]
-
-Array = NDArray[Any]
 
 
 @attrs.define(eq=False)

@@ -11,18 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import BackwardError, InputError
 from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
+from padiff.numerics import Array
 from padiff.recording import Task, Turns
 from padiff.trace import Description, Flow, Run, Trace, ValueStore
-
-__all__ = ["NotRecorded", "NotRepeated", "RecordedReference", "is_recorded"]
-
-Array = NDArray[Any]
 
 
 class NotRecorded(BackwardError):

@@ -11,7 +11,6 @@ from typing import Any
 
 import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module, Tensor, handed_on
 from padiff.alignment import Pair
@@ -19,14 +18,10 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.kinds import computes, short_name
-from padiff.numerics import epsilon_of, numpy_dtype
+from padiff.numerics import Array, epsilon_of, numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
-
-__all__ = ["is_float", "replay"]
-
-Array = NDArray[Any]
 
 
 def replay(live: Live, request: ReplayRequest) -> Replayed:

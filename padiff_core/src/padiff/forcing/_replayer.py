@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
 from padiff.forcing._messages import Replayed, ReplayRequest
-
-__all__ = ["Replayer"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 class Replayer(Protocol):

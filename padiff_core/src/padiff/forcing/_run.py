@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Answer, Ask, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
-from padiff.numerics import Difference, difference
+from padiff.numerics import Array, Difference, difference
 from padiff.parameters import Link, UnitMatch, canonical
 from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import Key, ParameterRecord, Trace
-
-__all__ = ["Forced", "StateCheck", "compared_gradients", "force"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

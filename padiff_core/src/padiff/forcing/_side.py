@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.errors import ForwardError, InternalError
@@ -21,7 +20,7 @@ from padiff.forcing._checks import Ask
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
-from padiff.numerics import numpy_dtype
+from padiff.numerics import Array, numpy_dtype
 from padiff.recording import (
     Live,
     Task,
@@ -38,10 +37,6 @@ from padiff.recording import (
     turned_input,
 )
 from padiff.trace import Description, Flow, Trace, ValueStore, temporary_store
-
-__all__ = ["LocalSide", "Side"]
-
-Array = NDArray[Any]
 
 
 class Side(Protocol):

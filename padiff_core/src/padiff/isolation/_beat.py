@@ -7,8 +7,6 @@ import os
 import struct
 import tempfile
 
-__all__ = ["Beat"]
-
 _PAGE = 4096
 _HEAD = struct.Struct("!QH")  # how often it was written, length of the path
 

@@ -23,7 +23,7 @@ def main() -> None:
         import padiff
 
         found["padiff"] = padiff.__version__
-        from padiff.isolation._worker import PROTOCOL
+        from padiff.isolation._connection import PROTOCOL
         from padiff.isolation._worker import main as serve
 
         found["protocol"] = PROTOCOL

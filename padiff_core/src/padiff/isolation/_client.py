@@ -8,17 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.forcing import Ask, Check, Fed, ForceRequest, Given, Replayed, ReplayRequest, Side
 from padiff.import_string import referred
 from padiff.isolation._session import Session
+from padiff.numerics import Array
 from padiff.recording import Task, Turns
 from padiff.trace import Description, Flow, Trace, ValueStore
 
-__all__ = ["RemoteSide"]
-
-Array = NDArray[Any]
 T = TypeVar("T")
 
 _MOST = 1 << 28

@@ -12,8 +12,6 @@ from typing import Any
 
 from padiff.codec import Codec, Incoming, Malformed, Outgoing, Segment
 
-__all__ = ["ANSWER", "ASK", "FAIL", "PROTOCOL", "Connection", "Gone", "Silent"]
-
 PROTOCOL = 2
 """The version of what two processes say to each other, after the first line."""
 

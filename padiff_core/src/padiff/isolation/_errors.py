@@ -13,8 +13,6 @@ import attrs
 from padiff import errors
 from padiff.errors import PadiffError, RemoteError
 
-__all__ = ["Told", "raised_again", "told", "traceback_of"]
-
 _HIDDEN = (os.path.dirname(errors.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<frozen ")
 
 

@@ -10,8 +10,6 @@ from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Difference
 from padiff.recording import Order, Task
 
-__all__ = ["codec"]
-
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, Told, Unit),

@@ -26,8 +26,6 @@ from padiff.errors import WorkerError
 from padiff.isolation._beat import Beat
 from padiff.plugins import FRAMEWORKS
 
-__all__ = ["Process", "interpreter"]
-
 _BOOT = str(Path(__file__).with_name("_boot.py"))
 _NOISE = (f'File "{os.path.dirname(errors.__file__)}{os.sep}', 'File "<frozen importlib', "Extension modules: ")
 """Beginnings of the lines of a low-level traceback that say nothing of the user's code."""

@@ -17,8 +17,6 @@ from padiff.isolation._session import Session
 from padiff.plugins import adapter_for
 from padiff.recording import operating
 
-__all__ = ["Remote", "remote", "served", "side_of"]
-
 PathLike = str | os.PathLike[str]
 
 

@@ -15,8 +15,6 @@ from padiff.isolation._messages import codec
 from padiff.isolation._process import Process
 from padiff.plugins import FRAMEWORKS
 
-__all__ = ["Session"]
-
 _DOING = {
     "build": "built the model",
     "record": "ran the model",

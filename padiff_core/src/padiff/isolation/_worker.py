@@ -14,25 +14,20 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.adapter import Adapter
 from padiff.codec import Segment, Unsendable
 from padiff.errors import PadiffError, WorkerError
 from padiff.forcing import Answer, Fed, ForceRequest, Given, LocalSide
 from padiff.import_string import SpecError, called, guarded, load
 from padiff.isolation._beat import Beat
-from padiff.isolation._connection import ANSWER, FAIL, PROTOCOL, Connection, Gone
+from padiff.isolation._connection import ANSWER, FAIL, Connection, Gone
 from padiff.isolation._errors import told, traceback_of
 from padiff.isolation._messages import codec
+from padiff.numerics import Array
 from padiff.plugins import FRAMEWORKS, adapter_for, set_environment
 from padiff.pytree import map_leaves
 from padiff.recording import Task, TellingAdapter, line_of, operating, package_of, told_as_own
 from padiff.trace import Description, SharedStore, Trace
-
-__all__ = ["PROTOCOL", "main"]
-
-Array = NDArray[Any]
 
 _AT_ONCE = 1 << 25
 """Bytes that are sent along, unasked."""

@@ -15,8 +15,6 @@ from padiff.judging._tolerance import Rule, rule_of
 from padiff.parameters import Link, canonical
 from padiff.trace import Lent, ParameterRecord
 
-__all__ = ["Ask", "measured"]
-
 
 @attrs.frozen(eq=False)
 class Ask:

@@ -16,8 +16,6 @@ from padiff.numerics import TOGETHER, difference, epsilon
 from padiff.report import Cause, Evidence, Phase
 from padiff.trace import Contrast, ModuleRecord, called_otherwise, contrasts, contrasts_inside
 
-__all__ = ["OF_STATE", "cause_between", "cause_of", "found_by_setting", "not_verified", "told_by"]
-
 OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
 _OF_SHAPES = frozenset({"kind", "groups", "normalized_shape", "hidden_size", "num_layers", "bidirectional", "track"})

@@ -28,8 +28,6 @@ from padiff.report import (
 )
 from padiff.trace import Call, Trace
 
-__all__ = ["compared_calls", "downstream", "matching_of", "missing_path"]
-
 _SEVERITY = (
     Verdict.EQUAL,
     Verdict.ROUNDING,

@@ -13,8 +13,6 @@ from padiff.judging._findings import place_of
 from padiff.report import Coverage
 from padiff.trace import Call, Leaf, Trace
 
-__all__ = ["coverage_of"]
-
 
 def coverage_of(trace: Trace, alignment: Alignment, kept: Collection[int] | None = None) -> Coverage:
     """Return which of the reference's values that lead to its outputs were compared with the candidate's.

@@ -17,8 +17,6 @@ from padiff.judging._suspicion import Suspicion, suspicion_of, value_at
 from padiff.report import Evidence, Figures, Phase, Verdict, What
 from padiff.trace import Key, Leaf
 
-__all__ = ["Cuts", "cut_side", "likely_sender", "with_cut"]
-
 
 def cut_side(ours: Leaf, theirs: Leaf) -> str | None:
     """Return the side on which a tensor cannot get a gradient, where it can on the other one."""

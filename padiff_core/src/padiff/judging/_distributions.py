@@ -14,12 +14,10 @@ that were not looked at before: two equal distributions are called different les
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["SEEDS", "Sample", "differ", "flat"]
+from padiff.numerics import Array
 
 SEEDS = (16, 64)
 """Under how many seeds each side runs: more of them where fewer leave it in doubt."""
@@ -31,7 +29,6 @@ _DOUBTFUL = 1 / 2
 _MOST = 1 << 16
 """Elements of a value that are looked at, evenly spread."""
 
-Array = NDArray[Any]
 Sample = Callable[[bool, range], Sequence[Array]]
 """Returns what a side gives under seeds; the flag is true for the reference's side."""
 

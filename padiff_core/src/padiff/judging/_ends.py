@@ -19,8 +19,6 @@ from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
-__all__ = ["loss_bound", "loss_finding", "unlike_inputs", "unlike_shapes", "unmatched_outputs"]
-
 
 def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
     """Yield the arguments that were given as other values to each side: then the inputs differ, not the models."""

@@ -14,8 +14,6 @@ from padiff.judging._suspicion import Suspicion
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Description, Frame
 
-__all__ = ["at_home", "finding_of", "merged", "place_of", "with_location"]
-
 
 def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None, stack: bool = True) -> Place:
     """Name a call's place. ``at`` is the child whose call marks the line of its parent's code, if one does."""

@@ -29,8 +29,6 @@ from padiff.recording import Task
 from padiff.report import ComparedCall, Coverage, Figures, Finding, FreeRuns, Matching, Note, Phase, Transfer, Verdict
 from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise, temporary_store
 
-__all__ = ["Outcome"]
-
 
 @attrs.define(eq=False)
 class Outcome:

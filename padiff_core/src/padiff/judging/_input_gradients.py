@@ -15,8 +15,6 @@ from padiff.trace import Key
 if TYPE_CHECKING:
     from padiff.judging._judge import Judge
 
-__all__ = ["of_inputs"]
-
 
 def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
     """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""

@@ -8,19 +8,13 @@ of the call is right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Replayed
-from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, difference, epsilon_of
-
-__all__ = ["right_as_a_whole"]
-
-Array = NDArray[Any]
+from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, Array, difference, epsilon_of
 
 
 def right_as_a_whole(bench: Bench, pair: Pair) -> bool | None:

@@ -13,10 +13,9 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Forced, Spot, is_recorded
+from padiff.forcing import Bench, Check, Forced, Reader, Spot, is_recorded
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
@@ -29,7 +28,7 @@ from padiff.judging._replays import Replays
 from padiff.judging._response import response_by_gradients
 from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
-from padiff.judging._settle import Reader, Settler
+from padiff.judging._settle import Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.kinds import ORDERS
 from padiff.numerics import (
@@ -38,6 +37,7 @@ from padiff.numerics import (
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
+    Array,
     Threshold,
     difference,
     epsilon,
@@ -47,10 +47,6 @@ from padiff.numerics import (
 from padiff.progress import advance, phase
 from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict
 from padiff.trace import Key, Trace
-
-__all__ = ["Judge"]
-
-Array = NDArray[Any]
 
 
 class Judge:

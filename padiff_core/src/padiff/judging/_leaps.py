@@ -36,8 +36,6 @@ from padiff.numerics import (
 from padiff.report import Evidence, Figures, Phase, Verdict
 from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise, settings_of
 
-__all__ = ["Leaps"]
-
 _STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
 
 

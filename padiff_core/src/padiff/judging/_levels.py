@@ -6,8 +6,6 @@ import attrs
 
 from padiff.judging._suspicion import Suspicion
 
-__all__ = ["Level", "Told"]
-
 
 @attrs.frozen
 class Told:

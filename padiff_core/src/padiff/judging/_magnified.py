@@ -14,8 +14,6 @@ from padiff.judging._sizes import Size, held, magnitude
 from padiff.numerics import CONSTANT, ORDER, UNSETTLED, VANISHES
 from padiff.trace import Leaf
 
-__all__ = ["Magnified", "magnified"]
-
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
 _FEW = 256
 """Of so many elements at most one may lie at a kink by chance."""

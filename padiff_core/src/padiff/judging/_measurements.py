@@ -17,8 +17,6 @@ from padiff.judging._sizes import Size
 from padiff.judging._tolerance import shown_rule
 from padiff.numerics import Difference
 
-__all__ = ["Measurements"]
-
 _HEAD = b"padiff measurements 1\n"
 
 

@@ -20,8 +20,6 @@ from padiff.numerics import is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
 from padiff.trace import Trace
 
-__all__ = ["Kept", "Measuring", "Meter", "measuring"]
-
 _BATCH = 32 << 20
 """Bytes that a worker reads for one request."""
 _MOST = 256

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import PluginError
+from padiff.numerics import Array
 from padiff.plugins import Metric, Row, contributions, find, told
 from padiff.report import Figures, Measurement
 
-__all__ = ["ByMetric", "Measures", "contributed_measures", "metric_named", "with_measured"]
-
-Array = NDArray[Any]
 Arrays = Iterable[tuple[Array, Array]]
 
 _HOOK = "padiff_metrics"

@@ -9,8 +9,6 @@ import attrs
 from padiff.report import Cause, Finding, Phase
 from padiff.trace import Call, Key, Trace
 
-__all__ = ["in_micro_batches", "of_other_counts"]
-
 _OF_CALLS = ("output", "input", "output_gradient", "input_gradient", "free_output")
 _OF_ALL = (Phase.BACKWARD, Phase.LOSS, Phase.UPDATE)
 _SIDES = ("reference", "candidate")

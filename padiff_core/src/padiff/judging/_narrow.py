@@ -11,16 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._replays import PairReplays
-from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, difference
+from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, Array, difference
 
-__all__ = ["Narrow"]
-
-Array = NDArray[Any]
 _OF_THREE = 6.0**0.5
 """The errors of f(+d), f(0) twice and f(-d) together, where each is 1."""
 _SMOOTH = 1 / 8

@@ -12,8 +12,6 @@ from padiff.parameters import Correspondence, link_roles
 from padiff.report import Finding, Note
 from padiff.trace import contrasts
 
-__all__ = ["axis_notes", "naming_notes", "notes_of", "unregistered_notes"]
-
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
     """Yield notes on the orders in which the candidate's values are read, and the modules whose they are."""

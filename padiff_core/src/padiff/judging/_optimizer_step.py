@@ -7,20 +7,16 @@ from typing import Any, Protocol
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, is_ignored
-from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, difference, epsilon
+from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, Array, difference, epsilon
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Description, ModuleRecord, ParameterRecord, Trace
 
-__all__ = ["of_one_cause", "rate_between", "step_both"]
-
-Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
 
 

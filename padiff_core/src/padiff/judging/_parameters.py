@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.numerics import Difference, difference, is_suspect
+from padiff.numerics import Array, Difference, difference, is_suspect
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Measurement, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = [
-    "NOTHING",
-    "Ignored",
-    "constant_notes",
-    "half_tied",
-    "is_close",
-    "is_ignored",
-    "parameter_findings",
-    "special_notes",
-]
-
-Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
 Ignored = tuple[frozenset[str], frozenset[str]]
 """Paths of modules of the reference, and of the candidate."""

@@ -14,8 +14,6 @@ from padiff.judging._findings import place_of
 from padiff.numerics import epsilon_of
 from padiff.report import Note
 
-__all__ = ["Policies"]
-
 _SIDES = ("reference", "candidate")
 Policy = dict[str, Any]
 

@@ -12,20 +12,15 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Observed, Reader, Replayed
 from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._replays import PairReplays
 from padiff.kinds import CATALOGUE
-from padiff.numerics import RANDOM, SAME, Difference, difference, epsilon
+from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
 from padiff.report import Cause, Evidence
 from padiff.trace import Call, Key, contrasts, settings_of
-
-__all__ = ["ONLY_CANDIDATE", "ONLY_REFERENCE", "Chance", "Lone", "like_calls", "sampling"]
-
-Array = NDArray[Any]
 
 _SEEDS = range(1, 9)
 """Under how many seeds a value is asked for before it is called the same under all."""

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from numpy.typing import NDArray
-
-from padiff.forcing import Replayed, Spot
-from padiff.judging._settle import Reader
-
-__all__ = ["gradient_of", "value_of"]
-
-Array = NDArray[Any]
+from padiff.forcing import Reader, Replayed, Spot
+from padiff.numerics import Array
 
 
 def value_of(spot: Spot, given: Array | None = None) -> Reader:

@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
@@ -24,25 +23,11 @@ from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, pro
 from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
-from padiff.numerics import SAME, VANISHES, epsilon_of
+from padiff.numerics import SAME, VANISHES, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical
 from padiff.report import Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import ParameterRecord, Summary, Trace, summarized
 
-__all__ = [
-    "Sides",
-    "before",
-    "both",
-    "loss_told",
-    "of_recorded_state",
-    "of_recorded_weights",
-    "of_traces",
-    "place",
-    "scale_of",
-    "step_ahead",
-]
-
-Array = NDArray[Any]
 Sides = tuple[RecordedSide, RecordedSide]
 Named = Mapping[str, int]
 Reader = Callable[[str], Held]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from padiff.alignment import Alignment
 from padiff.trace import Trace
 
-__all__ = ["why_forward_only"]
-
 _SIDES = ("reference", "candidate")
 
 

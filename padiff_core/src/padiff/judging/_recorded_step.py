@@ -44,8 +44,6 @@ from padiff.report import (
 )
 from padiff.trace import Leaf, Trace
 
-__all__ = ["Recorded"]
-
 _NOTHING: dict[Any, Any] = {}
 _SIDES = ("reference", "candidate")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.forcing import RecordedSide
 from padiff.judging._meter import Meter
@@ -18,13 +17,9 @@ from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
 from padiff.judging._sizes import Size, held, magnitude, projected
 from padiff.judging._step_sums import step_sums
-from padiff.numerics import ACCUMULATION, EXACT, SAME
+from padiff.numerics import ACCUMULATION, EXACT, SAME, Array
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
-
-__all__ = ["drift_of", "of_recorded_update", "statistics_of"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen(eq=False)

@@ -10,8 +10,6 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench
 from padiff.trace import ValueStore
 
-__all__ = ["PairReplays", "Replays"]
-
 Kept = TypeVar("Kept")
 _SHARE = 8
 """Of the memory budget, what is kept at least, however much of it the recorded values take."""

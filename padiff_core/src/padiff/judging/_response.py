@@ -15,8 +15,6 @@ import numpy as np
 from padiff.numerics import epsilon, product_norm
 from padiff.trace import Trace
 
-__all__ = ["response_by_gradients"]
-
 
 def response_by_gradients(trace: Trace) -> float | None:
     """Return by how much, relative L2, the output moves where each element that a call gives does by up to an epsilon.

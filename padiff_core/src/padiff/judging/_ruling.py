@@ -9,8 +9,6 @@ import attrs
 from padiff.forcing import NotRepeated
 from padiff.report import Cause, Evidence, Figures, Verdict
 
-__all__ = ["DOES_NOT_ARISE", "Refusal", "Ruling", "reason", "refusal"]
-
 _LONGEST = 120
 """Characters of an error's first line that are kept."""
 _RECORDED = "recorded"

@@ -17,8 +17,6 @@ from padiff.numerics import epsilon_of
 from padiff.report import Figures, Phase, Verdict
 from padiff.trace import contrasts
 
-__all__ = ["sampled_gradients", "sampled_values"]
-
 Around = Callable[[Pair], Pair | None]
 
 

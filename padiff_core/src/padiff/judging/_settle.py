@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, is_recorded
@@ -30,6 +29,7 @@ from padiff.numerics import (
     SAME,
     TOGETHER,
     UNSETTLED,
+    Array,
     Difference,
     beside_masks,
     difference,
@@ -41,10 +41,6 @@ from padiff.numerics import (
 )
 from padiff.report import Evidence, Figures, Verdict
 from padiff.trace import Key, contrasts
-
-__all__ = ["Reader", "Settler"]
-
-Array = NDArray[Any]
 
 _TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
 """Stands for what a forced run showed, where none was made."""

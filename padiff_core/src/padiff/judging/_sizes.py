@@ -6,16 +6,12 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ORDER, Difference, difference, epsilon_of, numpy_dtype, relative
+from padiff.numerics import ORDER, Array, Difference, difference, epsilon_of, numpy_dtype, relative
 from padiff.trace import Summary, Trace, summarized
 
-__all__ = ["Held", "Size", "held", "magnitude", "nothing_like", "projected", "size_of", "summaries_of"]
-
-Array = NDArray[Any]
-Held = NDArray[Any] | Summary | None
+Held = Array | Summary | None
 
 
 @attrs.frozen

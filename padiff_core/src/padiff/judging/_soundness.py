@@ -29,8 +29,6 @@ from padiff.recording import Task
 from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
 
-__all__ = ["Proof", "Whole", "is_rounding", "of_one_distribution", "prove", "undrawn_finding", "unexplained_finding"]
-
 Sides = tuple[Side, Side]
 Tasks = tuple[Task, Task]
 

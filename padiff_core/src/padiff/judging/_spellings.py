@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
-from numpy.typing import NDArray
 
 from padiff.forcing import Spot, says_the_same
 from padiff.judging._sizes import Size
-from padiff.numerics import SAME, beside_masks
+from padiff.numerics import SAME, Array, beside_masks
 from padiff.trace import Trace
 
-__all__ = ["says_the_same_here", "size_beside_masks"]
-
-Array = NDArray[Any]
 Traces = tuple[Trace, Trace]
 
 

@@ -6,22 +6,20 @@ They are of a call whose own outputs and gradients were judged before; what thes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Replayed, StateCheck, is_recorded
+from padiff.forcing import Reader, Replayed, StateCheck, is_recorded
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
-from padiff.judging._settle import Reader
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
+    Array,
     difference,
     epsilon,
     is_suspect,
@@ -30,10 +28,6 @@ from padiff.numerics import (
 from padiff.parameters import canonical
 from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Call, Key, ParameterRecord
-
-__all__ = ["of_rewritten", "of_state", "without_bessel"]
-
-Array = NDArray[Any]
 
 
 def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:

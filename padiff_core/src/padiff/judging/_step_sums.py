@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME
+from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME, Array
 
-__all__ = ["StepSums", "step_sums"]
-
-Array = NDArray[Any]
 Both = tuple[Array, Array]
 
 _CHUNK = 1 << 14

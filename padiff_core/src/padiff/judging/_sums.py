@@ -8,8 +8,6 @@ from padiff.alignment import Alignment
 from padiff.forcing import Spot
 from padiff.trace import Key, Trace
 
-__all__ = ["Sums", "given", "tells_nothing"]
-
 _Place = tuple[Key, str, int]
 """A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
 

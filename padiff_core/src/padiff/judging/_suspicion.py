@@ -18,8 +18,6 @@ from padiff.parameters import Held
 from padiff.report import Measurement, Phase, Verdict, What
 from padiff.trace import contrasts
 
-__all__ = ["AGREEING", "Suspicion", "asking", "contrasted", "suspicion_of", "value_at", "within"]
-
 AGREEING = (Verdict.EQUAL, Verdict.ROUNDING, Verdict.WITHIN_TOLERANCE)
 """Verdicts of which nothing needs to be said."""
 

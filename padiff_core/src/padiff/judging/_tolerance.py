@@ -6,17 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.errors import InputError
 from padiff.judging._metrics import ByMetric, Measures, contributed_measures, metric_named
-from padiff.numerics import close
+from padiff.numerics import Array, close
 from padiff.options import CLASSIC
 from padiff.plugins import Metric
 
-__all__ = ["Rule", "measures_of", "rule_of", "rule_of_numbers", "shown_rule"]
-
-Array = NDArray[Any]
 Rule = Callable[[Array, Array], bool]
 Tolerance = Mapping[str, Any]
 _BOUNDS = {"smaller": "max", "larger": "min"}

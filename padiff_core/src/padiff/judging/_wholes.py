@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Side, compared_gradients
@@ -17,6 +16,7 @@ from padiff.numerics import (
     NEGLIGIBLE_GRADIENT,
     ROUNDING,
     VANISHES,
+    Array,
     Threshold,
     difference,
     epsilon,
@@ -26,10 +26,6 @@ from padiff.numerics import (
 from padiff.parameters import UnitMatch
 from padiff.report import Phase, What
 from padiff.trace import Key, Leaf, Trace
-
-__all__ = ["Ends", "Gap", "Gradients", "Runs", "Wholes", "is_mask", "worst"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 import attrs
 
-__all__ = ["CATALOGUE", "FUSED", "LAYOUT", "ORDERS", "PRODUCTS", "Kind"]
-
 LAYOUT = "data_format"
 """The setting that says where images have their channels."""
 ORDERS = frozenset({LAYOUT, "batch_first"})

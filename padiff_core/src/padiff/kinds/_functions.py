@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["VIEWS", "computes", "is_in_place", "short_name"]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -11,8 +11,6 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Part", "interleaved"]
-
 Array = NDArray[Any]
 
 

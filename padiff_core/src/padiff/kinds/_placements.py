@@ -7,9 +7,6 @@ from typing import Literal
 
 import attrs
 
-__all__ = ["DATA", "Placement", "Ranks", "Spread"]
-
-
 DATA = "dp"
 """The name of the groups whose ranks have data of their own."""
 

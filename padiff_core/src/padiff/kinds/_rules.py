@@ -10,8 +10,6 @@ import attrs
 
 from padiff.kinds._layout import Part
 
-__all__ = ["Habit", "Rule", "Setting", "Unit"]
-
 
 def _same(value: Any) -> Any:
     return value

@@ -11,7 +11,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
 from padiff.numerics._compare import beside_masks, close, difference, sample
-from padiff.numerics._dtypes import numpy_dtype
+from padiff.numerics._dtypes import Array, numpy_dtype
 from padiff.numerics._figures import Difference
 from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
@@ -72,6 +72,7 @@ __all__ = [
     "TOGETHER",
     "UNSETTLED",
     "VANISHES",
+    "Array",
     "Difference",
     "Sketcher",
     "Threshold",

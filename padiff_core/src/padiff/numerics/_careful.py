@@ -10,8 +10,6 @@ import numpy as np
 from padiff.numerics._chunks import chunks
 from padiff.numerics._dtypes import Array, is_exact, work_dtype
 
-__all__ = ["Chunk", "careful"]
-
 _CAREFUL = 1 << 18  # bytes of one operand: there are a dozen temporaries
 
 

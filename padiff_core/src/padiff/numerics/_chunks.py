@@ -11,8 +11,6 @@ import numpy as np
 from padiff.numerics._dtypes import Array
 from padiff.numerics._strips import copy_in_strips, is_crosswise
 
-__all__ = ["chunks"]
-
 _ROWS = 256
 
 

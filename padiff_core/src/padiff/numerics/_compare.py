@@ -11,19 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from padiff.numerics._careful import careful
-from padiff.numerics._dtypes import is_exact, same_bytes, work_dtype
+from padiff.numerics._dtypes import Array, is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference
 from padiff.numerics._light import light, small
 from padiff.numerics._rounding import EXACT, epsilon
 from padiff.numerics._tally import tallied
 
-__all__ = ["beside_masks", "close", "difference", "sample"]
-
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
 _DROWNING = 1e3
 """Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
-Array = NDArray[Any]
 
 
 def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:

@@ -12,9 +12,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "is_exact", "numpy_dtype", "same_bytes", "work_dtype"]
-
 Array: TypeAlias = NDArray[Any]
+"""An array of any type."""
 
 _SMALL = 1 << 12
 """Bytes up to which a copy costs less than a call of the C library."""

@@ -12,8 +12,6 @@ from padiff.numerics._dtypes import Array
 from padiff.numerics._figures import Difference
 from padiff.numerics._squares import Squares
 
-__all__ = ["light", "small"]
-
 _SMALL = 1 << 12
 """Elements up to which arrays are taken whole, in float64: of many small tensors the calls are the cost."""
 _LOST = 2e4

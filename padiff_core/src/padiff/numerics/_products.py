@@ -10,8 +10,6 @@ from padiff.numerics._chunks import chunks
 from padiff.numerics._dtypes import Array, work_dtype
 from padiff.numerics._squares import Squares
 
-__all__ = ["product_norm"]
-
 _CHUNK = 1 << 19
 """Bytes of one operand that stay in the cache."""
 

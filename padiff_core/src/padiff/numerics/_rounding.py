@@ -19,39 +19,6 @@ import numpy as np
 from padiff.numerics._dtypes import numpy_dtype
 from padiff.numerics._figures import Difference
 
-__all__ = [
-    "ACCUMULATED",
-    "ACCUMULATION",
-    "CAST",
-    "CONSTANT",
-    "ELEMENT",
-    "EXACT",
-    "FLOORS",
-    "GROSS",
-    "JITTER",
-    "JITTERS",
-    "LOSS",
-    "NEGLIGIBLE",
-    "NEGLIGIBLE_GRADIENT",
-    "NEGLIGIBLE_LIBRARY",
-    "ORDER",
-    "RANDOM",
-    "ROUNDING",
-    "SAME",
-    "SETTING",
-    "THRESHOLDS",
-    "TOGETHER",
-    "UNSETTLED",
-    "VANISHES",
-    "Threshold",
-    "epsilon",
-    "epsilon_of",
-    "is_coarse",
-    "is_suspect",
-    "relative",
-    "table",
-]
-
 FLOAT32 = float(np.finfo(np.float32).eps)
 FLOORS = 3.0
 """A native error of so many noise floors is rounding: the reference's own error there, against itself in float64.

@@ -22,11 +22,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from padiff.numerics._dtypes import Array
 from padiff.numerics._strips import laid_out
 
-__all__ = ["BLOCK", "SKETCH_ERROR", "WIDTH", "Sketcher", "sketch", "work_of"]
-
-Array = NDArray[Any]
 Work = Any
 """The type to compute in: numpy's float32 or float64."""
 Indices = Sequence[NDArray[np.int64]]

@@ -9,8 +9,6 @@ import numpy as np
 
 from padiff.numerics._dtypes import Array
 
-__all__ = ["Squares"]
-
 _BLOCK = 1 << 13  # elements of one BLAS call
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["copy_in_strips", "is_crosswise", "laid_out"]
-
-Array = NDArray[Any]
+from padiff.numerics._dtypes import Array
 
 _WIDTH = 16
 """Columns of one strip: so many lines of the source lie in the cache together."""

@@ -11,8 +11,6 @@ from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import Array
 from padiff.numerics._squares import Squares
 
-__all__ = ["Tally", "tallied"]
-
 
 @attrs.frozen
 class Tally:

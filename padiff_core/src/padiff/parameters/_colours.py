@@ -19,8 +19,6 @@ from padiff.parameters._roles import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
-__all__ = ["Chooser", "matched_by_colour", "preserved"]
-
 _ROUNDS = (40, 8, 5, 3, 2, 1, 0)
 Chooser = Callable[[int, Sequence[int], Sequence[int]], int]
 """Takes a unit of the reference, those like it, and those of the candidate: returns which of these it is."""

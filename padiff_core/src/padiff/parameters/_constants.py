@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.numerics import difference, is_suspect
+from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._pieces import Match
@@ -24,9 +22,6 @@ from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, Native
 from padiff.trace import Description, ParameterRecord
 
-__all__ = ["buffers_of", "is_alike", "with_buffers"]
-
-Array = NDArray[Any]
 Units = Sequence[HeldUnit]
 
 _FEWEST = 8

@@ -13,8 +13,6 @@ from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
 from padiff.recording import Turns
 
-__all__ = ["Correspondence", "Packed", "Try"]
-
 
 @attrs.frozen
 class Try:

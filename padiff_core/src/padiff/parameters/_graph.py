@@ -11,8 +11,6 @@ from padiff.kinds import CATALOGUE
 from padiff.parameters._units import HeldUnit
 from padiff.trace import INPUT, Flow, called, joint_of
 
-__all__ = ["ENDS", "Graph", "graph_of"]
-
 Labels = frozenset[frozenset[str]]
 """The names of the operations on each way from one unit to another."""
 _KINDS = frozenset(CATALOGUE)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.numerics import laid_out
+from padiff.numerics import Array, laid_out
 from padiff.parameters._special import Relation
 from padiff.parameters._units import Held, HeldUnit, Native
-
-__all__ = ["Link", "SpecialLink", "canonical", "special_links"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen(eq=False)

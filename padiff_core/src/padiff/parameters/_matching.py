@@ -21,15 +21,6 @@ from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-__all__ = [
-    "match_strays",
-    "match_units",
-    "same_names",
-    "same_order",
-]
-
-Array = NDArray[Any]
-
 _NAME_WEIGHT = 1.0
 _SURE_WEIGHT = 0.1
 _SETTINGS_WEIGHT = 0.3

@@ -19,8 +19,6 @@ from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-__all__ = ["Arrangement", "Packing", "find_packings"]
-
 _LINEAR = "linear"
 
 

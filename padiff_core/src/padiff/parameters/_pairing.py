@@ -21,8 +21,6 @@ from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-__all__ = ["Order", "defined_alike", "matched_unrun", "matcher", "named_alike", "pair_parameters"]
-
 Units = Sequence[HeldUnit]
 Pairs = dict[int, int]
 Groups = list[list[int]]

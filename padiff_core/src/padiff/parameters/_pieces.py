@@ -10,8 +10,6 @@ from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit
 
-__all__ = ["with_pieces"]
-
 Units = Sequence[HeldUnit]
 Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit]], dict[HeldUnit, HeldUnit]]
 """Takes the units of both sides, and which belong together for sure; returns more of these."""

@@ -16,8 +16,6 @@ from padiff.parameters._links import Link, special_links
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-__all__ = ["FULL", "UnitMatch", "flat", "is_product", "link_roles"]
-
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""

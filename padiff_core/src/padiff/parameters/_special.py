@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import PluginError, PluginWarning
+from padiff.numerics import Array
 from padiff.parameters._units import Native
 from padiff.plugins import Row, SpecialTransfer, told, transfers
 from padiff.trace import Description, ModuleRecord, ParameterRecord
 
-__all__ = ["Relation", "SpecialFailed", "Specials"]
-
-Array = NDArray[Any]
 Places = NDArray[np.intp]
 T = TypeVar("T")
 

@@ -14,8 +14,6 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source
 
-__all__ = ["left_over", "split_where_left_over"]
-
 Units = Sequence[HeldUnit]
 
 

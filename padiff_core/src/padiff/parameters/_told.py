@@ -13,8 +13,6 @@ from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 
-__all__ = ["told_packings", "with_told_parameters"]
-
 Units = Sequence[HeldUnit]
 End = tuple[HeldUnit, str, Held]
 """A parameter: its unit, its role there, where it lies."""

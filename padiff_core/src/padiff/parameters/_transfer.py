@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from padiff.numerics import Array
 from padiff.parameters._links import Link, SpecialLink
 from padiff.parameters._roles import UnitMatch
 from padiff.trace import ParameterRecord
-
-__all__ = ["Holder", "transfer", "values_of"]
-
-Array = NDArray[Any]
 
 _AT_ONCE = 1 << 28
 """Bytes that are handed over together: a whole model's need not lie in memory a second time."""

@@ -14,8 +14,6 @@ from padiff.kinds import Part
 from padiff.plugins import Row
 from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord
 
-__all__ = ["Held", "HeldUnit", "Native", "units_of"]
-
 Native = Callable[[ParameterRecord], NDArray[Any] | None]
 """Reads of a parameter its values, or its gradient, in the framework's own layout."""
 

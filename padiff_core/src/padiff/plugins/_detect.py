@@ -19,8 +19,6 @@ from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._load import load
 from padiff.plugins._registry import Row, conflict, registry
 
-__all__ = ["adapter_for", "adapter_of_tensor"]
-
 
 def adapter_for(model: Any) -> Adapter:
     """Return the adapter that knows a model, or a list of chunks of one.

@@ -11,8 +11,6 @@ import attrs
 
 from padiff.adapter import AdapterInfo
 
-__all__ = ["FRAMEWORKS", "Framework", "findable", "principal", "version_of"]
-
 
 @attrs.frozen
 class Framework:

@@ -16,8 +16,6 @@ import pluggy
 from padiff.adapter import API_VERSION, AdapterInfo, Metric, Reader, Renderer, SpecialTransfer
 from padiff.plugins import _hookspecs as hookspecs
 
-__all__ = ["HOOKS", "Answer", "HookType", "answers", "told", "why_unusable"]
-
 
 @attrs.frozen
 class HookType:

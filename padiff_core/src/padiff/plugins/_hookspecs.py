@@ -10,8 +10,6 @@ import pluggy
 if TYPE_CHECKING:
     from padiff.adapter import AdapterInfo, Metric, Reader, Renderer, SpecialTransfer
 
-__all__ = ["hookspec"]
-
 hookspec = pluggy.HookspecMarker("padiff")
 
 

@@ -9,8 +9,6 @@ import attrs
 from padiff.plugins._framework import findable, principal, version_of
 from padiff.plugins._registry import Registry, Row, registry
 
-__all__ = ["Contributed", "Installed", "State", "contributed", "installed"]
-
 
 class State(StrEnum):
     """The state of an adapter, or of another contribution."""

@@ -14,8 +14,6 @@ from padiff.plugins._framework import FRAMEWORKS, principal
 from padiff.plugins._hooks import told, why_unusable
 from padiff.plugins._registry import Row, registry
 
-__all__ = ["load"]
-
 
 def load(info: AdapterInfo) -> Adapter:
     """Return the adapter; its factory, and with it the framework, is imported on first use.

@@ -13,8 +13,6 @@ from padiff.plugins._registry import Row, conflict, registry
 if TYPE_CHECKING:
     from padiff.report import Report
 
-__all__ = ["contributions", "find", "readers", "rendered", "renderer", "renderer_for"]
-
 
 def contributions(hook: str) -> list[Row]:
     """Return what a hook gave and can be used: neither broken nor of a name that two claim; padiff's own first."""

@@ -17,8 +17,6 @@ from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import PluginWarning
 from padiff.plugins._hooks import HOOKS, Answer, answers
 
-__all__ = ["GROUP", "Registry", "Row", "adapters", "conflict", "loaded", "registry", "reset", "set_environment"]
-
 GROUP = "padiff"
 """The entry-point group under which a plugin registers."""
 

@@ -8,8 +8,6 @@ from padiff.plugins._hooks import why_unusable
 from padiff.plugins._lookup import contributions
 from padiff.plugins._registry import Row
 
-__all__ = ["register_transfer", "transfers"]
-
 _HOOK = "padiff_transfers"
 _REGISTERED: dict[str, Row] = {}
 

@@ -15,27 +15,15 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.kinds import ORDERS
+from padiff.numerics import Array
 from padiff.pytree import held_in, leaves
 from padiff.recording._live import Live
 from padiff.recording._order import Order, Turns
 from padiff.trace import Call, Key
-
-__all__ = [
-    "at_input",
-    "natively",
-    "order_of",
-    "read_as",
-    "turned",
-    "turned_input",
-    "wrapped",
-]
-
-Array = NDArray[Any]
 
 
 def order_of(tensor: Tensor) -> Order | None:

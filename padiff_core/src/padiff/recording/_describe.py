@@ -16,8 +16,6 @@ from padiff.trace import Description, ModuleDescription, ModuleRecord, Parameter
 if TYPE_CHECKING:
     from padiff.recording._live import Live
 
-__all__ = ["SettingsReader", "describe", "described", "module_record", "parameter_record", "plain", "settings_at"]
-
 _IMMUTABLE = (int, float, str, bool, type(None), bytes)
 _LONGEST = 200
 """Characters that are kept of how an object reads."""

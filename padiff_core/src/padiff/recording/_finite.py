@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from padiff.numerics import Array
 from padiff.trace import Call, Leaf, Trace
-
-__all__ = ["first_nonfinite", "is_finite", "nonfinite_inputs"]
-
-Array = NDArray[Any]
 
 
 def first_nonfinite(trace: Trace) -> Call | None:

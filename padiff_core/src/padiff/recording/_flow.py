@@ -16,8 +16,6 @@ from padiff.pytree import leaves
 from padiff.recording._watcher import weak
 from padiff.trace import INPUT, Flow, Source, called, joint
 
-__all__ = ["Follower", "refused"]
-
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
 """Operations of which the order of the operands tells nothing."""
 _PASSED_ON = VIEWS | {"dropout", "flatten", "sequential", "unfold"}

@@ -17,8 +17,6 @@ from padiff.errors import RemoteError
 from padiff.plugins import loaded
 from padiff.trace import Frame
 
-__all__ = ["Origin", "Stack", "line_of", "origin_of", "own_line", "package_of"]
-
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = os.path.join(_HERE, "testing", "")
 """The conformance suite brings models: to an adapter these are a user's."""

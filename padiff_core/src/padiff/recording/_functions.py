@@ -19,8 +19,6 @@ from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_na
 from padiff.pytree import leaves
 from padiff.recording._frames import Origin, origin_of
 
-__all__ = ["OperatingAdapter", "Operation", "operating", "plain_model"]
-
 
 class Operation(Module):
     """Be a function that the code of a module calls; ``native`` is a module of the framework that calls it."""

@@ -8,18 +8,13 @@ from typing import Any
 import attrs
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import InputError
-from padiff.numerics import epsilon, numpy_dtype
+from padiff.numerics import Array, epsilon, numpy_dtype
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import copied, leaves, map_leaves
 from padiff.recording._record import Task
 from padiff.trace import Description
-
-__all__ = ["arguments", "exact", "narrowed"]
-
-Array = NDArray[Any]
 
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -63,7 +58,7 @@ def _neutral(value: Any) -> Any:
     def is_tensor(leaf: Any) -> bool:
         return _is_foreign(leaf) if _plain(leaf) else adapter_of_tensor(leaf) is not None
 
-    def to_numpy(_: str, leaf: Any) -> NDArray[Any]:
+    def to_numpy(_: str, leaf: Any) -> Array:
         if isinstance(leaf, np.ndarray | np.generic):
             own = np.asarray(leaf)
             return own.view(np.dtype(f"u{own.itemsize}")).view(numpy_dtype(own.dtype.name))

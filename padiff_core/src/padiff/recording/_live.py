@@ -9,16 +9,11 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module, Parameter
-from padiff.numerics import epsilon, epsilon_of
+from padiff.numerics import Array, epsilon, epsilon_of
 from padiff.recording._describe import SettingsReader, settings_at
 from padiff.trace import Call, Key, ModuleRecord
-
-__all__ = ["Live"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

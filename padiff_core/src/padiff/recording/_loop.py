@@ -18,8 +18,6 @@ from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
 from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized, summed
 
-__all__ = ["Loop"]
-
 Chosen = Callable[[str], bool]
 
 

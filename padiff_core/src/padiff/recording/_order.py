@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Order", "Turns", "composed"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 @attrs.frozen

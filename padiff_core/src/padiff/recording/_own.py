@@ -12,8 +12,6 @@ from padiff.errors import InternalError, PadiffError
 from padiff.plugins import loaded
 from padiff.recording._frames import own_line
 
-__all__ = ["told_as_own"]
-
 
 @contextmanager
 def told_as_own(adapter: Adapter | None = None) -> Iterator[None]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.kinds import DATA, Part, Placement, Ranks, Spread
-from padiff.numerics import sketch
+from padiff.numerics import Array, sketch
 from padiff.trace import Description, Summary, layouts_of, summarized
-
-__all__ = ["Places", "Where"]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen(eq=False)

@@ -10,11 +10,10 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
-from padiff.numerics import epsilon_of, sample
+from padiff.numerics import Array, epsilon_of, sample
 from padiff.progress import advance
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
@@ -26,15 +25,6 @@ from padiff.recording._own import told_as_own
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
-
-__all__ = [
-    "Recorder",
-    "Task",
-    "guarded_run",
-    "record",
-]
-
-Array = NDArray[Any]
 
 
 @attrs.frozen

@@ -11,8 +11,6 @@ from padiff.kinds import ORDERS
 from padiff.recording._order import Order, Turns
 from padiff.trace import Call, Leaf, Lent, Samples, Trace, ValueStore
 
-__all__ = ["reread"]
-
 _FIRST = 1 << 40
 """The first key of a value that is read in another order."""
 

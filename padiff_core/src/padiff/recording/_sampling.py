@@ -14,8 +14,6 @@ from padiff.recording._record import Task, guarded_run
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Trace
 
-__all__ = ["mark_sampling"]
-
 
 def mark_sampling(model: Model, task: Task, trace: Trace, live: Live) -> None:
     """Mark the calls of a trace whose own code takes random numbers.

@@ -17,8 +17,6 @@ from padiff.recording._frames import line_of, package_of
 if TYPE_CHECKING:
     from padiff.recording._record import Task
 
-__all__ = ["at_line", "by_value", "cotangent", "differentiator", "listed"]
-
 
 def differentiator(
     adapter: Adapter, task: Task, note_loss: Callable[[float], None]

@@ -8,8 +8,6 @@ from typing import Any
 from padiff.adapter import Adapter, Hook, Listener, Model, Module
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 
-__all__ = ["TellingAdapter"]
-
 Tell = Callable[[str], None]
 
 

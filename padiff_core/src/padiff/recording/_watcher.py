@@ -19,8 +19,6 @@ from padiff.recording._live import Live
 from padiff.recording._order import Order
 from padiff.trace import Call, Frame, Leaf, ModuleRecord, Slot
 
-__all__ = ["Tokens", "Watcher", "fill", "weak"]
-
 
 class Tokens:
     """Name the tensors of a run: the same object, unchanged in place and read in one order, gets the same token.

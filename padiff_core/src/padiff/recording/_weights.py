@@ -10,8 +10,6 @@ import numpy as np
 from padiff.adapter import Parameter
 from padiff.numerics import difference
 
-__all__ = ["Weights"]
-
 
 class Weights:
     """The weights of a model: those that its runs change are put back after every run.

@@ -9,8 +9,6 @@ from padiff.parameters import Correspondence
 from padiff.recording import Turns, composed
 from padiff.refinement._evidence import Evidence
 
-__all__ = ["aligned", "read_so", "without"]
-
 _ROUNDS = 3
 """Runs of the candidate, each read in a better order: calls that are matched then tell of further ones."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from padiff.parameters import Correspondence, Held, is_alike, matcher, values_of, with_buffers
 from padiff.refinement._evidence import Evidence
 
-__all__ = ["with_buffers_matched"]
-
 
 def with_buffers_matched(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence with buffers matched: state, to be copied, and constants, to be compared."""

@@ -6,23 +6,19 @@ A constant may be held in another form than the reference's, or not be used at a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
+from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, is_alike, transfer, values_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._dataflow import apart
 from padiff.refinement._evidence import Evidence
 
-__all__ = ["with_constants"]
-
 _MOST = 8
 """Tries: constants that hold the same on each side are tried together."""
 _ALIKE = (False, 0)
-Array = NDArray[Any]
 
 
 def with_constants(correspondence: Correspondence, evidence: Evidence) -> Correspondence:

@@ -20,8 +20,6 @@ from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
 
-__all__ = ["apart", "with_dataflow"]
-
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return what the dataflow says, where it says otherwise and less differs under it.

@@ -8,20 +8,15 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
-from padiff.numerics import ROUNDING, difference, epsilon, is_suspect
+from padiff.numerics import ROUNDING, Array, difference, epsilon, is_suspect
 from padiff.parameters import Correspondence, UnitMatch, canonical, transfer, values_of
 from padiff.recording import Task, Turns
 from padiff.report import Note
 from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
-
-__all__ = ["Evidence"]
-
-Array = NDArray[Any]
 
 
 @attrs.define(eq=False)

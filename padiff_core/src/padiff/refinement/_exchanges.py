@@ -23,8 +23,6 @@ from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 from padiff.report import Verdict
 from padiff.trace import Trace
 
-__all__ = ["with_exchanges", "with_exchanges_by_value"]
-
 _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
 Cycle = tuple[UnitMatch, ...]

@@ -7,23 +7,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
-from padiff.numerics import difference, is_suspect
+from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, Try, UnitMatch, canonical, values_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 
-__all__ = ["with_layouts", "with_layouts_by_value"]
-
-Array = NDArray[Any]
 Choice = TypeVar("Choice")
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")

@@ -24,8 +24,6 @@ from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
-__all__ = ["without_mismatches"]
-
 _NEAR = 3
 _SINGLY = 4
 """Operations that are doubted one by one."""

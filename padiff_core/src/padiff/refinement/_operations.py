@@ -9,8 +9,6 @@ from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
 
-__all__ = ["with_operations_matched"]
-
 
 def with_operations_matched(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Match operations by what they take and give, and drop the matches that forcing does not bear out.

@@ -22,8 +22,6 @@ from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial
 from padiff.report import Verdict
 
-__all__ = ["with_orders_borne_out"]
-
 _MOST = 4
 """Calls whose order is doubted: one transposition that was forgotten puts few in doubt."""
 _TRIES = 8

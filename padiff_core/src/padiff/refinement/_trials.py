@@ -17,8 +17,6 @@ from padiff.forcing import Bench, Values
 from padiff.judging import sampling
 from padiff.numerics import RANDOM, SAME, difference, epsilon, epsilon_of
 
-__all__ = ["RIGHT", "Trial", "trial_without_chance"]
-
 RIGHT = 1.0
 """An error up to which an arrangement is the right one, in units of `SAME`: another arrangement is far off."""
 _SEEDS = (1, 2)

@@ -9,8 +9,6 @@ from padiff.report._finding import Finding, Phase, Verdict
 from padiff.report._lines import Line, several
 from padiff.report._report import Report
 
-__all__ = ["advice"]
-
 
 def advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""

@@ -12,8 +12,6 @@ from padiff.report._grouped import Block, blocks_of, count_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
 from padiff.report._report import Report, Transfer
 
-__all__ = ["Line", "lay_out"]
-
 MOST_SOURCES = 12
 MOST_PLACES = 4
 MOST_EVIDENCE = 4

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from numpy.typing import NDArray
-
-from padiff.numerics import difference
+from padiff.numerics import Array, difference
 from padiff.plugins import Metric, Renderer, hookimpl
 from padiff.report import Report, to_json, to_text
-
-Array = NDArray[Any]
 
 
 def _rel_l2(reference: Array, candidate: Array) -> float:

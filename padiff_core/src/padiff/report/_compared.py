@@ -8,8 +8,6 @@ import attrs
 
 from padiff.report._finding import Figures, Place, Verdict
 
-__all__ = ["ComparedCall", "MatchedModules", "MatchedParameters", "Matching"]
-
 
 @attrs.frozen
 class ComparedCall:

@@ -14,20 +14,6 @@ import attrs
 
 from padiff.report import _phrases
 
-__all__ = [
-    "Cause",
-    "Evidence",
-    "Figures",
-    "Finding",
-    "Measurement",
-    "Note",
-    "Phase",
-    "Place",
-    "Verdict",
-    "What",
-    "Worded",
-]
-
 
 class Verdict(StrEnum):
     """How a pair was judged."""

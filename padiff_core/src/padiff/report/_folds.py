@@ -9,8 +9,6 @@ from padiff.report._finding import Finding
 from padiff.report._grouped import Block, trouble
 from padiff.report._lines import MOST_ITEMS, MOST_LINES, Line, heading, line, several
 
-__all__ = ["fold_block", "numbered", "ranges"]
-
 _TITLES = {
     "other_shape": "parameter: {} of another shape on the other side",
     "beside_other_shape": "parameter: {} not matched, beside others of another shape",

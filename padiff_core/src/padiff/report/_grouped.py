@@ -8,8 +8,6 @@ import attrs
 
 from padiff.report._finding import Finding, Phase, Verdict
 
-__all__ = ["Block", "blocks_of", "count_of", "trouble"]
-
 _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled")

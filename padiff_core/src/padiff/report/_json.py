@@ -13,8 +13,6 @@ import attrs
 from padiff.report._finding import Worded
 from padiff.report._report import Report
 
-__all__ = ["SCHEMA", "to_dict", "to_json"]
-
 SCHEMA = "padiff.report/2"
 """The schema's name and version; the version grows when a key changes its meaning or goes."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-__all__ = ["MOST_ITEMS", "MOST_LINES", "Line", "heading", "line", "several"]
-
 MOST_ITEMS = 5
 MOST_LINES = 10
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from padiff.report._phrases_of_notes import NOTES, OTHER, few
 
-__all__ = ["EXPLAINED", "cause", "evidence", "is_note", "note", "ranks", "settings", "value"]
-
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["NOTES", "OTHER", "few"]
-
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
 OTHER = {"reference": "candidate", "candidate": "reference"}

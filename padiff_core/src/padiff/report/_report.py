@@ -12,8 +12,6 @@ from padiff.report._compared import ComparedCall, Matching
 from padiff.report._finding import Figures, Finding, Note, Verdict
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
-__all__ = ["Report", "Transfer"]
-
 
 @attrs.frozen
 class Transfer:

@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterable
 from typing import Literal
 
-from padiff.report._blocks import Line, lay_out
+from padiff.report._blocks import lay_out
+from padiff.report._lines import Line
 from padiff.report._report import Report
-
-__all__ = ["to_text"]
 
 LABEL = 13
 """Columns before the text, the label among them."""

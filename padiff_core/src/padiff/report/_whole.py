@@ -6,8 +6,6 @@ import attrs
 
 from padiff.report._finding import Place
 
-__all__ = ["Coverage", "FreeRuns", "RecordedRuns"]
-
 
 @attrs.frozen
 class Coverage:

@@ -17,32 +17,6 @@ from padiff.report._phrases import EXPLAINED, ranks
 from padiff.report._report import Report, Transfer
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
-__all__ = [
-    "between",
-    "copied",
-    "coverage",
-    "dataflow",
-    "difference",
-    "few",
-    "figure",
-    "first_step",
-    "folded",
-    "free_runs",
-    "headline",
-    "is_of_other_shape",
-    "located",
-    "measured",
-    "plural",
-    "position",
-    "recorded",
-    "short",
-    "sources",
-    "summary",
-    "title",
-    "tolerance",
-    "where",
-]
-
 _VERBS = {
     Verdict.EQUAL: "is equal",
     Verdict.ROUNDING: "agrees up to rounding",

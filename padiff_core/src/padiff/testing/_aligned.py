@@ -7,8 +7,6 @@ from typing import Any
 from padiff.engine import diff
 from padiff.report import Report
 
-__all__ = ["assert_aligned"]
-
 
 def assert_aligned(reference: Any, candidate: Any, inputs: Any, **kwargs: Any) -> Report:
     """Compare two models with `padiff.diff` and return its report; all arguments are those of `padiff.diff`.

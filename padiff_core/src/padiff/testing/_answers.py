@@ -14,8 +14,6 @@ from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._state import fingerprint
 
-__all__ = ["AnswerTests"]
-
 FAULT = 1.01
 """A factor that a faulty twin's code has and the right one's has not."""
 

@@ -8,17 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from padiff.adapter import Hook, Model, Module, Tensor
+from padiff.numerics import Array
 from padiff.pytree import leaves, map_leaves
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
-
-__all__ = ["GradientTests"]
-
-Array = NDArray[Any]
 
 
 class Reported(list[Array]):

@@ -15,8 +15,6 @@ from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
 
-__all__ = ["CallTests"]
-
 _OUTPUTS = pytest.mark.parametrize("make", models.OUTPUTS.values(), ids=models.OUTPUTS)
 
 

@@ -16,8 +16,6 @@ from padiff.plugins import adapter_for, adapter_of_tensor
 from padiff.testing._harness import FACTORIES, Harness, needs, randoms
 from padiff.testing._models import one
 
-__all__ = ["DiscoveryTests"]
-
 
 class DiscoveryTests(Harness):
     """Find the adapter of a model without importing a framework."""

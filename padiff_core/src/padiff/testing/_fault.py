@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numpy.typing import NDArray
-
 from padiff.adapter import Adapter, Listener, Module
 from padiff.errors import MappingError
+from padiff.numerics import Array
 from padiff.plugins import adapter_for
 from padiff.pytree import map_leaves
-
-__all__ = ["fault"]
-
-Array = NDArray[Any]
 
 
 class _Fault(Listener):

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from padiff.adapter import CAPABILITIES, Adapter, AdapterInfo, Model, Parameter, Tensor
 from padiff.kinds import Part
+from padiff.numerics import Array
 from padiff.plugins import adapters, load
 
-__all__ = ["FACTORIES", "Harness", "Held", "lacks", "needs", "randoms"]
-
-Array = NDArray[Any]
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 FACTORIES = {

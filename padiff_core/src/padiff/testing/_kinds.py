@@ -13,8 +13,6 @@ from padiff.plugins import principal
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 
-__all__ = ["KindTests"]
-
 
 class KindTests(Harness):
     """Speak the catalogue's language, class by class."""

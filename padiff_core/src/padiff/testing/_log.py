@@ -7,8 +7,6 @@ from typing import Any
 
 from padiff.adapter import Listener, Module
 
-__all__ = ["Log"]
-
 Enter = Callable[[Module, tuple[Any, ...], dict[str, Any]], tuple[Any, Any] | None]
 Leave = Callable[[Module, Any], Any | None]
 

@@ -9,20 +9,6 @@ import collections
 import dataclasses
 from typing import Any
 
-__all__ = [
-    "OUTPUTS",
-    "Fields",
-    "Pair",
-    "branches",
-    "chain",
-    "nothing",
-    "one",
-    "residual",
-    "square",
-    "twice",
-    "with_keywords",
-]
-
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
 

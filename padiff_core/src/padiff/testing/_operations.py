@@ -14,8 +14,6 @@ from padiff.recording import operating
 from padiff.testing._harness import Harness, randoms
 from padiff.testing._log import Log
 
-__all__ = ["OperationTests"]
-
 Reported = list[tuple[str, tuple[Any, ...]]]
 
 

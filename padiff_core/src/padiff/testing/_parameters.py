@@ -11,8 +11,6 @@ import pytest
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 
-__all__ = ["ParameterTests"]
-
 
 class ParameterTests(Harness):
     """Find every parameter once, read it, and write to it where the model itself will see it."""

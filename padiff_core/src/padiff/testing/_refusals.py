@@ -11,8 +11,6 @@ import padiff
 from padiff.errors import InputError, LiftError, NotOffered
 from padiff.testing._harness import Harness, lacks, randoms
 
-__all__ = ["RefusalTests"]
-
 
 class RefusalTests(Harness):
     """Refuse what is not offered, each with a hint; padiff.diff does without it, and says so."""

@@ -8,20 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from padiff.adapter import Model
 from padiff.errors import LiftError
+from padiff.numerics import Array
 from padiff.pytree import leaves
 from padiff.recording import Task, record
 from padiff.testing import _models as models
 from padiff.testing._harness import Harness, needs, randoms
 from padiff.testing._log import Log
 from padiff.trace import temporary_store
-
-__all__ = ["StateTests", "fingerprint"]
-
-Array = NDArray[Any]
 
 
 def fingerprint(model: Model) -> dict[str, Any]:

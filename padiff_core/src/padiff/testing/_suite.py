@@ -34,8 +34,6 @@ from padiff.testing._refusals import RefusalTests  # noqa: E402
 from padiff.testing._state import StateTests  # noqa: E402
 from padiff.testing._values import ValueTests  # noqa: E402
 
-__all__ = ["AdapterTests"]
-
 
 class AdapterTests(
     DiscoveryTests,

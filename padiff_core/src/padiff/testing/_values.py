@@ -8,14 +8,10 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.testing._harness import Harness, needs, randoms
-
-__all__ = ["ValueTests"]
-
-Array = NDArray[Any]
 
 _PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
 _SMALL = [name for name in dir(ml_dtypes) if name.startswith(("bfloat16", "float8_"))]

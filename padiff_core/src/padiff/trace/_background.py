@@ -8,17 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from padiff.numerics import Array
 from padiff.trace._directory import PlacedStore
 from padiff.trace._records import Trace
 from padiff.trace._run_writer import RunWriter
 from padiff.trace._shards import ShardReader
 from padiff.trace._staging import Staging
-
-__all__ = ["Background", "QueuedStore"]
-
-Array = NDArray[Any]
 
 _WAITING = 256 << 20
 """Bytes that may wait to be written."""

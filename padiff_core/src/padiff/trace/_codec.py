@@ -9,8 +9,6 @@ from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
-__all__ = ["TRACE_RECORDS", "trace_codec"]
-
 TRACE_RECORDS: tuple[type, ...] = (
     Summary,
     Call,

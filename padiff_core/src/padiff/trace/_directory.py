@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from padiff.codec import Codec, Custom, Known, Malformed
 from padiff.errors import InputError
 from padiff.kinds import Part, Placement, Ranks, Unit
-from padiff.numerics import sample
+from padiff.numerics import Array, sample
 from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
@@ -29,10 +29,6 @@ from padiff.trace._records import Trace
 from padiff.trace._run import Kept, Run
 from padiff.trace._shards import InShard, Placed, ShardReader
 from padiff.trace._values import ValueStore
-
-__all__ = ["FORMAT", "MANIFEST", "VERSION", "PlacedStore", "Samples", "open_run", "records_name", "run_codec"]
-
-Array = NDArray[Any]
 
 MANIFEST, _STEP = "manifest.json", re.compile(r"step-(\d{8,12})\.json")
 FORMAT, VERSION = "padiff run", 1

@@ -10,8 +10,6 @@ import attrs
 if TYPE_CHECKING:
     from padiff.trace._records import Trace
 
-__all__ = ["INPUT", "Flow", "Source", "called", "flow_of", "flow_of_calls", "joint", "joint_of"]
-
 Source = tuple[str, frozenset[str]]
 """A holder, and the names of the operations through which its values came."""
 _JOINT = "& "

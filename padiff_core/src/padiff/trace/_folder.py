@@ -12,13 +12,10 @@ from typing import Any, Protocol
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.numerics import Array
 
-__all__ = ["Folder", "LocalFolder", "RemoteFolder", "folder_of", "is_url"]
-
-Array = NDArray[Any]
 PathLike = str | os.PathLike[str]
 
 _MAPPED = 1 << 18

@@ -8,8 +8,6 @@ import attrs
 
 from padiff.trace._records import Call, Leaf, Trace
 
-__all__ = ["Held", "in_time"]
-
 
 @attrs.frozen
 class Held:

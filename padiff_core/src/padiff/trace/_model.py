@@ -10,8 +10,6 @@ from padiff.kinds import Part, Ranks, Unit
 from padiff.trace._parameters import ParameterRecord
 from padiff.trace._records import ModuleRecord, SettingRecord
 
-__all__ = ["Description", "ModuleDescription", "layouts_of"]
-
 
 @attrs.frozen
 class ModuleDescription:

@@ -6,8 +6,6 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["rank_folder", "rank_folders"]
-
 _RANK = re.compile(r"rank-(\d{5,9})")
 
 

@@ -15,8 +15,6 @@ from padiff.trace._parameters import ParameterRecord
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
-__all__ = ["Call", "Frame", "Key", "Leaf", "ModuleRecord", "SettingRecord", "Slot", "Text", "Trace"]
-
 Key = tuple[str, int]
 """What names a call in every run of a model: the path of its module, and which execution of that path it is."""
 

@@ -7,17 +7,14 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.codec import Codec, Malformed
 from padiff.kinds import Part, Unit
+from padiff.numerics import Array
 from padiff.trace._codec import trace_codec
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Trace
 
-__all__ = ["RECORDS", "NpyFiles", "ReportRecord", "report_codec"]
-
-Array = NDArray[Any]
 RECORDS = "records"
 """The name under which a report holds them."""
 

@@ -8,8 +8,6 @@ from typing import Literal, Protocol
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 
-__all__ = ["Kept", "Run"]
-
 Kept = Literal["tensors", "sketch", "summary", "structure"]
 """What was kept of each tensor: its values, a `Summary` of them with a sketch or without, or nothing but dtype and
 shape. The more the earlier."""

@@ -11,20 +11,16 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.codec import DTYPES, Unsendable
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept
 from padiff.trace._shards import Placed, Shard, ShardReader, checksum
-
-__all__ = ["RunWriter", "write_run"]
-
-Array = NDArray[Any]
 
 _ROOM = 1 << 14, 1 << 20
 """Bytes that a shard has for its header: the first one of a directory, and any later one at most."""

@@ -12,18 +12,6 @@ from padiff.numerics import SETTING
 from padiff.pytree import leaves
 from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
 
-__all__ = [
-    "Contrast",
-    "Described",
-    "called_otherwise",
-    "contrasts",
-    "contrasts_inside",
-    "draws_otherwise",
-    "plain_values",
-    "settings_of",
-]
-
-
 _NOT_FUSED = SettingRecord(None, "None")
 _LONGEST = 40
 """Characters of one argument that are shown."""

@@ -16,15 +16,11 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.codec import DTYPES
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.trace._folder import Folder
-
-__all__ = ["InShard", "Placed", "Shard", "ShardReader", "checksum"]
-
-Array = NDArray[Any]
 
 _NAMES = {
     "bool": "BOOL",

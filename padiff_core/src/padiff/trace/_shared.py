@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from padiff.codec import Segment, aligned
 from padiff.trace._values import ValueStore
 
-__all__ = ["SharedStore"]
-
 _SMALLEST = 16 << 20  # of addresses: pages are taken when they are first written to
 _LARGEST = 1 << 30
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Staging"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 _SMALL = 1 << 16
 """Bytes below which the allocator's own memory is used again anyway."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from padiff.numerics import BLOCK, Sketcher, laid_out, sample, sketch, work_of
 
-__all__ = ["Summary", "summarized", "summed"]
-
 _CHUNK = 2 * BLOCK
 _ROW = 256
 _ONES = {dtype.char: np.ones(_ROW, dtype) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}

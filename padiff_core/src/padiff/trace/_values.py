@@ -6,14 +6,11 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Lent", "ValueStore"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 _SHARE_OF_MEMORY = 4
 

@@ -8,8 +8,6 @@ import attrs
 
 from padiff.report._finding import Figures, Finding
 
-__all__ = ["Graph", "GraphLink", "GraphNode", "GraphSide", "GraphValue"]
-
 
 @attrs.frozen
 class GraphValue:

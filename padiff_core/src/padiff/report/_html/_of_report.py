@@ -11,8 +11,6 @@ from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, G
 from padiff.report._report import Report
 from padiff.report._words import headline, sources
 
-__all__ = ["graph_of_report"]
-
 _SIDES = ("reference", "candidate")
 
 

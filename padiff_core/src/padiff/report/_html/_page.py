@@ -20,8 +20,6 @@ from padiff.report import _words as words
 from padiff.report._finding import Figures, Finding, Place
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
 
-__all__ = ["page"]
-
 _SCRIPTS = ("model.js", "rules.js", "view.js", "panel.js", "main.js")
 _ANGLES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 _MEASURED = {False: ("by itself", "free runs"), True: ("at most", "outputs")}

@@ -10,8 +10,6 @@ import numpy as np
 
 from padiff.testing.toy._tape import Tensor
 
-__all__ = ["Module", "ModuleList", "Sequential"]
-
 Before = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, Any] | None]
 After = Callable[[tuple[Any, ...], dict[str, Any], Any], Any]
 

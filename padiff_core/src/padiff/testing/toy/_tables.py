@@ -7,8 +7,6 @@ from typing import Any
 
 from padiff.kinds import Part, Rule, Setting, Unit
 
-__all__ = ["COLUMNS", "ROWS"]
-
 
 def _own(**names: str) -> dict[str, Setting]:
     return {setting: Setting(name, spelled=name) for setting, name in names.items()}

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Step", "Tensor", "added", "backward", "made", "product", "wide"]
+from padiff.numerics import Array
 
-Array = NDArray[Any]
 Back = Callable[[Array], Array]
 Axes = int | tuple[int, ...] | None
 Made = TypeVar("Made", bound="Tensor")

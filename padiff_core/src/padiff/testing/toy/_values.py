@@ -6,13 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Hook, Parameter, Tensor
-
-__all__ = ["ToyParameter", "ToyTensor"]
-
-Array = NDArray[Any]
+from padiff.numerics import Array
 
 
 def _fitting(array: Array, like: Array, name: str = "a tensor") -> Array:

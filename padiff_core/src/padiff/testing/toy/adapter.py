@@ -10,19 +10,17 @@ from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Intercept, Listener, Model, Module, Parameter, Tensor, host_random_state
 from padiff.adapter.interception import Detour
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.kinds import Rule
+from padiff.numerics import Array
 from padiff.testing.toy import _module, _tape, columns, functional, rows
 from padiff.testing.toy._tables import COLUMNS, ROWS
 from padiff.testing.toy._values import ToyParameter, ToyTensor
 
 __all__ = ["DTYPES", "ColumnsAdapter", "RowsAdapter", "ToyAdapter", "ToyModel"]
-
-Array = NDArray[Any]
 
 DTYPES = ("bool", "int32", "int64", "float16", "float32", "float64", "bfloat16")
 """What the toy framework holds."""

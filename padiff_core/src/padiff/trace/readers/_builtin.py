@@ -9,9 +9,6 @@ from typing import Any
 
 from padiff.plugins import Reader, hookimpl
 
-__all__ = ["padiff_readers"]
-
-
 _ROOM = "padiff.trace.readers"
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import attrs
 import ml_dtypes
-from numpy.typing import NDArray
 
 from padiff.codec import DTYPES
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.trace._directory import Samples
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Frame, Trace
@@ -23,9 +23,6 @@ from padiff.trace._values import ValueStore
 from padiff.trace.readers._kinds import Kinds
 from padiff.trace.readers._tensor_files import read_tensor
 
-__all__ = ["DumpedRun", "FileStore", "as_recorded", "calling", "damaged", "frame_of", "read_json"]
-
-Array = NDArray[Any]
 _LARGEST = 1 << 30
 """Bytes of a file of records, at most."""
 _FRAMEWORK = re.compile(r"[/\\](site|dist)-packages[/\\](torch|paddle|mindspore|msprobe)[/\\]|[/\\]padiff[/\\]")

@@ -9,8 +9,6 @@ from padiff.kinds import Rule, Unit
 from padiff.plugins import adapters
 from padiff.trace._records import Call
 
-__all__ = ["Kinds"]
-
 
 class Kinds:
     """The rules of a framework's own classes, as its adapter has them; the framework itself is not imported.

@@ -22,8 +22,6 @@ from padiff.trace._summary import Summary
 from padiff.trace.readers._dumped import DumpedRun, FileStore, calling, damaged, frame_of, read_json
 from padiff.trace.readers._places import chosen, is_there
 
-__all__ = ["is_msprobe", "open_msprobe"]
-
 _DUMP, _TENSORS = "dump.json", "dump_tensor_data"
 _MODULE = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.(forward|backward)\.(\d+)")
 _GRADIENT = re.compile(r"(?:Module|Cell)\.(.+)\.([^.]+)\.parameters_grad(?:\.\d+)?")

@@ -25,8 +25,6 @@ from padiff.trace.readers._dumped import DumpedRun, FileStore, as_recorded, call
 from padiff.trace.readers._places import chosen, is_there
 from padiff.trace.readers._tensor_files import read_tensor
 
-__all__ = ["is_padiff_dump", "open_padiff_dump"]
-
 _REPORT, _PARAMETERS = "report.json", ("params.json", "weights.json", "grads.json")
 _ARRAYS = "tensors"
 _NUMBER = re.compile(r"\d+")

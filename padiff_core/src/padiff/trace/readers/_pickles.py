@@ -14,8 +14,6 @@ import attrs
 
 from padiff.codec import Malformed
 
-__all__ = ["Made", "Named", "Stored", "unpickled"]
-
 _LARGEST = 1 << 26
 """Bytes of a pickle, at most, unless more is expected."""
 

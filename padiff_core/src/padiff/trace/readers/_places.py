@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from padiff.errors import InputError
 
-__all__ = ["Place", "chosen", "is_there"]
-
 _STEP, _RANK = re.compile(r"step_?(\d+)"), re.compile(r"(rank_?\d*|proc\d+)")
 
 

@@ -15,8 +15,6 @@ from padiff.trace._values import ValueStore
 from padiff.trace.readers._dumped import DumpedRun
 from padiff.trace.readers._tensor_files import read_arrays
 
-__all__ = ["is_reprod_log", "open_reprod_log"]
-
 _CLASS, _GROUP = "Logged", "Group"
 
 

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.codec import DTYPES, Malformed
 from padiff.errors import InputError
+from padiff.numerics import Array
 from padiff.trace.readers._pickles import Made, Named, Stored, unpickled
 
-__all__ = ["read_arrays", "read_tensor"]
-
-Array = NDArray[Any]
 Found = TypeVar("Found")
 
 _STORAGES: dict[str, np.dtype[Any]] = {
