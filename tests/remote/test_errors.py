@@ -87,7 +87,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_an_interpreter_without_padiff(bare: str) -> None:
-    said = refused("toy_trouble:build", python=bare)
+    # A worker inherits the environment's variables: without this one, padiff may be found on its way.
+    said = refused("toy_trouble:build", python=bare, env={"PYTHONPATH": ""})
     assert f"the candidate: padiff is not installed in {bare} (Python 3." in said
     assert f"\nHint: {bare} -m pip install padiff-core" in said
 
@@ -118,6 +119,14 @@ def _package(folder: Path, name: str, **files: str) -> str:
         ),
         (
             {
+                "__init__": "__version__ = '0.4.9'",
+                "isolation____init__": "",
+                "isolation___worker": "PROTOCOL = 1\nmain = None",
+            },
+            "padiff 0.4.9 in PYTHON and padiff HERE here cannot talk to each other.",
+        ),
+        (
+            {
                 "__init__": "__version__ = '0.4.0'",
                 "isolation____init__": "",
                 "isolation___worker": "import numpy_nowhere",
@@ -126,7 +135,7 @@ def _package(folder: Path, name: str, **files: str) -> str:
         ),
         ({"__init__": "1 / 0"}, "padiff does not load in PYTHON (Python 3."),
     ],
-    ids=["older", "newer", "incomplete", "broken"],
+    ids=["older", "newer", "former", "incomplete", "broken"],
 )
 def test_another_padiff_there(tmp_path: Path, bare: str, files: dict[str, str], said: str) -> None:
     folder = _package(tmp_path, "padiff", **files)

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,11 +20,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from .corners import CORNERS, ROOT, Corner
+from .corners import CHECKS, CORNERS, ROOT, Corner
 from .table import write_page
 
 _TOOLS = ("attrs", "ml_dtypes", "pluggy", "rich", "pytest", "hypothesis", "pyyaml", "pillow", "requests", "setuptools")
-_NAMES = ("conformance", "first use", "planted faults", "real pairs", "other environments")
 _ALONE = ("torchvision==0.16.2", "mindcv==0.3.0")
 """Installed without what they ask for, which would replace the versions under test."""
 _CODE = ("padiff_core/src", "padiff_torch/src", "padiff_paddle/src", "padiff_mindspore/src", "tests/versions")
@@ -33,7 +33,7 @@ def main() -> int:
     """Run what is asked for; return 1 where something in it fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(one.name for one in CORNERS)}")
-    parser.add_argument("--only", action="append", metavar="CHECK", help=f"of {', '.join(_NAMES)}; keeps the others")
+    parser.add_argument("--only", action="append", metavar="CHECK", help=f"of {', '.join(CHECKS)}; keeps the others")
     parser.add_argument("--table", action="store_true", help="run nothing, and write the table")
     asked = parser.parse_args()
     unknown = set(asked.names) - {corner.name for corner in CORNERS}
@@ -44,7 +44,7 @@ def main() -> int:
         for corner in CORNERS:
             if corner.name in asked.names or not (asked.names or _is_done(corner, code)):
                 _install(corner)
-                _run(corner, code, asked.only or _NAMES)
+                _run(corner, code, asked.only or corner.checks)
     return 1 if write_page() else 0
 
 
@@ -67,18 +67,29 @@ def _install(corner: Corner) -> None:
     if stamp.exists() and stamp.read_text() == "\n".join(pins):
         return
     print(f"{corner.name}: installing {', '.join(pins)}", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", corner.home], check=True)
+    subprocess.run([_interpreter(corner), "-m", "venv", corner.home], check=True)
     # A cap that a machine puts on versions is not padiff's.
     environment = {**os.environ, "PIP_CONSTRAINT": os.devnull}
     pip = [str(corner.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     homes = [f"padiff_{name}" for name in ("core", *sorted({*corner.pair, *corner.tested}))]
     for line in (
         [*pins, *_TOOLS],
-        ["--no-deps", *_ALONE],
+        *([["--no-deps", *_ALONE]] if "real pairs" in corner.checks else []),
         ["--no-deps", *(word for home in homes for word in ("-e", str(ROOT / home)))],
     ):
         subprocess.run([*pip, *line], check=True, env=environment)
     stamp.write_text("\n".join(pins))
+
+
+def _interpreter(corner: Corner) -> str:
+    if corner.interpreter is None:
+        return sys.executable
+    found = shutil.which(f"python{corner.interpreter}")
+    if found is None:
+        sys.exit(
+            f"{corner.name}: there is no python{corner.interpreter} on the PATH.\nHint: install it, or name others."
+        )
+    return found
 
 
 def _run(corner: Corner, code: str, names: Collection[str]) -> None:
@@ -96,7 +107,7 @@ def _run(corner: Corner, code: str, names: Collection[str]) -> None:
             else:
                 seen["checks"][check] = _pytest(corner, check, _words(corner)[check], folder)
             corner.file.write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")
-    if set(names) == set(_NAMES):
+    if set(names) == set(corner.checks):
         (corner.home / "done").write_text(code)
 
 

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["CORNERS", "ROOT", "Corner"]
+__all__ = ["CHECKS", "CORNERS", "ROOT", "Corner"]
 
 ROOT = Path(__file__).parents[2]
+CHECKS = ("conformance", "first use", "planted faults", "real pairs", "other environments")
+"""What is run in a corner."""
+_FEW = CHECKS[:2]
+"""What is run in a version between the ends."""
 _TORCH, _PADDLE, _NUMPY_1, _NUMPY_2 = "2.13.0", "3.3.1", "1.26.4", "2.4.6"
 """What the others stand beside."""
 
@@ -22,6 +26,9 @@ class Corner:
     tested: tuple[str, ...]
     pins: Mapping[str, str]
     """Distribution -> version."""
+    checks: tuple[str, ...] = CHECKS
+    interpreter: str | None = None
+    """Which Python, where it is another than that which runs `tests.versions`."""
 
     @property
     def home(self) -> Path:
@@ -49,10 +56,19 @@ def _torch(version: str, numpy: str) -> Corner:
     return Corner(f"torch-{version}", ("torch",), pins)
 
 
-def _other(framework: str, version: str, numpy: str, tested: tuple[str, ...] = ()) -> Corner:
+def _other(
+    framework: str, version: str, numpy: str, tested: tuple[str, ...] = (), checks: tuple[str, ...] = CHECKS
+) -> Corner:
     distribution = "paddlepaddle" if framework == "paddle" else framework
     pins = {distribution: version, "torch": _TORCH, "numpy": numpy}
-    return Corner(f"{framework}-{version}", tested or (framework,), pins)
+    return Corner(f"{framework}-{version}", tested or (framework,), pins, checks)
+
+
+def _on(interpreter: str) -> Corner:
+    """Return what the tests run with every day, on another Python; libraries of real models have no wheels for it."""
+    pins = {"torch": _TORCH, "paddlepaddle": _PADDLE, "numpy": _NUMPY_2}
+    checks = tuple(check for check in CHECKS if check != "real pairs")
+    return Corner(f"python-{interpreter}", ("torch", "paddle"), pins, checks, interpreter)
 
 
 CORNERS = (
@@ -61,7 +77,12 @@ CORNERS = (
     _torch("2.15.0", _NUMPY_2),
     _other("paddle", "2.6.2", _NUMPY_1),
     _other("paddle", "3.0.0", _NUMPY_1),
+    _other("paddle", "3.1.1", _NUMPY_1, checks=_FEW),
+    _other("paddle", "3.2.2", _NUMPY_1, checks=_FEW),
     _other("mindspore", "2.8.0", _NUMPY_1),
+    _other("mindspore", "2.9.0", _NUMPY_1, checks=_FEW),
     _other("mindspore", "2.10.0", _NUMPY_1),
+    _on("3.12"),
+    _on("3.13"),
 )
-"""The oldest and the newest that install of each framework, and what the tests run with every day."""
+"""The oldest and the newest that install of each framework, those between, and what the tests run with every day."""

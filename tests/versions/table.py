@@ -10,7 +10,7 @@ import attrs
 
 from padiff.testing.conformance import rows
 
-from .corners import CORNERS, ROOT
+from .corners import CHECKS, CORNERS, ROOT
 
 __all__ = ["PAGE", "Column", "columns", "failing", "rendered", "waiting", "write_page"]
 
@@ -33,11 +33,13 @@ class Column:
     version: str
     seen: dict[str, Any]
     corner: dict[str, Any]
+    checks: tuple[str, ...] = CHECKS
+    """What is run in its corner."""
 
     def cell(self, row: str) -> str:
         """Return what stands in a row."""
         if row in _CHECKS:
-            return _count(self.corner["checks"].get(row))
+            return _count(self.corner["checks"].get(row)) if row in self.checks else "–"
         if row in ("python", "numpy"):
             return str(self.corner["installed"][row])
         if row == "dtypes":
@@ -60,7 +62,7 @@ def columns() -> list[Column]:
     for corner in CORNERS:
         if corner.file.exists():
             seen = json.loads(corner.file.read_text(encoding="utf-8"))
-            found += [Column(name, one["version"], one, seen) for name, one in seen["adapters"].items()]
+            found += [Column(name, one["version"], one, seen, corner.checks) for name, one in seen["adapters"].items()]
     return sorted(found, key=lambda one: (_ORDER.index(one.framework), _numbers(one.version)))
 
 
