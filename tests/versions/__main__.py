@@ -23,7 +23,19 @@ from typing import Any
 from .corners import CHECKS, CORNERS, ROOT, Corner
 from .table import write_page
 
-_TOOLS = ("attrs", "ml_dtypes", "pluggy", "rich", "pytest", "hypothesis", "pyyaml", "pillow", "requests", "setuptools")
+_TOOLS = (
+    "attrs",
+    "ml_dtypes",
+    "pluggy",
+    "rich",
+    "pytest",
+    "hypothesis",
+    "pyyaml",
+    "pillow",
+    "requests",
+    "setuptools",
+    "tqdm",
+)
 _ALONE = ("torchvision==0.16.2", "mindcv==0.3.0")
 """Installed without what they ask for, which would replace the versions under test."""
 _CODE = ("padiff_core/src", "padiff_torch/src", "padiff_paddle/src", "padiff_mindspore/src", "tests/versions")

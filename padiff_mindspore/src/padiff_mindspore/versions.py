@@ -16,7 +16,7 @@ import mindspore.common.api
 
 from padiff.adapter import Offer, Offers
 
-__all__ = ["MINDSPORE", "NEEDED", "OFFERS", "OLDEST", "MindSpore"]
+__all__ = ["MINDSPORE", "NEEDED", "OFFERS", "OLDEST", "PRIVATE", "MindSpore"]
 
 OFFERS: Mapping[str, Offer] = {
     "has_aux": Offer(
@@ -38,6 +38,28 @@ NEEDED: Mapping[str, str | None] = {
 The first two are private: ``value_and_grad`` gives zeros where no gradient arrives, and sees no keyword arguments.
 """
 OLDEST = "2.8"
+
+PRIVATE: Mapping[str, str] = {
+    "_cells": "name_cells() tells a cell that hangs under two names once",
+    "_params": "parameters_and_names() tells a parameter under its own name, which need not be its path",
+    "_buffers": "as _params",
+    "_primitives": "which operations a cell holds has no public name",
+    "_recompute_cell": "what recompute() puts beside a cell's children has no public name",
+    "_executor": "whether a backward pass is going on has no public name",
+    "_Function": "a function with a backward of its own, outside of a graph, has no public name",
+    "_grad_function": "where it stands",
+    "_grad": "where the backward pass from a tensor adds up its gradient",
+    "_grad_node": "which operation made a tensor has no public name",
+    "_sequence_nr": "of such an operation, what tells it from all others",
+    "_requires_grad": "whether a gradient can reach a tensor that is no parameter has no public name",
+    "_version": "the count of changes in place has no public name",
+    "_GLOBAL_SEED": "set_seed() cannot take back that no seed was set",
+    "_KERNEL_SEED": "the seeds of operations, which set_seed() forgets, have no public name",
+    "_reset_op_seed": "as _KERNEL_SEED",
+    "_get_graph_seed": "as _KERNEL_SEED",
+    "_get_logger": "the level of MindSpore's log is public as an environment variable alone, which is read once",
+}
+"""Names that the adapter reads wherever it meets a cell or a tensor -> why; all versions have them."""
 
 _COMPILERS = ("api.py", "jit_trace.py", "pijit_context.py", "_pijit_context.py")
 """Files of MindSpore whose decorators compile, beside or below the one with ``mindspore.jit``; it moved in 2.9."""

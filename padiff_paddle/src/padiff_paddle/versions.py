@@ -16,7 +16,7 @@ import paddle
 
 from padiff.adapter import AdapterError, Offer, Offers
 
-__all__ = ["NEEDED", "OFFERS", "OLDEST", "PADDLE", "Paddle"]
+__all__ = ["NEEDED", "OFFERS", "OLDEST", "PADDLE", "PRIVATE", "Paddle"]
 
 OFFERS: Mapping[str, Offer] = {
     "register_forward_pre_hook": Offer("nn.Layer.register_forward_pre_hook", parameter="with_kwargs"),
@@ -41,6 +41,22 @@ NEEDED: Mapping[str, str | None] = {
 }
 """Something below ``paddle`` -> what it must take, if anything: without it padiff cannot work at all."""
 OLDEST = "2.6"
+
+PRIVATE: Mapping[str, str] = {
+    "_sub_layers": "named_children() tells a layer that hangs under two names once",
+    "_parameters": "named_parameters() leaves out what it told under another name",
+    "_buffers": "as _parameters",
+    "_dtype": "to() sets the dtype in which a layer makes tensors, and nothing public sets it alone",
+    "_layers": "what DataParallel and fleet's wrappers train has no public name",
+    "_is_initialized": "whether a tensor has values at all has no public name",
+    "_local_value": "what this rank holds of a distributed tensor, without asking others, has no public name",
+    "_share_data_with": "set_value() copies into memory that others may share; this puts other memory under a tensor",
+    "_recompute_without_reentrant": "users import the public function by name, where no other can be put in its place",
+}
+"""Names that the adapter reads wherever it meets a layer or a tensor -> why; all versions have them.
+
+The settings of layers and of optimizers, which are private in Paddle, stand in the tables of `kinds` and `optim`.
+"""
 
 
 class Paddle(Offers):
