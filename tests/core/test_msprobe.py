@@ -131,6 +131,42 @@ def test_no_file_outside_of_a_dump_is_read(tmp_path: Path) -> None:
     assert trace.value(trace.calls[1].outputs[0]) is None
 
 
+def checksums(folder: Path, given: str, *, figures: bool) -> padiff.Report:
+    """Compare two dumps of two layers with checksums, as msprobe writes them: of md5 beside figures, of xor alone."""
+    for side, last in (("a", "0x3"), ("b", given)):
+        known = {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 1.0} if figures else {}
+        x, y, z = (
+            {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], **known, "md5": f"{one:0>8}"}
+            for one in ("0x1", "0x2", last)
+        )
+        data = {
+            "Module.fc.Linear.forward.0": {"input_args": [x], "output": [y]},
+            "Module.norm.LayerNorm.forward.0": {"input_args": [y], "output": [z]},
+        }
+        (folder / side).mkdir()
+        head = {"task": "statistics", "framework": "pytorch", "data": data}
+        (folder / side / "dump.json").write_text(json.dumps(head))
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("figures", [True, False])
+def test_checksums_tell_equal_bytes_from_others(figures: bool, tmp_path: Path) -> None:
+    """Other bytes may be rounding: that is no fault, and without figures no pass."""
+    (tmp_path / "same").mkdir()
+    same = checksums(tmp_path / "same", "0x3", figures=figures)
+    assert same.aligned
+    assert same.counts == {"equal": 3}
+    (tmp_path / "other").mkdir()
+    other = checksums(tmp_path / "other", "0x4", figures=figures)
+    assert other.aligned == figures
+    assert not other.sources
+    assert other.counts == ({"equal": 1, "rounding": 2} if figures else {"equal": 1, "not compared": 2})
+    assert "'norm' is the first that makes other bytes of equal ones" in str(other)
+    if not figures:
+        assert "as far as checksums show" in str(other)
+        assert "checksums do not tell how far apart the values are" in str(other)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"data": 3}', '{"data": {"Module.a.A.forward.0": 3}}', "\x00"])
 def test_a_damaged_dump_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(text)

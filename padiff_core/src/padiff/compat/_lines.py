@@ -23,7 +23,7 @@ STAGES = {
 
 _ORDER = (Phase.PARAMETER, *(phase for phase in STAGES if phase is not Phase.PARAMETER))
 _FRAMEWORKS = {"torch": "Torch", "paddle": "Paddle", "mindspore": "MindSpore"}
-_UNCOMPARED = (Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC)
+_UNCOMPARED = (Verdict.UNMATCHED, Verdict.NOT_COMPARED, Verdict.IGNORED, Verdict.STOCHASTIC)
 _MARGIN = " " * 7
 
 

@@ -20,6 +20,7 @@ from padiff.report import (
     GraphSide,
     GraphValue,
     Report,
+    Verdict,
     headline,
     page,
     recorded,
@@ -103,7 +104,8 @@ def _judged(report: Report, step: int, sides: tuple[_Nodes, _Nodes]) -> Iterator
             a = sides[0].places.get((step, call.reference.path or "", call.reference.call))
             b = sides[1].places.get((step, call.candidate.path or "", call.candidate.call))
             if a is not None and b is not None:
-                yield a, GraphLink(a, b, str(call.verdict), call.why, call.forced, call.free)
+                verdict = None if call.verdict is Verdict.NOT_COMPARED else str(call.verdict)
+                yield a, GraphLink(a, b, verdict, call.why, call.forced, call.free)
 
 
 def _rules(file: MappingFile) -> dict[str, dict[str, str]]:

@@ -47,12 +47,15 @@ def compared_calls(
     ignored: Callable[[Pair], bool],
     tolerated: bool,
     step: int,
+    unseen: Callable[[Pair], bool] = lambda pair: False,
 ) -> list[ComparedCall]:
     """Return every matched call in the candidate's order, and after each side's what is left over there.
 
-    ``traces`` are those of the free runs; ``tolerated`` says that the user gave a tolerance.
+    ``traces`` are those of the free runs; ``tolerated`` says that the user gave a tolerance, ``unseen`` of which calls
+    nothing was kept by which what they give could be compared.
     """
     verdicts, figures = _judged(forced, suspicions, tolerated=tolerated)
+    unjudged = Verdict.EQUAL, Verdict.NOT_COMPARED
     matched = {pair.candidate.index: pair for pair in alignment.pairs}
     left = [call for call in alignment.left_candidate if _is_left(alignment, call)]
     order = sorted([*matched, *(call.index for call in left)])
@@ -65,7 +68,7 @@ def compared_calls(
     found = {call.index: ComparedCall(Verdict.UNMATCHED, None, _brief(call), step=step) for call in left}
     for index, pair in matched.items():
         found[index] = ComparedCall(
-            Verdict.IGNORED if ignored(pair) else verdicts.get(index, Verdict.EQUAL),
+            Verdict.IGNORED if ignored(pair) else verdicts.get(index) or unjudged[unseen(pair)],
             _brief(pair.reference),
             _brief(pair.candidate),
             pair.why,

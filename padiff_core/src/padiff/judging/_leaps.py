@@ -69,8 +69,8 @@ class Leaps:
         """The same of the gradients that came to it."""
         self._values: dict[tuple[int, int], Level] = {}
         self._last: dict[Call, str] = {}
-        self._sent: dict[tuple[int, int], bool] = {}
-        """Gradients that were met, and whether they are rounding alone."""
+        self._sent: dict[tuple[int, int], Level] = {}
+        """Gradients that were met, and how far they are apart."""
         self._unknown: set[Key] = set()
         """Matched calls of which it is not known what they were given: it was not kept."""
         self._ungraded: set[Key] = set()
@@ -142,6 +142,10 @@ class Leaps:
         while pair.key in unknown and (above := self._owner(pair.candidate)[1]) is not None:
             pair = above
         return pair
+
+    def unseen(self, pair: Pair) -> bool:
+        """Return whether a call gives something that was not compared."""
+        return any(pair.reference.outputs[i].token not in self.compared for i, _ in pair.outputs)
 
     def drawn(self, token: int) -> bool:
         """Return whether a value of the reference's follows from random numbers."""
@@ -263,10 +267,11 @@ class Leaps:
                 if spot.what == "output" and not self._untold[1]:
                     self._ungraded.add(spot.pair.key)
             return
-        level = Level(size.error, rounded=self._sent.get(key, False))
-        if key not in self._sent:
+        level = self._sent.get(key)
+        if level is None:
             ruling, source = self._graded(size, known)
-            self._sent[key] = level.rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            level = self._sent[key] = Level(size.error)
+            level.rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)

@@ -19,7 +19,7 @@ from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
 from padiff.judging._parameters import Ignored, is_ignored
 from padiff.judging._ruling import Ruling
-from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of
+from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of, summaries_of
 from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
@@ -97,18 +97,19 @@ def _laid_alike(link: Link, ours: Any, theirs: Any) -> tuple[Any, Any]:
         both = [one if isinstance(one, Summary) else summarized(canonical(h, one), sketched=True) for h, one in held]
         if both[0].size == both[1].size:
             return attrs.evolve(both[0], shape=(both[0].size,)), attrs.evolve(both[1], shape=(both[1].size,))
-    return _unordered(ours, theirs)
-
-
-def _unordered(ours: Any, theirs: Any) -> tuple[Any, Any]:
-    """Return two summaries of one parameter, which may lie in two layouts: without what depends on the order."""
-    ours, theirs = (one if isinstance(one, Summary) else summarized(one) for one in (ours, theirs))
-    if ours.shape == theirs.shape and len(set(ours.shape)) == len(ours.shape) > 0 and len(ours.shape) < 2:
+    ours, theirs = summaries_of(ours, theirs)
+    if ours.shape == theirs.shape and len(ours.shape) == 1:
         return ours, theirs
-    shape = (ours.size,) if ours.size == theirs.size else ours.shape
-    return attrs.evolve(ours, shape=shape, sample=None, sketch=None), attrs.evolve(
-        theirs, shape=shape if ours.size == theirs.size else theirs.shape, sample=None, sketch=None
-    )
+    parts = {attrs.evolve(held.part, parameter="") for held in (link.reference, link.candidate)}
+    alike = told and len(parts) == 1 and ours.shape == theirs.shape
+    flat = ours.size == theirs.size
+    return _unordered(ours, flat=flat, alike=alike), _unordered(theirs, flat=flat, alike=alike)
+
+
+def _unordered(known: Summary, *, flat: bool, alike: bool) -> Summary:
+    """Return a summary of a parameter, of which layouts may be two, without what depends on the order."""
+    shape, checksum = (known.size,) if flat else known.shape, known.checksum if alike else None
+    return attrs.evolve(known, shape=shape, sample=None, sketch=None, checksum=checksum)
 
 
 def of_recorded_state(leaps: Leaps, sides: Sides, known: Correspondence, *, backward: bool) -> Iterator[Told | Note]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from padiff.alignment import BY_PLACE, Alignment, Pair
 from padiff.forcing import Check, Forced, RecordedSide
+from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import unlike_inputs, unlike_shapes, unmatched_outputs
@@ -147,10 +148,15 @@ class Recorded:
             ignored=self._is_ignored,
             tolerated=self.rule is not None,
             step=step,
+            unseen=leaps.unseen,
         )
         self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
         if first:
-            self.notes += [*notes_of(alignment, found, leaps.compared), *_unlike(traces)]
+            self.notes += [
+                *notes_of(alignment, found, leaps.compared),
+                *_unlike(traces),
+                *other_bytes(alignment, traces),
+            ]
             self.mapping = matching_of(alignment, known, self.findings)
             self.coverage = coverage_of(traces[0], alignment, leaps.compared)
             if traces[0].loss is not None and traces[1].loss is not None:
@@ -298,14 +304,16 @@ def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Findi
 
 
 def _uncompared_of(leaps: Leaps, root: Pair, step: int) -> Iterator[Finding]:
-    for i, _ in root.outputs:
+    for i, j in root.outputs:
         leaf = root.reference.outputs[i]
         kept = leaf.token in leaps.compared
-        why = "its values were not kept in both runs"
+        why = "its values were not kept in both runs; record them in both, by values= and modules="
         if kept and leaps.drawn(leaf.token):
             why = "each run drew random numbers of its own before; record in evaluation mode, or without dropout"
         elif kept:
             continue
+        elif same_bytes(leaps.meter.traces, leaf, root.candidate.outputs[j]) is False:
+            why = "its bytes are other ones, and checksums do not tell how far apart the values are"
         yield Finding(
             verdict=Verdict.UNMATCHED,
             phase=Phase.FORWARD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import attrs
@@ -12,6 +13,9 @@ from padiff.numerics import ORDER, Array, Difference, difference, epsilon_of, nu
 from padiff.trace import Summary, Trace, summarized
 
 Held = Array | Summary | None
+_FIGURES = ("norm", "mean", "low", "high", "nans", "sample", "sketch")
+_CRC32 = 8
+"""Digits of a checksum that no other bytes have, but by chance."""
 
 
 @attrs.frozen
@@ -56,12 +60,23 @@ def size_of(ours: Held, theirs: Held, rule: Rule | None = None) -> Size | None:
         eps = epsilon_of(ours.dtype.name, theirs.dtype.name) if _floats(ours.dtype, theirs.dtype) else 0.0
         return Size(difference(ours, theirs), eps, None if rule is None else rule(ours, theirs))
     first, second = summaries_of(ours, theirs)
+    agree = first.checksum is not None and first.checksum == second.checksum and first.dtype == second.dtype
+    if not agree and not _share_figures(first, second):
+        return None  # other bytes, of which nobody knows how far they are apart
     dtypes = numpy_dtype(first.dtype), numpy_dtype(second.dtype)
     eps = epsilon_of(first.dtype, second.dtype) if _floats(*dtypes) else 0.0
     close = None
     if rule is not None and first.sample is not None and second.sample is not None:
         close = rule(first.sample, second.sample)
-    return Size(_by_figures(first, second), eps, close)
+    apart = _by_figures(first, second)
+    if agree and first.shape == second.shape and len(first.checksum or "") == _CRC32:
+        apart, close = attrs.evolve(apart, equal=True, rel_l2=0.0, max_abs=0.0), rule and True
+    return Size(apart, eps, close)
+
+
+def _share_figures(ours: Summary, theirs: Summary) -> bool:
+    """Return whether there is anything by which two summaries tell how far apart their values are."""
+    return any(getattr(ours, name) is not None and getattr(theirs, name) is not None for name in _FIGURES)
 
 
 def _floats(*dtypes: np.dtype[Any]) -> bool:
@@ -72,8 +87,15 @@ def summaries_of(ours: Array | Summary, theirs: Array | Summary) -> tuple[Summar
     """Return two values as summaries: with a sketch where what is summarised already has one."""
     known = [one for one in (ours, theirs) if isinstance(one, Summary)]
     sketched = any(one.sketch is not None for one in known)
-    first, second = (one if isinstance(one, Summary) else summarized(one, sketched=sketched) for one in (ours, theirs))
-    return first, second
+    checked = any(one.checksum is not None for one in known)
+
+    def summary(value: Array | Summary) -> Summary:
+        if isinstance(value, Summary):
+            return value
+        checksum = f"{zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data):08x}" if checked else None
+        return attrs.evolve(summarized(value, sketched=sketched), checksum=checksum)
+
+    return summary(ours), summary(theirs)
 
 
 def projected(value: Held) -> Array | None:

@@ -19,7 +19,7 @@ def advice(report: Report) -> Iterator[Line]:
         if not report.operations and any(map(_is_region, report.sources)):
             said.append(_CLOSER)
     elif report.unmatched:
-        said = [_MATCH]
+        said = [_MATCH] if not all(map(words.is_uncompared, report.unmatched)) else []
     else:
         said = [_LOOK] if report.victims else []
     yield from several("next", said)

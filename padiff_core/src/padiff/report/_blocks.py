@@ -206,6 +206,8 @@ def _one_sided(finding: Finding) -> str:
     side = finding.side or ("reference" if finding.candidate.path is None else "candidate")
     place = getattr(finding, side)
     about = ", ".join(filter(None, [place.class_name, words.located(place)]))
+    if words.is_uncompared(finding):
+        return f"{words.position(place)}, {finding.phase} {finding.what}, is not compared: {finding.evidence[0]}"
     text = f"only in the {side}: {words.position(place)}{f' ({about})' if about else ''}"
     return f"{text}, {finding.phase} {finding.what}"
 

@@ -30,6 +30,8 @@ class Verdict(StrEnum):
     """A difference that counts."""
     STOCHASTIC = "stochastic"
     """The reference disagrees with itself."""
+    NOT_COMPARED = "not compared"
+    """Matched, and of what it gives nothing was kept by which it could be compared; of calls alone."""
     UNMATCHED = "unmatched"
     """Nothing on the other side to compare with. Never a pass."""
     IGNORED = "ignored"

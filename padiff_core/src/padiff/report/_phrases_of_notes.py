@@ -142,6 +142,10 @@ NOTES: dict[str, Phrase] = {
         f"reference's: at {few([repr(module) for module in data['modules']])}"
     ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
+    "other_bytes": (
+        "{class} {module!r} is the first that makes other bytes of equal ones: by rounding alone, by other weights, or "
+        "wrongly, which checksums do not tell"
+    ),
     "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
     "gradients_cancelled": lambda data: (
         f"the gradients of the loss cancel to rounding in {few(data['modules'])}: what is behind in the backward pass "

@@ -24,6 +24,7 @@ _VERBS = {
     Verdict.PRECISION: "has another precision",
     Verdict.DIFFERS: "differs",
     Verdict.STOCHASTIC: "is stochastic",
+    Verdict.NOT_COMPARED: "is not compared",
     Verdict.UNMATCHED: "has no counterpart",
     Verdict.IGNORED: "is ignored",
 }
@@ -31,7 +32,7 @@ _MISSING = 3
 """How many places of values that were not compared are named."""
 _NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=[. ]|$)")
 """The number of a repeated layer in a path."""
-_UNCOMPARED = {Verdict.UNMATCHED, Verdict.IGNORED, Verdict.STOCHASTIC}
+_UNCOMPARED = {Verdict.UNMATCHED, Verdict.NOT_COMPARED, Verdict.IGNORED, Verdict.STOCHASTIC}
 
 
 def headline(report: Report) -> str:
@@ -50,12 +51,15 @@ def summary(report: Report) -> str:
 def _found(report: Report) -> str:
     if report.sources:
         return sources(report)
-    differ, unmatched = len(report.victims), len(report.unmatched)
+    differ, blind = len(report.victims), sum(map(is_uncompared, report.unmatched))
+    unmatched = len(report.unmatched) - blind
     said = []
     if differ:
         said.append(f"{plural(differ, 'value')} {'differs' if differ == 1 else 'differ'}, no source was found")
     if unmatched:
         said.append(f"{plural(unmatched, 'place')} without counterpart, hence not compared")
+    if blind:
+        said.append(f"{plural(blind, 'value')} of the model not compared")
     return "; ".join(said)
 
 
@@ -119,11 +123,17 @@ def recorded(found: RecordedRuns) -> list[str]:
     return said
 
 
-_SHOWN = {"sketch": "as far as sketches show", "summary": "as far as summaries show"}
+_SHOWN = {
+    "sketch": "as far as sketches show",
+    "summary": "as far as summaries show",
+    "checksum": "as far as checksums show",
+}
 _KEPT = {
     "sketch": f"only sketches of the values were kept: how far these are apart is estimated, within {SKETCH_ERROR:.0%} "
     "(one standard error), and what a few elements do may not show",
     "summary": "only summaries of the values were kept: what agrees in these may still differ",
+    "checksum": "only checksums of the values were kept: they tell equal bytes from others, and not how far others are "
+    "apart, which may be rounding",
 }
 
 
@@ -144,6 +154,11 @@ def title(finding: Finding, steps: str = "") -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
     verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
     return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {verb}"
+
+
+def is_uncompared(finding: Finding) -> bool:
+    """Return whether both sides have a value, and nothing by which it could be compared."""
+    return any(one.kind == "not_compared" for one in finding.evidence)
 
 
 def is_of_other_shape(finding: Finding) -> bool:

@@ -8,9 +8,9 @@ from typing import Literal, Protocol
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 
-Kept = Literal["tensors", "sketch", "summary", "structure"]
-"""What was kept of each tensor: its values, a `Summary` of them with a sketch or without, or nothing but dtype and
-shape. The more the earlier."""
+Kept = Literal["tensors", "sketch", "summary", "checksum", "structure"]
+"""What was kept of each tensor: its values, a `Summary` of them with a sketch or without, a checksum of its bytes, or
+nothing but dtype and shape. The more the earlier."""
 
 
 class Run(Protocol):

@@ -38,6 +38,9 @@ class Summary:
     Of a parameter in the canonical layout, where its kind is known."""
     whole: tuple[int, ...] | None = None
     """The shape of the value of which this is a shard, if the sketch says where in it that lies."""
+    checksum: str | None = None
+    """What another tool made of the bytes: other checksums are of other bytes. Equal ones of eight digits (CRC-32) are
+    of equal bytes; a longer one is the bytes' exclusive or, which is the same in whatever order they lie."""
 
     @property
     def size(self) -> int:

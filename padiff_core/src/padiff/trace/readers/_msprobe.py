@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _FRAME = re.compile(r"File (.*?), line (\d+), in ([^,\n]*)")
 _KEPT: Mapping[str, Kept] = {"tensor": "tensors", "statistics": "summary", "structure": "structure"}
 _FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
 _ROOT = "DefaultModel"
+_FIGURES, _CHECKSUM = ("Mean", "Norm", "Min", "Max"), "md5"
+"""Names of what an entry tells of a tensor; the checksum is of CRC-32, or an exclusive or, under MD5's name."""
 
 
 def is_msprobe(path: Path) -> bool:
@@ -43,6 +45,8 @@ def open_msprobe(path: Path) -> DumpedRun:
     head = read_json(folders[min(folders)] / _DUMP)
     framework = _FRAMEWORKS.get(str(head.get("framework")), str(head.get("framework") or "unknown"))
     kept = _KEPT.get(str(head.get("task")), "summary")
+    if kept == "summary" and not _tells(head.get("data"), _FIGURES) and _tells(head.get("data"), {_CHECKSUM}):
+        kept = "checksum"
     return DumpedRun(path, framework, kept, {step: partial(_trace, folder) for step, folder in folders.items()})
 
 
@@ -173,11 +177,14 @@ class _Dump:
         """Keep a value under a name: a file where there is one, else what the records say of it, if anything."""
         given = about.get("data_name")
         file = self._folder / _TENSORS / given if isinstance(given, str) and Path(given).name == given else None
-        mean, norm, low, high = figures = [_number(about.get(key)) for key in ("Mean", "Norm", "Min", "Max")]
+        mean, norm, low, high = figures = [_number(about.get(key)) for key in _FIGURES]
+        told = about.get(_CHECKSUM)
+        # What is there twice, as in a batch of equal rows, an exclusive or makes nothing of.
+        checksum = told if isinstance(told, str) and told.removeprefix("0x").strip("0") else None
         if file is not None and file.is_file():
             named[name] = self._store.add(file, *_type(about))
-        elif any(figure is not None for figure in figures):
-            named[name] = self.trace.summarized(Summary(*_type(about), mean, norm, low, high))
+        elif checksum is not None or any(figure is not None for figure in figures):
+            named[name] = self.trace.summarized(Summary(*_type(about), mean, norm, low, high, checksum=checksum))
 
     def _stacks(self) -> dict[str, tuple[Frame, ...]]:
         file = self._folder / "stack.json"
@@ -211,6 +218,14 @@ def _is_tensor(value: Mapping[str, Any]) -> bool:
 
 def _type(value: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
     return value["dtype"].rpartition(".")[2].lower(), tuple(int(extent) for extent in value["shape"])
+
+
+def _tells(value: Any, names: Collection[str]) -> bool:
+    """Return whether what an object of JSON holds, however deep, has one of some names, and a value under it."""
+    if isinstance(value, dict):
+        found = any(value.get(name) is not None for name in names)
+        return found or any(_tells(inner, names) for inner in value.values())
+    return isinstance(value, list) and any(_tells(inner, names) for inner in value)
 
 
 def _number(value: Any) -> float | None:
