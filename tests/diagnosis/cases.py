@@ -271,12 +271,12 @@ def apart(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     ours, theirs = (sorted(run, key=lambda one: one.shape) for run in (ours, theirs))
     if len(ours) != len(theirs) or any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
         return float("inf")
-    found = 0.0
+    found = [0.0]
     for one, other in zip(ours, theirs, strict=True):
         a, b = one.astype("float64"), other.astype("float64")
         scale = max(float(np.linalg.norm(a)), 1e-9)
-        found = max(found, float(np.linalg.norm(a - b)) / scale)
-    return float("inf") if np.isnan(found) else found
+        found.append(float(np.linalg.norm(a - b)) / scale)
+    return float("inf") if np.isnan(found).any() else max(found)
 
 
 def _judge(outcome: Outcome, made: Drawn, report: Any, *, wrong: bool, differs: bool) -> None:

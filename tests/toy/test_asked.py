@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -146,27 +147,32 @@ def test_a_wrong_loss_of_several_outputs_is_one_source() -> None:
 class Told(rows.Module):
     """A layer that returns its output and the mean of it, as it is asked to."""
 
-    def __init__(self, *order: str, keyed: bool) -> None:
-        self.layer, self.order, self.keyed = rows.Linear(4, 3), order, keyed
+    def __init__(self, *order: str, put: Callable[[list[Any]], Any] = tuple) -> None:
+        self.layer, self.order, self.put = rows.Linear(4, 3), order, put
 
     def forward(self, x: Any) -> Any:
         y = self.layer(x)
-        found = [{"loss": y.mean(), "scores": y}[name] for name in self.order]
-        return dict(zip(("loss", "scores"), found, strict=True)) if self.keyed else tuple(found)
+        return self.put([{"loss": y.mean(), "scores": y}[name] for name in self.order])
+
+
+def keyed(found: list[Any]) -> Any:
+    return dict(zip(("loss", "scores"), found, strict=True))
 
 
 def test_outputs_exchanged_under_their_keys_are_no_match() -> None:
     """Version 0.4 found each output's shape somewhere, and called it aligned."""
-    right = Told("loss", "scores", keyed=True)
-    report = padiff.diff(right, Told("scores", "loss", keyed=True), X)
+    right = Told("loss", "scores", put=keyed)
+    report = padiff.diff(right, Told("scores", "loss", put=keyed), X)
     assert [source.what.name for source in report.sources] == ["['loss']", "['scores']"], str(report)
-    assert padiff.diff(right, Told("loss", "scores", keyed=False), X).aligned
+    assert padiff.diff(right, Told("loss", "scores"), X).aligned
 
 
-def test_outputs_at_other_positions_are_told() -> None:
-    report = padiff.diff(Told("loss", "scores", keyed=False), Told("scores", "loss", keyed=False), X)
+@pytest.mark.parametrize(("put", "where"), [(tuple, ""), (lambda found: {"all": found}, "['all']")])
+def test_outputs_at_other_positions_are_told(put: Any, where: str) -> None:
+    """A list below a key has positions as any other: its elements were called without counterparts."""
+    report = padiff.diff(Told("loss", "scores", put=put), Told("scores", "loss", put=put), X)
     assert report.aligned
-    assert "output [0] of the reference is compared with output [1] of the candidate" in str(report)
+    assert f"output {where}[0] of the reference is compared with output {where}[1] of the candidate" in str(report)
 
 
 def test_a_function_that_a_user_replaced_is_the_one_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import attrs
 from padiff.trace import Call, Key, Leaf
 
 BY_PLACE = "same kind, shapes and place"
-_KEY = re.compile(r"\[['\"]|\.\w")
+_NAME = re.compile(r"""\[(?:'[^']*'|"[^"]*")\]|\.\w+""")
 NAMED = "named by the mapping file"
 NAMED_LOOSELY = "named by the mapping file, and holds other parameters"
 GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters", NAMED_LOOSELY)
@@ -175,9 +175,10 @@ class Alignment:
 def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:
     """Match the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree.
 
-    What both sides know by one name (a key, an attribute) is nothing else: two keys exchanged are no match.
+    What both sides know by one name (a key, an attribute) is nothing else: two keys exchanged are no match. Positions
+    below a name are positions still.
     """
-    named = {leaf.path for leaf in reference if _is_named(leaf)} & {leaf.path for leaf in candidate}
+    named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
     free = list(range(len(candidate)))
     found: list[tuple[int, int]] = []
     rest: list[int] = []
@@ -188,13 +189,13 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
         else:
             found.append((i, same))
             free.remove(same)
-    rest = [i for i in rest if reference[i].path not in named]
-    free = [j for j in free if candidate[j].path not in named]
     for i in rest:
+        mine = _name(reference[i])
+        fits = [j for j in free if mine == _name(candidate[j]) or not named & {mine, _name(candidate[j])}]
         # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
         tied = {(reference[a].token, candidate[b].token) for a, b in found}
         fit = next(
-            (j for j in free if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None
+            (j for j in fits if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None
         )
         if fit is not None:
             found.append((i, fit))
@@ -215,9 +216,9 @@ def _misfits(
             yield i, j
 
 
-def _is_named(leaf: Leaf) -> bool:
-    """Return whether a tensor lies in a container under a name, not only at a position."""
-    return _KEY.search(leaf.path) is not None
+def _name(leaf: Leaf) -> str:
+    """Return the keys and attributes under which a tensor lies in its containers, without positions."""
+    return "".join(_NAME.findall(leaf.path))
 
 
 def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
