@@ -20,6 +20,7 @@ from padiff.judging._soundness import Whole, of_one_distribution, prove, undrawn
 from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
+from padiff.judging._unread import Unread, unread_finding, unread_inputs
 from padiff.judging._wholes import Ends, Gradients, Runs
 from padiff.kinds import CATALOGUE
 from padiff.numerics import difference
@@ -152,6 +153,17 @@ class Outcome:
                 proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
+        elif first:
+            self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
+
+    def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
+        """Tell of inputs that one side does not read; where the other's got a gradient, the two differ here, too."""
+        for one in found:
+            check = next((check for check in judge.forced.inputs if check.index == one.index and check.alone), None)
+            if check is None:
+                self.notes.append(Note("input_unread", attrs.asdict(one)))
+            else:
+                self.findings.append(unread_finding(one, check.difference, judge.alignment.pairs[0]))
 
     def _is_drawn_by_code(self, judge: Judge) -> bool:
         """Return whether a call samples random numbers that is no module of a known kind, whose settings tell."""

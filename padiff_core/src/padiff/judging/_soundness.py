@@ -219,7 +219,7 @@ def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> floa
     plain = (native.reference, native.candidate)[index]
     with temporary_store() as store:
         task = attrs.evolve(tasks[index], disturbed=True)
-        disturbed = _tried(partial(sides[index].record, task, store, values=wholes.backward))
+        disturbed = tried(partial(sides[index].record, task, store, values=wholes.backward))
         found = () if disturbed is None else wholes.response(Runs(plain, disturbed))
         return ACCUMULATION * worst(found)
 
@@ -228,14 +228,15 @@ def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condi
     """Run both models freely under a condition; None where one of them does not run so."""
     found = []
     for side, task in zip(sides, tasks, strict=True):
-        trace = _tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
+        trace = tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
         if trace is None:
             return None
         found.append(trace)
     return Runs(*found)
 
 
-def _tried(run: Callable[[], Trace]) -> Trace | None:
+def tried(run: Callable[[], Trace]) -> Trace | None:
+    """Return what a run gives, None where the model does not run so."""
     try:
         return run()
     except Exception:  # a kernel without float64, a model without evaluation mode: another way is taken
@@ -246,7 +247,7 @@ def _is_random(side: Side, task: Task, trace: Trace) -> bool:
     """Return whether a model's outputs are others under another seed; under more seeds where it took random numbers."""
 
     def differs(seed: int) -> bool:
-        other = _tried(partial(side.record, attrs.evolve(task, seed=seed, ends=True), store, values=False))
+        other = tried(partial(side.record, attrs.evolve(task, seed=seed, ends=True), store, values=False))
         pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
         return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
 

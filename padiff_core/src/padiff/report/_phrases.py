@@ -269,6 +269,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "without_dropout": "without it the {side} is what the {other} is",
     "right_when_given": "{call} is right when it is given the reference's {name!r}",
     "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
+    "input_unread": NOTES["input_unread"],
     "gradient_to_one": "a gradient reaches the input in the {side} only: the other model's code detaches it",
     "gradient_cut": "the {side} lets no gradient through to it (detached, or made without gradients), the {other} does",
     "gradient_changed": (

@@ -167,6 +167,11 @@ NOTES: dict[str, Phrase] = {
         "running variances are tracked with n/(n-1) by one framework and without by the other "
         "({reference}, {candidate}): taken as a convention"
     ),
+    "input_unread": lambda data: (
+        f"the {data['side']} does not read input {data['reference'] or '[0]'}, whose values are all the same: with "
+        f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "
+        "values that matter, a mask that hides something"
+    ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
     "setting_unseen": (
