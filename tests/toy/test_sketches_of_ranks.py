@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 import padiff
+from padiff.adapter import Ranks
 from padiff.recording._places import Places
 from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
 
@@ -16,17 +17,24 @@ from .ranks import record
 from .test_ranks import FAULTS, LAYOUTS
 
 
-def sketched(folder: Path) -> Path:
-    """Return a copy of a run, or of a job's, as `padiff.record` would have sketched it."""
+def sketched(folder: Path, *, by_hand: bool = False) -> Path:
+    """Return a copy of a run, or of a job's, as `padiff.record` would have sketched it.
+
+    Of layers that were split ``by_hand`` nothing says how they lie.
+    """
     target = folder.with_name(f"{folder.name}-sketched")
     for path in [*rank_folders(folder).values()] or [folder]:
         run = open_run(path)
-        write_run(target / path.relative_to(folder), run.about, [(0, _sketched(run))], "sketch")
+        about = run.about
+        if by_hand and about.ranks is not None:
+            groups = {"world": tuple(range(about.ranks.world))}
+            about = attrs.evolve(about, ranks=Ranks(about.ranks.rank, about.ranks.world, groups))
+        write_run(target / path.relative_to(folder), about, [(0, _sketched(run, about))], "sketch")
     return target
 
 
-def _sketched(run: Any) -> Trace:
-    full, places = run.trace(0), Places(run.about)
+def _sketched(run: Any, about: Any) -> Trace:
+    full, places = run.trace(0), Places(about)
     trace = attrs.evolve(full, store=ValueStore(), values={}, weights={}, samples={})
     made = {call.outputs[0].token: places.of_value(call.path) for call in full.calls[1:]}
     for token, key in full.values.items():
@@ -46,6 +54,16 @@ def test_a_job_is_the_model_that_it_runs_as_far_as_sketches_show(tmp_path: Path)
     wide, narrow = (padiff.compare(tmp_path / f"{a}-sketched", tmp_path / f"{b}-sketched") for a, b in PAIRS)
     assert wide.aligned, wide
     assert narrow.aligned, narrow
+
+
+def test_what_nothing_tells_of_is_not_compared_and_no_fault(tmp_path: Path) -> None:
+    one, right = sketched(record(tmp_path / "one")), sketched(record(tmp_path / "two", tp=2), by_hand=True)
+    report = padiff.compare(one, right)
+    assert report.aligned, report
+    assert "could not be put together" in str(report)
+    wrong = record(tmp_path / "three", tp=2, reduce=lambda parts: parts)
+    report = padiff.compare(one, sketched(wrong, by_hand=True))
+    assert [source.what.kind for source in report.sources] == ["output"], report
 
 
 PAIRS = (("tp2", "tp4"), ("dp2-tp2", "dp2-tp2"))

@@ -64,7 +64,8 @@ def partial_axes(parts: Parts) -> list[str]:
     """Return the axes along which a value was found to be a sum, and nobody says so."""
     if not parts.spreading.inferred:
         return []
-    return [axis for axis, how in parts.spreading.placements.items() if how.kind == "partial"]
+    spread = parts.spreading
+    return [axis for axis, how in spread.placements.items() if how.kind == "partial" and axis not in spread.shards]
 
 
 def _begins(call: Call, unlike: set[tuple[Key, str, int]], weights: Sequence[str]) -> bool:

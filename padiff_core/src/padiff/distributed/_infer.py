@@ -37,6 +37,8 @@ class Spreading:
     inferred: bool = False
     unlike: tuple[int, ...] = ()
     """The ranks that hold something else than the first of their group, where the group's should hold the same."""
+    shards: tuple[str, ...] = ()
+    """The axes along which sketches of shards add up: what they are of is no sum."""
 
 
 def merged(

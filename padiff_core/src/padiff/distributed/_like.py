@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import orders_between
+from padiff.distributed._placements import is_part_of
 from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.trace import Summary
 
@@ -74,6 +75,11 @@ def sketch_like(summary: Summary | None) -> Like | None:
     if summary is None or summary.sketch is None:
         return None
     return Like(((summary.sketch.shape, lambda: summary.sketch),), of=summary.shape)
+
+
+def shape_left(own: Shape, like: Like | None) -> Shape:
+    """Return the shape of what sketches cannot put together: the other run's, where ranks may hold shards of that."""
+    return like.of if like is not None and is_part_of(own, like.of) else own
 
 
 def _plain(shape: Shape) -> tuple[int, ...]:

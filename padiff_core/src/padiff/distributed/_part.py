@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from padiff.distributed._grid import grid_of
+from padiff.distributed._placements import is_part_of
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.kinds import Placement, Ranks
@@ -60,7 +61,7 @@ class PartSide:
         """
         for path in left:
             own, said = self.about.parameters[path].shape, self._ranks.parameters.get(path, {})
-            whole = next((one for one in shapes.items() if _is_part(own, one[1])), None)
+            whole = next((one for one in shapes.items() if is_part_of(own, one[1])), None)
             if whole is not None and not all(axis in said for axis in self._ranks.groups):
                 msg = f"rank {self._ranks.rank} of {self._ranks.world} holds {list(own)} of {path!r}, and the source "
                 msg += f"{list(whole[1])} of {whole[0]!r}: nothing says which part of it lies here.\n{_HINT}"
@@ -94,14 +95,6 @@ def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:
 
 
 _HINT = "Hint: shard it with DTensor, or set tensor_model_parallel and partition_dim on the parameter."
-
-
-def _is_part(own: Shape, whole: Shape) -> bool:
-    """Return whether a shape is that of a shard of another: along one dimension, a whole number of times."""
-    if len(own) != len(whole):
-        return False
-    apart = [(a, b) for a, b in zip(own, whole, strict=True) if a != b]
-    return len(apart) == 1 and 0 < apart[0][0] < apart[0][1] and apart[0][1] % apart[0][0] == 0
 
 
 def _cut(whole: Array, how: Placement, index: int, count: int) -> Array:

@@ -51,6 +51,12 @@ def part_of(whole: Array, placement: Placement, count: int, index: int) -> Array
     return np.concatenate(blocks[index::count], placement.dim)
 
 
+def is_part_of(own: Shape, whole: Shape) -> bool:
+    """Return whether a shape is that of a shard of another: along some dimension, a whole number of times."""
+    fits = len(own) == len(whole) and all(a and b % a == 0 for a, b in zip(own, whole, strict=True))
+    return fits and own != whole
+
+
 def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
     """Return the shape of what `joined` returns, None where the parts do not fit; of flat ranges, one axis."""
     if placement.kind == "range":

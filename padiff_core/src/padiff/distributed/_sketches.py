@@ -13,7 +13,7 @@ import numpy as np
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
-from padiff.distributed._placements import REPLICATE
+from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import DATA, Placement
 from padiff.numerics import Array
 from padiff.trace import Lent, Summary, Trace
@@ -68,6 +68,22 @@ def gathered(held: Mapping[int, tuple[Trace, int | None]]) -> Arrays | None:
     return Sketches(found) if found and len(found) == len(held) else None
 
 
+def with_nothing(
+    traces: Mapping[int, Trace], keys: Mapping[int, int | None], shapes: Mapping[int, tuple[int, ...]]
+) -> Arrays:
+    """Return gradients as far as they were kept; where others have one, a rank that ran without has nothing."""
+    found = gathered({rank: (traces[rank], key) for rank, key in keys.items() if key is not None})
+    if not found:
+        return {}
+    for rank, key in keys.items():
+        if key is None and traces[rank].gradients and rank in shapes:
+            if isinstance(found, Sketches):
+                found.add_nothing(rank)
+            else:
+                found[rank] = partial(np.zeros, shapes[rank], np.float32)
+    return {rank: found[rank] for rank in keys if rank in found} if type(found) is dict else found
+
+
 def read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
     """Return what the ranks hold."""
     return {rank: one() for rank, one in arrays.items()}
@@ -96,17 +112,21 @@ def spread_over(
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     mine = summaries[0].whole or summaries[0].shape
     options: dict[str, list[Placement]] = {}
+    shards = []
     for axis in grid.axes:
         cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
         split = batch and axis == DATA and axis not in known and summaries[0].whole is not None
         if split and _replicated(arrays.summaries, grid):
             return None  # each at another place of a batch that is none
+        if known.get(axis) == REPLICATE and differ[axis] and like is not None and is_part_of(mine, like.of):
+            return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
         adds = split or (axis in known and known[axis].kind in ("shard", "range"))
         if adds and summaries[0].whole is None:
             return None  # nobody knew where the shards lie
         if adds or (axis in known and known[axis].kind == "partial"):
             mean = axis in known and known[axis].mean
             options[axis] = [] if cut else [Placement("partial", mean=mean)]
+            shards += [axis] if adds else []
         elif axis in known or not differ[axis]:
             options[axis] = [known.get(axis, REPLICATE)]
         elif like is not None and like.of == mine:
@@ -119,7 +139,7 @@ def spread_over(
         return None
     best = ways[0] if like is None else min(ways, key=lambda one: _apart(like, merged(parts, grid, one)))
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
-    return Spreading(best, not told, tuple(sorted(unlike)))
+    return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards))
 
 
 def _replicated(summaries: Mapping[int, Summary], grid: Grid) -> bool:

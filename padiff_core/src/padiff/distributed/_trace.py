@@ -8,15 +8,23 @@ from functools import partial
 from typing import Any
 
 import attrs
-import numpy as np
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, behind, differing, merged, ways_of
 from padiff.distributed._joined import joined_of
-from padiff.distributed._like import Like, Shape, Whole
+from padiff.distributed._like import Like, Shape, Whole, shape_left
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
-from padiff.distributed._sketches import Arrays, Held, Sketches, gathered, read, spread_over, whole_summary
+from padiff.distributed._sketches import (
+    Arrays,
+    Held,
+    Sketches,
+    gathered,
+    read,
+    spread_over,
+    whole_summary,
+    with_nothing,
+)
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import DATA, Placement, Ranks, Spread
 from padiff.numerics import Array
@@ -106,6 +114,8 @@ class _Merger:
         """Shape on the first rank -> how the tensors of that shape are spread of which a part lies there."""
         self.returned = {leaf.token for leaf in traces[self.lead].root.outputs}
         """What the model gives whoever calls it."""
+        self.left: dict[str, Shape] = {}
+        """Path of a parameter that could not be put together -> the shape that it may have."""
         self.names: dict[tuple[int, ...], int] = {}
         """Tokens of a tensor on the ranks -> its token in the merged trace."""
 
@@ -217,6 +227,7 @@ class _Merger:
             self._gradient(call, side, index, token, held, spread)
         elif arrays and not known:
             self.step.left += 1
+            shape = shape_left(shape, self._like((call.key, side, index))) if own.token in self.returned else shape
             says = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
             self._leave(token, held or {}, arrays, says)
         return attrs.evolve(own, token=token, shape=shape)
@@ -230,7 +241,7 @@ class _Merger:
 
     def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
         keys = {rank: self.traces[rank].gradients.get(leaf.token) for rank, leaf in held.items()}
-        arrays = self._with_nothing(keys, {rank: leaf.shape for rank, leaf in held.items()})
+        arrays = with_nothing(self.traces, keys, {rank: leaf.shape for rank, leaf in held.items()})
         if len(arrays) < len(held) or token in self.step.trace.gradients:
             return
         like = self._like((call.key, side, index), "gradient")
@@ -285,7 +296,7 @@ class _Merger:
             for path in dict.fromkeys(path for trace in self.traces.values() for path in getattr(trace, name)):
                 keys = {rank: getattr(trace, name).get(path) for rank, trace in self.traces.items()}
                 if name == "parameter_gradients":
-                    arrays = self._with_nothing(keys, self._shapes(path))
+                    arrays = with_nothing(self.traces, keys, self._shapes(path))
                 else:
                     arrays = gathered({rank: (self.traces[rank], key) for rank, key in keys.items()}) or {}
                 if len(arrays) == len(self.traces):
@@ -296,20 +307,6 @@ class _Merger:
     def _shapes(self, path: str) -> dict[int, Shape]:
         return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}
 
-    def _with_nothing(self, keys: Mapping[int, int | None], shapes: Mapping[int, Shape]) -> Arrays:
-        """Return gradients as far as they were kept; where others have one, a rank that ran without has nothing."""
-        there = {rank: (self.traces[rank], key) for rank, key in keys.items() if key is not None}
-        found = gathered(there)
-        if not found:
-            return {}
-        for rank in keys:
-            if rank not in there and self.traces[rank].gradients and rank in shapes:
-                if isinstance(found, Sketches):
-                    found.add_nothing(rank)
-                else:
-                    found[rank] = partial(np.zeros, shapes[rank], np.float32)
-        return {rank: found[rank] for rank in keys if rank in found} if type(found) is dict else found
-
     def _parameter(self, name: str, path: str, arrays: Arrays, says: Spread, whole: tuple[int, ...] | None) -> None:
         known: dict[str, Placement] = dict(says)
         like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
@@ -319,6 +316,7 @@ class _Merger:
         spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
+            self.left[path] = shape_left(self.traces[self.lead].parameters[path].shape, like)
             return
         parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
@@ -333,7 +331,8 @@ class _Merger:
             key = getattr(self.step.trace, name).get(path)
             if key is not None:
                 return attrs.evolve(record, shape=self._shape_of(key))
-        return attrs.evolve(record, shape=whole_shape(self.ranks[self.lead], record))
+        known = whole_shape(self.ranks[self.lead], record)
+        return attrs.evolve(record, shape=known if known != record.shape else self.left.get(path, known))
 
 
 _UNKNOWN = "world"
