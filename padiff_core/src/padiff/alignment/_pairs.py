@@ -51,6 +51,16 @@ class Pair:
         return self.candidate.key
 
     @property
+    def taken(self) -> list[tuple[Leaf, Leaf]]:
+        """Return the matched tensors that both calls are given."""
+        return [(self.reference.inputs[i], self.candidate.inputs[j]) for i, j in self.inputs]
+
+    @property
+    def made(self) -> list[tuple[Leaf, Leaf]]:
+        """Return the matched tensors that both calls give."""
+        return [(self.reference.outputs[i], self.candidate.outputs[j]) for i, j in self.outputs]
+
+    @property
     def memory(self) -> set[str]:
         """Return where what it gives lies, on both sides: see `Module.memory`."""
         return {self.reference.module.memory, self.candidate.module.memory}

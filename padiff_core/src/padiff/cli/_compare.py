@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _rank, _sides, _tolerance
-from padiff.cli._parser import UsageError, as_written, number, whole
+from padiff.cli._parser import Parser, UsageError, number, whole
 from padiff.cli._sides import Built
 
 if TYPE_CHECKING:
@@ -29,11 +29,9 @@ there is no candidate to compare with.
 Hint: usage: padiff compare REFERENCE CANDIDATE, or padiff compare REFERENCE --force my_port:build"""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = as_written
-    parser.usage = "padiff compare REFERENCE [CANDIDATE] [--force SPEC] [OPTIONS]"
-    parser.epilog = _EPILOG
+    parser.describe("padiff compare REFERENCE [CANDIDATE] [--force SPEC] [OPTIONS]", _EPILOG)
     add = parser.add_argument
     add("reference", metavar="REFERENCE", help="directory of the run that is right by definition")
     add("candidate", metavar="CANDIDATE", nargs="?", help="directory of the run to check")
@@ -51,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--timeout", metavar="N", type=number(), help=hanging)
     _tolerance.add_arguments(parser)
     _output.add_arguments(parser)
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

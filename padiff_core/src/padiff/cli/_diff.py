@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _sides, _tolerance
-from padiff.cli._parser import UsageError, as_written, one_of, whole
+from padiff.cli._parser import Parser, UsageError, one_of, whole
 from padiff.cli._sides import Sides
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ exit status: 0 aligned, 1 not aligned, 2 trouble
 _PHASES = "both, forward or backward (default both)"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = as_written
-    parser.usage = "padiff diff REFERENCE CANDIDATE --inputs SPEC [OPTIONS]"
-    parser.epilog = _EPILOG
+    parser.describe("padiff diff REFERENCE CANDIDATE --inputs SPEC [OPTIONS]", _EPILOG)
     add = parser.add_argument
     add("reference", metavar="REFERENCE", help="SPEC of the model that is right by definition")
     add("candidate", metavar="CANDIDATE", help="SPEC of the model to check")
@@ -49,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _tolerance.add_arguments(parser)
     add("--seed", metavar="N", type=whole(0), default=0, help="seed of both frameworks (default 0)")
     _output.add_arguments(parser)
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from padiff.cli import _rank
-from padiff.cli._parser import UsageError, as_written, one_of, whole
+from padiff.cli._parser import Parser, UsageError, one_of, whole
 from padiff.import_string import SpecError
 
 _EPILOG = """\
@@ -30,11 +30,9 @@ class _Sides(NamedTuple):
     labels: tuple[str, str] = ("reference", "candidate")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = as_written
-    parser.usage = "padiff graph RUN RUN -o graph.html [-lm mapping.yaml]"
-    parser.epilog = _EPILOG
+    parser.describe("padiff graph RUN RUN -o graph.html [-lm mapping.yaml]", _EPILOG)
     add = parser.add_argument
     add("reference", metavar="RUN", nargs="?", help="the reference, on the left")
     add("candidate", metavar="RUN", nargs="?", help="the candidate, on the right")
@@ -50,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--step", metavar="N", type=whole(0), help="the one step to draw (default: all that both have)")
     _rank.add_arguments(parser)
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

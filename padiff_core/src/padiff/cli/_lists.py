@@ -28,7 +28,6 @@ def add_plugins_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def adapters(arguments: argparse.Namespace) -> tuple[int, str]:

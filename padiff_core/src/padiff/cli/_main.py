@@ -24,7 +24,7 @@ INTERRUPTED = 130
 class Command(NamedTuple):
     """A command: its arguments, what it does, and why one would use it."""
 
-    add_arguments: Callable[[argparse.ArgumentParser], None]
+    add_arguments: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], tuple[int, str]]
     purpose: str
 
@@ -104,6 +104,7 @@ def _read(words: list[str]) -> argparse.Namespace | None:
             name, prog=f"padiff {name}", help=command.purpose, description=command.purpose
         )
         command.add_arguments(commands[name])
+        commands[name].add_argument("--traceback", action="store_true", help="show Python's traceback on an error")
     first = next((word for word in words if not word.startswith("-")), None)
     if first is not None and first not in commands:
         hint = did_you_mean(first, {name: name for name in commands})

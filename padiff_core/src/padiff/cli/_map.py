@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from padiff.cli import _rank, _sides
-from padiff.cli._parser import UsageError, as_written, whole
+from padiff.cli._output import file_named
+from padiff.cli._parser import Parser, UsageError, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
 
@@ -27,11 +28,9 @@ one of the two is a recorded run, and the other is not there as one.
 Hint: padiff map takes two recorded runs, or two SPECs of models."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = as_written
-    parser.usage = "padiff map LEFT RIGHT [--inputs SPEC] [-o FILE] [OPTIONS]"
-    parser.epilog = _EPILOG
+    parser.describe("padiff map LEFT RIGHT [--inputs SPEC] [-o FILE] [OPTIONS]", _EPILOG)
     add = parser.add_argument
     add("reference", metavar="LEFT", help="SPEC of a model, or a recorded run; its names stand left")
     add("candidate", metavar="RIGHT", help="the same; its names stand right")
@@ -44,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
     add("--overwrite", action="store_true", help="replace FILE where it exists")
     add("-q", "--quiet", action="store_true", help="print no progress")
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
@@ -82,10 +80,7 @@ def _path(arguments: argparse.Namespace) -> Path | None:
     """Return the file; one that is there already is told before the work, not after it."""
     if arguments.output in (None, "-"):
         return None
-    path = Path(arguments.output)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"
-        raise SpecError(msg + "Hint: -o FILE wants a file in a folder that exists.")
+    path = file_named(arguments.output, "-o")
     if path.exists() and not arguments.overwrite:
         msg = f"{path} is there already.\nHint: --overwrite replaces it; or choose another name."
         raise SpecError(msg)

@@ -54,8 +54,11 @@ def outputs(arguments: argparse.Namespace) -> list[Output]:
 
 def _path(name: str, option: str) -> Path | None:
     """Return the file; a folder that is not there is told before the work, not after it."""
-    if name == _STDOUT:
-        return None
+    return None if name == _STDOUT else file_named(name, option)
+
+
+def file_named(name: str, option: str) -> Path:
+    """Return the file that an option names; raise `SpecError` where none can be written there."""
     path = Path(name)
     if path.is_dir() or not path.absolute().parent.is_dir():
         msg = f"cannot write {path}: {'it is a folder' if path.is_dir() else 'its folder does not exist'}.\n"

@@ -23,6 +23,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": _narrow, "allow_abbrev": False, **kwargs})
 
+    def describe(self, usage: str, epilog: str) -> None:
+        """Set what help shows before and behind the arguments; the lines stay as they are."""
+        self.formatter_class, self.usage, self.epilog = _as_written, usage, epilog
+
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage behind the message, and behind the hint that this may bring along."""
         said, _, hint = message.removeprefix("argument ").partition("\nHint: ")
@@ -47,7 +51,7 @@ def _narrow(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, max_help_position=26, width=_WIDTH)
 
 
-def as_written(prog: str) -> argparse.HelpFormatter:
+def _as_written(prog: str) -> argparse.HelpFormatter:
     """Return what writes help with an epilog whose lines stay as they are."""
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=26, width=_WIDTH)
 

@@ -7,7 +7,7 @@ import contextlib
 import sys
 
 from padiff.cli._order import import_in_order
-from padiff.cli._parser import UsageError, as_written, one_of, whole
+from padiff.cli._parser import Parser, UsageError, one_of, whole
 from padiff.cli._sides import loss_of
 from padiff.import_string import called
 
@@ -27,11 +27,9 @@ _NO_OUTPUT = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.formatter_class = as_written
-    parser.usage = "padiff record MODEL --inputs SPEC -o DIR [OPTIONS]"
-    parser.epilog = _EPILOG
+    parser.describe("padiff record MODEL --inputs SPEC -o DIR [OPTIONS]", _EPILOG)
     add = parser.add_argument
     add("model", metavar="MODEL", help="SPEC of the model")
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
@@ -44,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--forward", action="store_true", help="run forward only")
     add("--operations", action="store_true", help="record functions, operators and tensor methods too")
     add("--seed", metavar="N", type=whole(0), default=0, help="seed of the framework (default 0)")
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

@@ -25,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--step", metavar="N", type=whole(0), help="show this step (default: the first one)")
     _rank.add_arguments(parser)
     add("--module", metavar="PATH", help="show this module, and what is below it, alone")
-    add("--traceback", action="store_true", help="show Python's traceback on an error")
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

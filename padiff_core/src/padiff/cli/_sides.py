@@ -27,28 +27,21 @@ class Sides:
     """The two models, native or remote; ``stack`` ends the processes of the remote ones."""
 
     def __init__(self, arguments: argparse.Namespace, stack: contextlib.ExitStack) -> None:
-        self._specs = arguments.reference, arguments.candidate
-        pythons = arguments.reference_python, arguments.candidate_python
-        self._remotes = [
-            None if python is None else _started(spec, python, arguments.timeout, stack)
-            for spec, python in zip(self._specs, pythons, strict=True)
-        ]
-        import_in_order([spec for spec, remote in zip(self._specs, self._remotes, strict=True) if remote is None])
-        self.models = self._model(0), self._model(1)
-
-    def _model(self, side: int) -> Any:
-        remote = self._remotes[side]
-        return called(self._specs[side]) if remote is None else remote
+        self._sides = (
+            Built(arguments.reference, arguments.reference_python, arguments.timeout, stack),
+            Built(arguments.candidate, arguments.candidate_python, arguments.timeout, stack),
+        )
+        import_in_order([side.spec for side in self._sides if side.remote is None])
+        self.models = self._sides[0].model(), self._sides[1].model()
 
     @property
     def remote(self) -> bool:
         """Return whether a side runs elsewhere."""
-        return any(remote is not None for remote in self._remotes)
+        return any(side.remote is not None for side in self._sides)
 
     def value(self, spec: str, side: int) -> Any:
         """Return what a SPEC gives, loaded where that side runs: its file may import that side's framework."""
-        remote = self._remotes[side]
-        return called(spec) if remote is None else remote.load(spec)
+        return self._sides[side].value(spec)
 
     def loss(self, spec: str) -> Any:
         """Return the loss, or the SPEC itself, for each side to load."""
@@ -78,27 +71,27 @@ class Built:
     """One model, native or remote, and what belongs to it; ``stack`` ends the process of a remote one."""
 
     def __init__(self, spec: str, python: str | None, timeout: float | None, stack: contextlib.ExitStack) -> None:
-        self._spec = spec
-        self._remote = None if python is None else _started(spec, python, timeout, stack)
+        self.spec = spec
+        self.remote = None if python is None else _started(spec, python, timeout, stack)
         self._model: Any = None
 
     def model(self) -> Any:
         """Return the model."""
         if self._model is None:
-            self._model = called(self._spec) if self._remote is None else self._remote
+            self._model = called(self.spec) if self.remote is None else self.remote
         return self._model
 
     def value(self, spec: str) -> Any:
         """Return what a SPEC gives, loaded where the model runs."""
-        return called(spec) if self._remote is None else self._remote.load(spec)
+        return called(spec) if self.remote is None else self.remote.load(spec)
 
     def loss(self, spec: str) -> Any:
         """Return the loss, or the SPEC itself, to be loaded where the model runs."""
-        return spec if self._remote is not None else loss_of(spec)
+        return spec if self.remote is not None else loss_of(spec)
 
     def optimizer(self, spec: str) -> Any:
         """Return the optimizer that a function makes of the model, or the SPEC itself."""
-        if self._remote is not None:
+        if self.remote is not None:
             return spec
         value = load(spec)
         if not callable(value):

@@ -10,10 +10,8 @@ from padiff.distributed._others import Other
 from padiff.distributed._run import RankedRun
 from padiff.distributed._trace import MergedStep, Parts
 from padiff.numerics import difference
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key
-
-SIDES = ("reference", "candidate")
 
 
 @attrs.frozen(eq=False)
@@ -108,7 +106,7 @@ def _finding(parts: Parts, side: _Side, phase: Phase, what: What, mine: Place, o
         reference=other if side.index else mine,
         candidate=mine if side.index else other,
         what=what,
-        figures=Figures(apart.rel_l2, apart.max_abs),
+        figures=Figures.of(apart),
         evidence=(Evidence("ranks_disagree", {"side": SIDES[side.index], "ranks": wrong, "first": first}),),
         cause=Cause("out_of_step", {"ranks": wrong, "first": first}, verified=True),
         source=True,

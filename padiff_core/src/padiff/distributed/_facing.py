@@ -10,10 +10,8 @@ import attrs
 from padiff.alignment import Resolved
 from padiff.distributed._others import ties_of
 from padiff.distributed._run import Facing, RankedRun
-from padiff.report import Note
+from padiff.report import SIDES, Note
 from padiff.trace import Description, Run
-
-_SIDES = ("reference", "candidate")
 
 
 def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Run]:
@@ -50,7 +48,7 @@ class _About:
 
 def rank_notes(runs: Sequence[Run], step: int) -> Iterator[Note]:
     """Yield of how many ranks a side is merged, what of that is inferred, and which ranks are missing."""
-    for side, run in zip(_SIDES, runs, strict=True):
+    for side, run in zip(SIDES, runs, strict=True):
         if isinstance(run, RankedRun):
             merged = run.merged(step)
             inferred = sum(parts.spreading.inferred for parts in merged.values.values())

@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.distributed._apart import SIDES
 from padiff.distributed._like import Like
 from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, facing_value, share_of
@@ -20,7 +19,7 @@ from padiff.distributed._run import RankedRun
 from padiff.distributed._trace import Parts
 from padiff.judging import rate_between
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Trace
 
 _ALIKE = 3
@@ -237,5 +236,5 @@ def _apart(run: RankedRun, one: _Stepped) -> Figures:
         right = right if one.right is None else share_of(rank, one.after, how, run.grid, one.right[1])
         if right is not None and right.shape == one.after[rank].shape:
             found = difference(right, one.after[rank])
-            worst = max(worst, Figures(found.rel_l2, found.max_abs), key=lambda size: size.rel_l2)
+            worst = max(worst, Figures.of(found), key=lambda size: size.rel_l2)
     return worst

@@ -22,9 +22,7 @@ from padiff.forcing import Given, Side, is_recorded
 from padiff.isolation import side_of
 from padiff.options import PAIR, DiffOptions
 from padiff.recording import Task, arguments, narrowed
-from padiff.report import Note
-
-_SIDES = ("reference", "candidate")
+from padiff.report import SIDES, Note
 
 
 @attrs.frozen
@@ -65,17 +63,17 @@ def adapted(
     The reference may be a side already, of a recorded run, whose ``tasks`` are known.
     """
     found: list[Side] = []
-    for name, model in zip(_SIDES, (reference, candidate), strict=True):
+    for name, model in zip(SIDES, (reference, candidate), strict=True):
         with of_side(name):
             found.append(model if is_recorded(model) else side_of(model, operations=options.operations))
     sides = found[0], found[1]
-    for name, side in zip(_SIDES, sides, strict=True):
+    for name, side in zip(SIDES, sides, strict=True):
         check_side(name, side)
     given = _given(sides, request)
     options, notes = _within_reach(options, sides)
     resolved = resolve(request.mapping, *sides)
     tasks, cast = _tasks(sides, request, options) if tasks is None else (tasks, [])
-    for name, side, task in zip(_SIDES, sides, tasks, strict=True):
+    for name, side, task in zip(SIDES, sides, tasks, strict=True):
         check_inputs(name, side, task)
     notes += [*resolved.notes, *sameness_notes(*sides), *dtype_notes(*sides), *cast]
     notes += finiteness_notes(sides[1], transfer=options.transfer)
@@ -94,7 +92,7 @@ def _given(sides: tuple[Side, Side], request: Request) -> tuple[Given, Given]:
         for index, (side, loss, optimizer) in enumerate(zip(sides, losses, optimizers, strict=True))
     )
     if request.optimizers is not None:
-        found = zip(_SIDES, sides, optimizers, (first, second), strict=True)
+        found = zip(SIDES, sides, optimizers, (first, second), strict=True)
         check_optimizers([one for one in found if not is_recorded(one[1])])
     return first, second
 

@@ -14,22 +14,20 @@ import attrs
 from padiff.alignment import LayerMap, resolve
 from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
-from padiff.engine._diff import environment_of, named
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
+from padiff.engine._report import report_of
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
-from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of, shown_rule
+from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of
 from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
-from padiff.report import Figures, Finding, Note, RecordedRuns, Report, Verdict
+from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace
-
-_NAMES = ("reference", "candidate")
 
 
 def compare(
@@ -99,7 +97,7 @@ def _compared(
     by: Measuring,
 ) -> Report:
     started = time.perf_counter()
-    options = DiffOptions(1, "both", False, tolerance, 0)
+    DiffOptions(1, "both", False, tolerance, 0)  # says what is wrong with a tolerance
     steps = _steps(runs, step)
     measures = measures_of(tolerance)
     found: Recorded | None = None
@@ -130,31 +128,15 @@ def _compared(
     notes += _left_out(runs, step)
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
     values = _weaker(runs)
-    findings = sorted(found.findings, key=lambda one: one.step)
     if values != "tensors":
-        notes += _suspects(findings)
+        notes += _suspects(sorted(found.findings, key=lambda one: one.step))
     if values == "sketch":
-        findings = [one if one.figures is None else _estimated(one, one.figures) for one in findings]
-    return Report(
-        sources=tuple(one for one in findings if one.source),
-        findings=tuple(findings),
-        notes=tuple(dict.fromkeys([*notes, *found.notes])),
-        forward_only=found.forward_only,
-        counts=found.counts,
-        output=found.output and attrs.evolve(found.output, estimated=SKETCH_ERROR if values == "sketch" else None),
-        output_within=found.output_within,
-        loss=found.loss,
-        reference=named(_any(sides)[0]),
-        candidate=named(_any(sides)[1]),
-        environment=environment_of(*_any(sides)),
-        seconds=time.perf_counter() - started,
-        phase=options.phase,
-        tolerance=shown_rule(tolerance),
-        calls=tuple(found.calls),
-        mapping=found.mapping,
-        coverage=found.coverage,
-        recorded=RecordedRuns(tuple(run.where for run in runs), values, tuple(steps)),
-    )
+        found.findings = [attrs.evolve(one, figures=_estimated(one.figures)) for one in found.findings]
+        found.output = _estimated(found.output)
+    recorded = RecordedRuns(tuple(run.where for run in runs), values, tuple(steps))
+    seconds = time.perf_counter() - started
+    only = found.forward_only
+    return report_of(found, _any(sides), notes, tolerance, seconds, forward_only=only, recorded=recorded)
 
 
 def _any(sides: tuple[RecordedSide, RecordedSide]) -> Any:
@@ -164,7 +146,7 @@ def _any(sides: tuple[RecordedSide, RecordedSide]) -> Any:
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
     """Return the steps to compare; raise `InputError` where there is none."""
-    for name, run in zip(_NAMES, runs, strict=True):
+    for name, run in zip(SIDES, runs, strict=True):
         if run.values == "structure":
             msg = f"the {name}'s run {run.where} holds no values (values='structure'): there is nothing to compare.\n"
             raise InputError(msg + "Hint: record it with values='tensors', or 'sketch'.")
@@ -173,7 +155,7 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
             raise InputError(msg + "Hint: give a step that both runs have.")
     if step is not None:
         return [step]
-    for name, run in zip(_NAMES, runs, strict=True):
+    for name, run in zip(SIDES, runs, strict=True):
         if not run.steps:
             msg = f"the {name}'s run {run.where} holds no finished step: it ended before the first.\n"
             raise InputError(msg + "Hint: call recorder.step() at the end of each step, and record it again.")
@@ -187,7 +169,7 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
 
 def _left_out(runs: Sequence[Run], step: int | None) -> Iterator[Note]:
     """Yield what one side alone recorded."""
-    for name, run, other in zip(_NAMES, runs, reversed(runs), strict=True):
+    for name, run, other in zip(SIDES, runs, reversed(runs), strict=True):
         alone = [one for one in run.steps if one not in set(other.steps)]
         if alone and step is None:
             yield Note("steps_of_one_side", {"side": name, "steps": alone})
@@ -205,7 +187,7 @@ def _sides(runs: Sequence[Run], steps: Sequence[int]) -> Iterator[tuple[int, tup
     for step in steps:
         found = []
         for index, run in enumerate(runs):
-            trace = _of_side(_NAMES[index], run, step)
+            trace = _of_side(SIDES[index], run, step)
             last = earlier[index]
             before = last[1] if last is not None and last[0] == step - 1 else None
             found.append(RecordedSide(run.about, trace, weights_of(trace, before), firsts[index]))
@@ -231,15 +213,15 @@ def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
     return Evidence(ours, theirs, task, task, sides[0].trace, run, measures_of(None), transfer=False)
 
 
-def _estimated(finding: Finding, figures: Figures) -> Finding:
-    return attrs.evolve(finding, figures=attrs.evolve(figures, estimated=SKETCH_ERROR))
+def _estimated(figures: Figures | None) -> Figures | None:
+    return figures and attrs.evolve(figures, estimated=SKETCH_ERROR)
 
 
 def _suspects(findings: Sequence[Finding]) -> Iterator[Note]:
     """Yield which modules are to be recorded in full next, where not all was kept of the values of a source."""
     first = [one for one in findings if one.source] or [one for one in findings if one.verdict is Verdict.DIFFERS]
     if first:
-        paths = {side: [getattr(one, side).path or "" for one in first] for side in _NAMES}
+        paths = {side: [getattr(one, side).path or "" for one in first] for side in SIDES}
         yield Note("record_next", {side: tuple(dict.fromkeys(found)) for side, found in paths.items()})
 
 

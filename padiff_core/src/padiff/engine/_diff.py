@@ -18,6 +18,7 @@ from padiff.engine._checks import check_candidate, check_reference, of_side, wit
 from padiff.engine._ends import backward_starts, check_starts
 from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
+from padiff.engine._report import report_of
 from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import NotRecorded, Side
 from padiff.isolation import served
@@ -30,7 +31,6 @@ from padiff.judging import (
     naming_notes,
     parameter_findings,
     rule_of,
-    shown_rule,
     special_notes,
     step_both,
     unregistered_notes,
@@ -282,27 +282,16 @@ class Run:
         for said in self.measures.trouble:
             warnings.warn(said, PluginWarning, stacklevel=4)
             outcome.notes.append(Note("metric_failed", {"said": said.partition("\n")[0]}))
-        findings = sorted(outcome.findings, key=lambda finding: finding.step)
-        return Report(
-            sources=tuple(f for f in findings if f.source),
-            findings=tuple(findings),
-            notes=tuple(dict.fromkeys([*notes, *outcome.notes])),
+        return report_of(
+            outcome,
+            (self.reference, self.candidate),
+            notes,
+            options.tolerance,
+            seconds,
             transfer=outcome.transfer if options.transfer else None,
             forward_only=options.forward_only,
-            counts=outcome.counts,
-            output=outcome.output,
-            output_within=outcome.output_within,
-            loss=outcome.loss,
-            reference=named(self.reference),
-            candidate=named(self.candidate),
-            environment=environment_of(self.reference, self.candidate),
-            seconds=seconds,
             phase=options.phase,
-            tolerance=shown_rule(options.tolerance),
             operations=options.operations,
-            calls=tuple(outcome.calls),
-            mapping=outcome.mapping,
-            coverage=outcome.coverage,
             free_runs=outcome.free_runs,
         )
 
@@ -310,16 +299,3 @@ class Run:
 def _forward(tasks: tuple[Task, Task]) -> tuple[Task, Task]:
     first, second = (attrs.evolve(task, backward=False) for task in tasks)
     return first, second
-
-
-def environment_of(reference: Side, candidate: Side) -> dict[str, Mapping[str, str]]:
-    """Return both sides' environments, by framework, and by side where two of one framework differ."""
-    ours, theirs = reference.about, candidate.about
-    if ours.framework == theirs.framework and ours.environment != theirs.environment:
-        sides = {"reference": ours.environment, "candidate": theirs.environment}
-        return {f"{ours.framework} ({side})": found for side, found in sides.items()}
-    return {ours.framework: ours.environment, theirs.framework: theirs.environment}
-
-
-def named(side: Side) -> str:
-    return f"{side.about.framework}: {side.about.class_name}"

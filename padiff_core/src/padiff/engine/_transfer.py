@@ -25,7 +25,7 @@ from padiff.parameters import (
     with_buffers,
 )
 from padiff.parameters import transfer as write_all
-from padiff.report import Transfer
+from padiff.report import SIDES, Transfer
 
 
 def transfer(
@@ -110,8 +110,7 @@ def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved) -> 
     copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
     found = parameter_findings(known, sides, resolved.ignored, copied=True, backward=False)
     gone = {
-        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None)
-        for side in ("reference", "candidate")
+        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None) for side in SIDES
     }
     return Transfer(
         copied=len(copied),

@@ -3,6 +3,7 @@
 from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
+from padiff.judging._gathered import Gathered
 from padiff.judging._judge import Judge
 from padiff.judging._meter import Measuring, measuring
 from padiff.judging._metrics import Measures, contributed_measures
@@ -19,6 +20,7 @@ from padiff.judging._wholes import Ends, Runs
 
 __all__ = [
     "Ends",
+    "Gathered",
     "Judge",
     "Measures",
     "Measuring",

@@ -94,7 +94,7 @@ def _judged(
     figures: dict[int, Figures] = {}
     small = Verdict.WITHIN_TOLERANCE if tolerated else Verdict.ROUNDING
     seen = [
-        (check.spot.owner.candidate.index, small, Figures(check.difference.rel_l2, check.difference.max_abs))
+        (check.spot.owner.candidate.index, small, Figures.of(check.difference))
         for check in forced.checks
         if check.spot.owner is not None
     ]
@@ -118,13 +118,12 @@ def _brief(call: Call) -> Place:
 def _free(pair: Pair, trace: Trace, free: Trace) -> Figures | None:
     """Return how far a call's outputs differ where each model runs freely, as far as samples tell."""
     found = []
-    for a, b in pair.outputs:
-        ours = trace.samples.get(pair.reference.outputs[a].token)
-        theirs = free.samples.get(pair.candidate.outputs[b].token)
+    for mine, yours in pair.made:
+        ours, theirs = trace.samples.get(mine.token), free.samples.get(yours.token)
         if ours is not None and theirs is not None and ours.shape == theirs.shape:
             found.append(difference(ours, theirs))
     worst = max(found, key=lambda one: one.rel_l2, default=None)
-    return None if worst is None else Figures(worst.rel_l2, worst.max_abs)
+    return None if worst is None else Figures.of(worst)
 
 
 def downstream(calls: Sequence[ComparedCall], alignment: Alignment, found: Sequence[Finding]) -> Iterator[Finding]:

@@ -53,8 +53,7 @@ def coverage_of(trace: Trace, alignment: Alignment, kept: Collection[int] | None
 
 def _compared(alignment: Alignment) -> Iterator[int]:
     for pair in alignment.pairs:
-        yield from (pair.reference.inputs[ours].token for ours, _ in pair.inputs)
-        yield from (pair.reference.outputs[ours].token for ours, _ in pair.outputs)
+        yield from (ours.token for ours, _ in (*pair.taken, *pair.made))
 
 
 def _sources(call: Call) -> Iterator[Leaf]:

@@ -28,8 +28,7 @@ def cut_side(ours: Leaf, theirs: Leaf) -> str | None:
 def with_cut(suspicion: Suspicion) -> Suspicion:
     """Return a suspicion that says so where its call gives what cannot get a gradient on one side."""
     pair, ruling = suspicion.pair, suspicion.ruling
-    sides = (cut_side(pair.reference.outputs[a], pair.candidate.outputs[b]) for a, b in pair.outputs)
-    side = next((one for one in sides if one is not None), None)
+    side = next((side for leaves in pair.made if (side := cut_side(*leaves)) is not None), None)
     if side is None or any(one.kind == "gradient_cut" for one in ruling.evidence):
         return suspicion
     evidence = (*ruling.evidence, Evidence("gradient_cut", {"side": side}))
@@ -43,7 +42,7 @@ def likely_sender(spot: Spot, suspects: Sequence[Pair], forced: Forced, alignmen
     the innermost of the model's own code.
     """
     token, takers = spot.reference.token, [*forced.consumers.get(spot.candidate.token, ()), spot.pair]
-    taking = (one for one in alignment.pairs if any(one.reference.inputs[i].token == token for i, _ in one.inputs))
+    taking = (one for one in alignment.pairs if any(ours.token == token for ours, _ in one.taken))
     others = [alignment.around(one) for one in taking if one not in takers]
     modules = ((pair, pair.candidate.module) for pair in suspects)
     own = (pair for pair, module in modules if module.kind is None and not module.operation)
@@ -69,12 +68,12 @@ class Cuts:
         if maker.candidate.path in self._frozen:
             return None
         if maker.candidate.module.kind is not None and maker.reference.module.kind is not None:
-            maker = self._around(maker) or maker  # a framework's own module lets gradients through
+            maker = self._alignment.around(maker) or maker  # a framework's own module lets gradients through
         if maker.key in excused or maker.key in self.told:
             return None
-        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        figures = Figures.of(check.difference)
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("gradient_cut", {"side": side}),))
-        if maker is spot.owner or maker is self._around(spot.owner):
+        if maker is spot.owner or maker is self._alignment.around(spot.owner):
             found = suspicion_of(maker, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
             return self.told.setdefault(maker.key, found)
         leaves = maker.candidate.outputs
@@ -88,13 +87,8 @@ class Cuts:
             inner = self._alignment.of_candidate(call)
             if inner is None or inner is pair or (before is not None and call.index >= before):
                 continue
-            if any(cut_side(inner.reference.outputs[a], call.outputs[b]) == side for a, b in inner.outputs):
+            if any(cut_side(*leaves) == side for leaves in inner.made):
                 return self._maker(inner, side)
-        given = any(cut_side(pair.reference.inputs[a], pair.candidate.inputs[b]) == side for a, b in pair.inputs)
-        around = self._around(pair) if given else None
+        given = any(cut_side(*leaves) == side for leaves in pair.taken)
+        around = self._alignment.around(pair) if given else None
         return pair if around is None else self._maker(around, side, pair.candidate.index)
-
-    def _around(self, pair: Pair) -> Pair | None:
-        """Return the nearest matched call around a pair's."""
-        found = (self._alignment.of_candidate(call) for call in pair.candidate.ancestors())
-        return next((one for one in found if one is not None), None)

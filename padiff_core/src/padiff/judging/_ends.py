@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given
-from padiff.judging._findings import place_of
+from padiff.judging._findings import finding_at
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
@@ -30,14 +30,12 @@ def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
         if found.rel_l2 <= NEGLIGIBLE(coarser) if check.close is None else check.close:
             continue
         name = spot.candidate.path
-        yield Finding(
-            verdict=Verdict.DIFFERS,
-            phase=Phase.FORWARD,
-            reference=place_of(spot.pair.reference),
-            candidate=place_of(spot.pair.candidate),
-            what=What("input", name),
-            figures=Figures(found.rel_l2, found.max_abs, metrics=check.measured),
-            evidence=(Evidence("other_inputs"),),
+        yield finding_at(
+            spot.pair,
+            Phase.FORWARD,
+            What("input", name),
+            Evidence("other_inputs"),
+            figures=Figures.of(found, check.measured),
             cause=Cause("inputs", {"name": name}, verified=True),
             source=True,
             step=step,
@@ -52,13 +50,11 @@ def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
     for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):
         if len(ours.shape) == len(theirs.shape) and math.prod(ours.shape) != math.prod(theirs.shape):
             shapes = {"reference": _described([ours]), "candidate": _described([theirs])}
-            yield Finding(
-                verdict=Verdict.DIFFERS,
-                phase=Phase.FORWARD,
-                reference=place_of(root.reference),
-                candidate=place_of(root.candidate),
-                what=What("input", theirs.path),
-                evidence=(Evidence("other_input_shapes", shapes),),
+            yield finding_at(
+                root,
+                Phase.FORWARD,
+                What("input", theirs.path),
+                Evidence("other_input_shapes", shapes),
                 cause=Cause("inputs", {"name": theirs.path}, verified=True),
                 source=True,
                 step=step,
@@ -168,17 +164,9 @@ def _parted(pair: Pair, what: str) -> int | None:
 def _missing(
     root: Pair, kind: str, data: dict[str, Any], leaf: Leaf, index: int, side: str | None, step: int, count: int = 1
 ) -> Finding:
-    return Finding(
-        verdict=Verdict.UNMATCHED,
-        phase=Phase.FORWARD,
-        reference=place_of(root.reference),
-        candidate=place_of(root.candidate),
-        what=What("output", leaf.path if count == 1 else _first_step(leaf.path), index),
-        evidence=(Evidence(kind, data),),
-        source=True,
-        side=side,
-        step=step,
-    )
+    what = What("output", leaf.path if count == 1 else _first_step(leaf.path), index)
+    evidence = Evidence(kind, data)
+    return finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, source=True, side=side, step=step)
 
 
 def _left(root: Pair, side: int) -> list[Leaf]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -11,7 +12,7 @@ from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
 from padiff.judging._metrics import with_measured
 from padiff.judging._suspicion import Suspicion
-from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
 
 
@@ -58,6 +59,21 @@ def _is_users(call: Call, file: str) -> bool:
 def _line(frames: Sequence[Frame]) -> str | None:
     frame = next((f for f in frames if not f.library), frames[0] if frames else None)
     return f"{frame.file}:{frame.line}" if frame else None
+
+
+def finding_at(
+    pair: Pair,
+    phase: Phase,
+    what: What,
+    evidence: Evidence,
+    *,
+    verdict: Verdict = Verdict.DIFFERS,
+    stack: bool = True,
+    **rest: Any,
+) -> Finding:
+    """Return a finding whose place is that of two matched calls, on one piece of evidence."""
+    ours, theirs = (place_of(call, stack=stack) for call in (pair.reference, pair.candidate))
+    return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
 
 
 def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = None, step: int = 0) -> Finding:
@@ -170,7 +186,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
 
 def at_home(finding: Finding, alignment: Alignment) -> Finding:
     """Return a finding whose side without counterpart is placed at the nearest module that has one."""
-    for near, far in (("reference", "candidate"), ("candidate", "reference")):
+    for near, far in (SIDES, SIDES[::-1]):
         if getattr(finding, far).path is not None:
             continue
         home = getattr(finding, near).path or ""

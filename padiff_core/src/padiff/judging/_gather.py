@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -12,6 +11,7 @@ from padiff.forcing import Forced, Given, Side, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
+from padiff.judging._gathered import Gathered, is_pair_ignored
 from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
@@ -27,12 +27,12 @@ from padiff.numerics import difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
-from padiff.report import ComparedCall, Coverage, Figures, Finding, FreeRuns, Matching, Note, Phase, Transfer, Verdict
+from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Transfer, Verdict
 from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise, temporary_store
 
 
 @attrs.define(eq=False)
-class Outcome:
+class Outcome(Gathered):
     """What is known so far of a diff."""
 
     reference: Description
@@ -41,22 +41,8 @@ class Outcome:
     options: DiffOptions
     resolved: Resolved
     measures: Measures = attrs.field(factory=Measures)
-    findings: list[Finding] = attrs.field(factory=list)
-    notes: list[Note] = attrs.field(factory=list)
-    calls: list[ComparedCall] = attrs.field(factory=list)
-    mapping: Matching = attrs.field(factory=Matching)
     transfer: Transfer | None = None
-    output: Figures | None = None
-    output_within: bool | None = None
-    loss: tuple[float, float] | None = None
-    coverage: Coverage | None = None
     free_runs: FreeRuns | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Return how many calls got which verdict, in the verdicts' own order."""
-        found = Counter(call.verdict for call in self.calls)
-        return {verdict.value: found[verdict] for verdict in Verdict if found[verdict]}
 
     def gather(self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge) -> None:
         """Turn what one step showed into findings, counts and notes."""
@@ -98,7 +84,7 @@ class Outcome:
         )
         if any(f.source for f in found):
             self.findings += downstream(calls, judge.alignment, found)
-        self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
+        self.add_calls(calls)
         if judge.masks:
             self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
@@ -129,7 +115,7 @@ class Outcome:
             self.coverage = judge.coverage
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
-        if left_to_user or any(map(_counts, self.findings)) or Verdict.IGNORED in verdicts:
+        if left_to_user or self.differs or Verdict.IGNORED in verdicts:
             return
         by_code = [pair for pair in judge.alignment.pairs if judge.settler.chance.takes(pair) and not _by_kind(pair)]
         chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
@@ -228,8 +214,7 @@ class Outcome:
                 yield suspicion
 
     def _is_ignored(self, pair: Pair) -> bool:
-        ignored = self.resolved.ignored
-        return pair.reference.path in ignored[0] or pair.candidate.path in ignored[1]
+        return is_pair_ignored(pair, self.resolved.ignored)
 
     def _by_setting(self, judge: Judge, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
         """Return stochastic calls whose hyper-parameters differ: chance hides their values, not their settings."""
@@ -324,8 +309,3 @@ def _by_kind(pair: Pair) -> bool:
     """Return whether both sides are modules that sample, whose settings tell how."""
     kinds = (call.module.kind for call in (pair.reference, pair.candidate))
     return all(kind is not None and CATALOGUE[kind].stochastic for kind in kinds)
-
-
-def _counts(finding: Finding) -> bool:
-    """Return whether a finding alone keeps the models from being aligned."""
-    return finding.source or finding.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)

@@ -38,7 +38,7 @@ def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
             evidence = Evidence.of("gradient_to_one", side=check.alone)
             # What took it got a gradient, and sent none on.
             pair = max(users, key=lambda pair: pair.candidate.index, default=root)
-        ruling = Ruling(Verdict.DIFFERS, Figures(apart.rel_l2, apart.max_abs), (evidence,))
+        ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (evidence,))
         what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
         measured = judge.measures(check.reference, check.candidate)
         yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)

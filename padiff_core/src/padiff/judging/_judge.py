@@ -117,7 +117,7 @@ class Judge:
             if check.close is not None:
                 ruling = self._classic(check, owner)
             elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
-                ruling = Ruling(Verdict.DIFFERS, Figures(check.difference.rel_l2, check.difference.max_abs), ())
+                ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
             elif is_suspect(check.difference, truth.dtype, negligible=_negligible(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
                 ruling = self.settler.settle(
@@ -138,7 +138,7 @@ class Judge:
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
         """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
-        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        figures = Figures.of(check.difference)
         if check.close:
             return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
@@ -242,7 +242,7 @@ class Judge:
         spot = check.spot
         # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
         token = spot.reference.token
-        alike = [p for p in self.alignment.pairs if any(p.reference.inputs[i].token == token for i, _ in p.inputs)]
+        alike = [p for p in self.alignment.pairs if any(ours.token == token for ours, _ in p.taken)]
         taken = [*self.forced.consumers.get(spot.candidate.token, ()), *alike]
         taken = [pair for pair in taken if pair is not spot.pair]
         if spot.what == "input":
@@ -276,7 +276,7 @@ class Judge:
         loose = self.alignment.loose
         if not loose:
             return False
-        takers = [p for p in self.alignment.pairs if any(p.reference.inputs[i].token in loose for i, _ in p.inputs)]
+        takers = [p for p in self.alignment.pairs if any(ours.token in loose for ours, _ in p.taken)]
         inside = {call.key for call in pair.candidate.subtree() if call is not pair.candidate}
         wrong = ({call.key for call in one.candidate.subtree()} for one in takers if one.key in inside)
         return not excused.isdisjoint(set[Key]().union(*wrong))
@@ -285,7 +285,7 @@ class Judge:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
         spot, apart = check.spot, check.difference
         root, eps = self.alignment.pairs[0], epsilon(numpy_dtype(spot.reference.dtype))
-        figures = Figures(apart.rel_l2, apart.max_abs)
+        figures = Figures.of(apart)
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
         recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code

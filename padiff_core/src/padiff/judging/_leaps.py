@@ -96,8 +96,8 @@ class Leaps:
             between = (self._last.get(parent, "start") if parent else "start", _relative(call, owner))
             read = 0.0 if call.training else self._statistics.get(call.path, 0.0)
             self.levels[pair.key] = level = Level(drift=read)
-            for i, j in pair.inputs:
-                spot = Spot("input", pair, owner, between, pair.reference.inputs[i], call.inputs[j])
+            for leaves in pair.taken:
+                spot = Spot("input", pair, owner, between, *leaves)
                 yield from self._see(spot, level)
                 if spot.reference.token not in self.compared and not self._untold[0]:
                     self._unknown.add(pair.key)  # a run that never tells it would name nothing but the model
@@ -108,8 +108,8 @@ class Leaps:
         if pair is not None:
             between = (self._last.pop(call, "start"), "end")
             above = self._top if owner is None else self.levels[owner.key]
-            for i, j in pair.outputs:
-                spot = Spot("output", pair, pair, between, pair.reference.outputs[i], call.outputs[j])
+            for leaves in pair.made:
+                spot = Spot("output", pair, pair, between, *leaves)
                 yield from self._see(spot, above)
             if parent is not None:
                 self._last[parent] = _relative(call, owner)
@@ -179,7 +179,7 @@ class Leaps:
             yield Told(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check), source)
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
-        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        figures = Figures.of(size.apart)
         if size.close is not None:
             evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
             verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
@@ -233,20 +233,20 @@ class Leaps:
         if pair is not None:
             level = self.gradients[pair.key]
             level.add(self.levels[pair.key])  # a gradient is computed from values
-            for i, j in pair.outputs:
-                value = self._values.get((pair.reference.outputs[i].token, call.outputs[j].token), Level())
+            for ours, theirs in pair.made:
+                value = self._values.get((ours.token, theirs.token), Level())
                 level.add(value)
                 if owner is None:
                     above.add(value)  # the loss is computed from it
-                spot = Spot("output", pair, owner, ("", ""), pair.reference.outputs[i], call.outputs[j])
+                spot = Spot("output", pair, owner, ("", ""), ours, theirs)
                 yield from self._meet(spot, above, (above, level))
             if len(pair.outputs) < len(call.outputs) or self._untold[1]:
                 level.add(above)  # the gradient of what is compared with nothing comes from the code around
         for child in reversed(call.children):
             yield from self._backward(child)
         if pair is not None:
-            for i, j in pair.inputs:
-                spot = Spot("input", pair, pair, ("", ""), pair.reference.inputs[i], call.inputs[j])
+            for leaves in pair.taken:
+                spot = Spot("input", pair, pair, ("", ""), *leaves)
                 both = Level()
                 both.add(above)
                 both.add(self.gradients[pair.key])
@@ -296,7 +296,7 @@ class Leaps:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
 
     def _graded(self, size: Size, known: Level) -> tuple[Ruling, bool]:
-        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        figures = Figures.of(size.apart)
         if size.close is not None:
             verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
             evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
@@ -317,7 +317,7 @@ class Leaps:
         known = Level()
         for pair in users or self.alignment.pairs[:1]:
             known.add(self.levels.get(pair.key, Level()))
-        figures = Figures(size.apart.rel_l2, size.apart.max_abs)
+        figures = Figures.of(size.apart)
         if size.close is not None or size.apart.equal:
             return self._graded(size, known)
         return self._by_leap(size, known, figures, NEGLIGIBLE)

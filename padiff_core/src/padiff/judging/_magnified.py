@@ -37,10 +37,9 @@ def _cancels(spot: Spot, size: Size, meter: Meter) -> bool:
     the sum is far smaller than its parts (before a normalisation whose mean is the loss), what is left is rounding.
     """
     pair, (ours, theirs) = spot.pair, meter.traces
-    leaves = [(pair.reference.outputs[i], pair.candidate.outputs[j]) for i, j in pair.outputs]
     made = sum(
         _norm(meter, both, (ours.gradients, theirs.gradients)) * _norm(meter, both, (ours.values, theirs.values))
-        for both in leaves
+        for both in pair.made
     )
     taken = _norm(meter, (spot.reference, spot.candidate), (ours.values, theirs.values))
     apart = size.apart.rel_l2 * size.apart.scale * math.sqrt(size.apart.count)

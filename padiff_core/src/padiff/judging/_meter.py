@@ -115,10 +115,7 @@ class Meter:
         pairs: dict[tuple[int, int], None] = {}
         ours, theirs = self.traces
         for pair in alignment.pairs:
-            both = pair.reference, pair.candidate
-            leaves = [(both[0].inputs[i], both[1].inputs[j]) for i, j in pair.inputs]
-            leaves += [(both[0].outputs[i], both[1].outputs[j]) for i, j in pair.outputs]
-            for one, other in leaves:
+            for one, other in (*pair.taken, *pair.made):
                 for named in ((ours.values, theirs.values), (ours.gradients, theirs.gradients)):
                     keys = named[0].get(one.token, -1), named[1].get(other.token, -1)
                     if min(keys) >= 0:

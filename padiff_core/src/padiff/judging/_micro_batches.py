@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from padiff.report import Cause, Finding, Phase
+from padiff.report import SIDES, Cause, Finding, Phase
 from padiff.trace import Call, Key, Trace
 
 _OF_CALLS = ("output", "input", "output_gradient", "input_gradient", "free_output")
 _OF_ALL = (Phase.BACKWARD, Phase.LOSS, Phase.UPDATE)
-_SIDES = ("reference", "candidate")
 
 
 def in_micro_batches(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -> list[Finding]:
@@ -21,7 +20,7 @@ def in_micro_batches(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -
         return list(findings)
     found = []
     for one in findings:
-        for side, numbers in zip(_SIDES, known, strict=True):
+        for side, numbers in zip(SIDES, known, strict=True):
             place = getattr(one, side)
             number = numbers.get((place.path or "", place.call))
             if number is not None and place.path is not None and one.what.kind in _OF_CALLS:
@@ -36,7 +35,7 @@ def of_other_counts(findings: Sequence[Finding], traces: tuple[Trace, Trace]) ->
     first = next((one for one in findings if one.source and one.phase in _OF_ALL), None)
     if first is None or counts[0] == counts[1]:
         return list(findings)
-    cause = Cause("micro_batches", dict(zip(_SIDES, counts, strict=True)))
+    cause = Cause("micro_batches", dict(zip(SIDES, counts, strict=True)))
     return [
         attrs.evolve(one, cause=cause)
         if one is first

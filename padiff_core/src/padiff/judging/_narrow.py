@@ -16,12 +16,12 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._replays import PairReplays
 from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, Array, difference
+from padiff.report import SIDES
 
 _OF_THREE = 6.0**0.5
 """The errors of f(+d), f(0) twice and f(-d) together, where each is 1."""
 _SMOOTH = 1 / 8
 """How far out of a line what moves in one may be, against how far it moves."""
-_SIDES = ("candidate", "reference")
 
 
 class Narrow:
@@ -37,7 +37,7 @@ class Narrow:
         for ours in (True, False):
             noise = self._noise(pair, read, eps, ours=ours, backward=backward)
             if noise is not None and wide <= FLOORS * noise:
-                return {"side": _SIDES[ours], "noise": noise}
+                return {"side": SIDES[not ours], "noise": noise}
         return None
 
     def _noise(self, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:

@@ -9,7 +9,7 @@ from padiff.forcing import Side
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.parameters import Correspondence, link_roles
-from padiff.report import Finding, Note
+from padiff.report import SIDES, Finding, Note
 from padiff.trace import contrasts
 
 
@@ -50,9 +50,9 @@ def _moved(root: Pair) -> Iterator[Note]:
     """Yield the outputs that are compared with those at another position, though both sides have the same positions."""
     ours, theirs = ([leaf.path for leaf in call.outputs] for call in (root.reference, root.candidate))
     if sorted(ours) == sorted(theirs):
-        for i, j in root.outputs:
-            if ours[i] != theirs[j]:
-                yield Note("moved_output", {"reference": ours[i], "candidate": theirs[j]})
+        for mine, yours in root.made:
+            if mine.path != yours.path:
+                yield Note("moved_output", {"reference": mine.path, "candidate": yours.path})
 
 
 def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
@@ -68,7 +68,7 @@ def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int]
     for pair in alignment.pairs:
         if pair.candidate.path in named:
             continue
-        seen = compared is None or any(pair.reference.outputs[i].token in compared for i, _ in pair.outputs)
+        seen = compared is None or any(ours.token in compared for ours, _ in pair.made)
         for one in contrasts(pair.reference, pair.candidate):
             data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
             yield Note(
@@ -100,7 +100,7 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
     """Yield one note on each side that holds modules where its framework does not see them."""
-    for name, side in zip(("reference", "candidate"), sides, strict=True):
+    for name, side in zip(SIDES, sides, strict=True):
         if side.about.unregistered:
             yield Note("unregistered", {"side": name, "held": dict(side.about.unregistered)})
 

@@ -11,11 +11,11 @@ import numpy as np
 from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
-from padiff.judging._parameters import NOTHING, Ignored, is_ignored
+from padiff.judging._parameters import NOTHING, Ignored, finding_of_link, is_ignored
 from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, Array, difference, epsilon
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import Description, ModuleRecord, ParameterRecord, Trace
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
+from padiff.trace import Description, ParameterRecord, Trace
 
 Rule = Callable[[Array, Array], bool]
 
@@ -149,21 +149,9 @@ def _judge(
     moved = difference(ours, before)
     if rule is None and not moved.equal and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
         return None
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.UPDATE,
-        reference=_place(match.reference.module, link.reference.parameter.path),
-        candidate=_place(match.candidate.module, link.candidate.parameter.path),
-        what=What("updated_parameter", link.candidate.part.parameter),
-        figures=Figures(apart.rel_l2, apart.max_abs, metrics=measures(ours, theirs)),
-        evidence=(Evidence.of("update", step_rel_l2=moved.rel_l2, rel_l2=apart.rel_l2),),
-        source=True,
-        step=step,
-    )
-
-
-def _place(module: ModuleRecord, path: str) -> Place:
-    return Place(path.rpartition(".")[0], module.class_name)
+    evidence = Evidence.of("update", step_rel_l2=moved.rel_l2, rel_l2=apart.rel_l2)
+    figures = Figures.of(apart, measures(ours, theirs))
+    return finding_of_link(match, link, Phase.UPDATE, "updated_parameter", evidence, figures=figures, step=step)
 
 
 def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
@@ -189,11 +177,8 @@ def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause
         return _contrast(given[0].optimizer, given[1].optimizer, times)
     ours, theirs = stepped[0].get(paths[0]), stepped[1].get(paths[1])
     if (ours is None) is not (theirs is None):
-        return Cause("not_stepped", {"side": _SIDES[ours is not None]}, verified=True)
+        return Cause("not_stepped", {"side": SIDES[ours is not None]}, verified=True)
     return _contrast(ours or {}, theirs or {}, times)
-
-
-_SIDES = ("reference", "candidate")
 
 
 def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.numerics import Array, Difference, difference, is_suspect
+from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, values_of
-from padiff.report import Cause, Evidence, Figures, Finding, Measurement, Note, Phase, Place, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
 Rule = Callable[[Array, Array], bool]
@@ -114,11 +115,7 @@ def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Ar
             ours = link.expected(values_of(reference))
             theirs = canonical(link.candidate, own[link.candidate.parameter.path])
             assert ours is not None
-            yield _differing(match, link, difference(ours, theirs), Cause("constant", verified=True))
-
-
-def _sort(link: Link) -> str:
-    return "buffer" if link.candidate.parameter.buffer else "parameter"
+            yield _differing(match, link, Figures.of(difference(ours, theirs)), Cause("constant", verified=True))
 
 
 def _holders(unit: HeldUnit, held: Held) -> set[str]:
@@ -221,24 +218,21 @@ def _apart(
             cause = Cause("merged", verified=True)
         elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
             cause = Cause("transposed", verified=True)
-        yield _differing(match, link, difference(ours, theirs), cause, measures(ours, theirs))
+        yield _differing(match, link, Figures.of(difference(ours, theirs), measures(ours, theirs)), cause)
 
 
-def _differing(
-    match: UnitMatch, link: Link, apart: Difference, cause: Cause | None, metrics: tuple[Measurement, ...] = ()
-) -> Finding:
+def _differing(match: UnitMatch, link: Link, figures: Figures, cause: Cause | None) -> Finding:
     """Return the finding of two values that differ before any run."""
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.PARAMETER,
-        reference=_place(match.reference, link.reference),
-        candidate=_place(match.candidate, link.candidate),
-        what=What(_sort(link), link.candidate.part.parameter),
-        figures=Figures(apart.rel_l2, apart.max_abs, metrics=metrics),
-        evidence=(Evidence("before_any_run"),),
-        cause=cause,
-        source=True,
-    )
+    what = "buffer" if link.candidate.parameter.buffer else "parameter"
+    evidence = Evidence("before_any_run")
+    return finding_of_link(match, link, Phase.PARAMETER, what, evidence, figures=figures, cause=cause)
+
+
+def finding_of_link(match: UnitMatch, link: Link, phase: Phase, kind: str, evidence: Evidence, **rest: Any) -> Finding:
+    """Return that a parameter differs, of some kind of value, on one piece of evidence: that is a source."""
+    places = _place(match.reference, link.reference), _place(match.candidate, link.candidate)
+    what = What(kind, link.candidate.part.parameter)
+    return Finding(Verdict.DIFFERS, phase, *places, what, evidence=(evidence,), source=True, **rest)
 
 
 def is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
@@ -302,13 +296,6 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
             match, link = group[-1]
             side = "reference" if ours else "candidate"
             paths = [(held.candidate if ours else held.reference).parameter.path for _, held in group]
-            yield Finding(
-                verdict=Verdict.DIFFERS,
-                phase=Phase.PARAMETER,
-                reference=_place(match.reference, link.reference),
-                candidate=_place(match.candidate, link.candidate),
-                what=What("parameter", link.candidate.part.parameter),
-                evidence=(Evidence.of("tied", side=side, count=len(others), paths=paths),),
-                cause=Cause("tied", {"side": side}, verified=True),
-                source=True,
-            )
+            evidence = Evidence.of("tied", side=side, count=len(others), paths=paths)
+            cause = Cause("tied", {"side": side}, verified=True)
+            yield finding_of_link(match, link, Phase.PARAMETER, "parameter", evidence, cause=cause)

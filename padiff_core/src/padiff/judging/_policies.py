@@ -12,9 +12,8 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench
 from padiff.judging._findings import place_of
 from padiff.numerics import epsilon_of
-from padiff.report import Note
+from padiff.report import SIDES, Note
 
-_SIDES = ("reference", "candidate")
 Policy = dict[str, Any]
 
 
@@ -59,7 +58,7 @@ class Policies:
         wider = finest[1 - narrow]
         assert wider is not None
         return {
-            "side": _SIDES[narrow],
+            "side": SIDES[narrow],
             "dtype": finest[narrow],
             "wider": wider,
             "operations": runs[1 - narrow].types[wider],

@@ -19,7 +19,7 @@ from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._replays import PairReplays
 from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
-from padiff.report import Cause, Evidence
+from padiff.report import SIDES, Cause, Evidence
 from padiff.trace import Call, Key, contrasts, settings_of
 
 _SEEDS = range(1, 9)
@@ -27,7 +27,6 @@ _SEEDS = range(1, 9)
 _APART = 1 << 10
 """Further on than any seed of the reference's: the candidate has its own, where both take numbers of one generator."""
 assert 2 * SEEDS[-1] < _APART
-_SIDES = ("candidate", "reference")
 
 
 @attrs.frozen
@@ -43,7 +42,7 @@ class Lone:
 
 
 def _only(ours: bool) -> Lone:
-    side = {"side": _SIDES[ours]}
+    side = {"side": SIDES[not ours]}
     return Lone(Evidence("randomness", side), Cause("randomness", side, verified=True), ours)
 
 
@@ -148,7 +147,7 @@ class Chance:
         ours, theirs = (list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False))
         if bool(ours) == bool(theirs):
             return None
-        side = _SIDES[bool(ours)]
+        side = SIDES[not ours]
         calls = [_described(call) for call in ours or theirs]
         return Lone(
             Evidence.of("without_dropout", side=side),

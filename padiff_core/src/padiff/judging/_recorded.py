@@ -13,11 +13,11 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._ends import loss_bound
-from padiff.judging._findings import place_of
+from padiff.judging._findings import finding_at
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
-from padiff.judging._parameters import Ignored, is_ignored
+from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of, summaries_of
 from padiff.judging._state import without_bessel
@@ -25,7 +25,7 @@ from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME, VANISHES, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical
-from padiff.report import Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
+from padiff.report import Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import ParameterRecord, Summary, Trace, summarized
 
 Sides = tuple[RecordedSide, RecordedSide]
@@ -194,15 +194,9 @@ def of_recorded_weights(meter: Meter, sides: Sides, known: Correspondence, ignor
         if size is None or size.apart.equal or is_ignored(match, link, ignored):
             continue
         if size.error > SAME(size.eps) if size.close is None else not size.close:
-            yield Finding(
-                verdict=Verdict.DIFFERS,
-                phase=Phase.PARAMETER,
-                reference=place(match.reference.module.class_name, link.reference.parameter.path),
-                candidate=place(match.candidate.module.class_name, link.candidate.parameter.path),
-                what=What("buffer" if link.buffer else "parameter", link.candidate.part.parameter),
-                figures=Figures(size.apart.rel_l2, size.apart.max_abs),
-                evidence=(Evidence("before_any_run"),),
-                source=True,
+            what = "buffer" if link.buffer else "parameter"
+            yield finding_of_link(
+                match, link, Phase.PARAMETER, what, Evidence("before_any_run"), figures=Figures.of(size.apart)
             )
 
 
@@ -217,14 +211,13 @@ def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: floa
     bound = max(loss_bound((ours, theirs), [leaf.dtype for leaf in root.reference.outputs]), VANISHES * worst)
     if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
         return
-    yield Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.LOSS,
-        reference=place_of(root.reference, stack=False),
-        candidate=place_of(root.candidate, stack=False),
-        what=What("loss"),
+    yield finding_at(
+        root,
+        Phase.LOSS,
+        What("loss"),
+        Evidence.of("losses_of_runs", reference=ours, candidate=theirs),
+        stack=False,
         figures=Figures(error / abs(ours) if ours else math.inf, error),
-        evidence=(Evidence.of("losses_of_runs", reference=ours, candidate=theirs),),
         source=worst <= SAME(eps),
         step=step,
     )
@@ -242,7 +235,3 @@ def of_traces(sides: Sides, named: str) -> tuple[Kept, Kept]:
     """Return where both sides' traces of the step keep what they have under some names."""
     ours, theirs = ({path: (side.trace, key) for path, key in getattr(side.trace, named).items()} for side in sides)
     return ours, theirs
-
-
-def place(class_name: str, path: str) -> Place:
-    return Place(path.rpartition(".")[0], class_name)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from padiff.alignment import Alignment
+from padiff.report import SIDES
 from padiff.trace import Trace
-
-_SIDES = ("reference", "candidate")
 
 
 def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:
@@ -14,17 +13,17 @@ def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str |
     A script's own loss belongs to its run. Where a run was asked for none, backward started at every output: an output
     that one model alone returns, a cache say, sent a gradient that the other one never got.
     """
-    without = [name for name, trace in zip(_SIDES, traces, strict=True) if not trace.gradients]
+    without = [name for name, trace in zip(SIDES, traces, strict=True) if not trace.gradients]
     if without:
         return f"the run of the {' and that of the '.join(without)} holds no gradients"
     starts = [_start(trace) for trace in traces]
     if starts[0] != starts[1]:
-        said = " and ".join(f"that of the {name} {start}" for name, start in zip(_SIDES, starts, strict=True))
+        said = " and ".join(f"that of the {name} {start}" for name, start in zip(SIDES, starts, strict=True))
         return f"the backward passes started elsewhere, {said}"
     root = alignment.pairs[0]
     if traces[0].start_seed is None or not root.outputs:
         return None
-    for index, name in enumerate(_SIDES):
+    for index, name in enumerate(SIDES):
         matched = {pair[index] for pair in root.outputs}
         leaves = (root.reference, root.candidate)[index].outputs
         for place, leaf in enumerate(leaves):

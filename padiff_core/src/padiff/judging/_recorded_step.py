@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,8 @@ from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import unlike_inputs, unlike_shapes, unmatched_outputs
-from padiff.judging._findings import at_home, finding_of, merged, place_of
+from padiff.judging._findings import at_home, finding_at, finding_of, merged
+from padiff.judging._gathered import Gathered, is_pair_ignored
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Measuring, Meter
@@ -32,12 +32,10 @@ from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence
 from padiff.report import (
-    ComparedCall,
-    Coverage,
+    SIDES,
     Evidence,
     Figures,
     Finding,
-    Matching,
     Note,
     Phase,
     Verdict,
@@ -46,24 +44,15 @@ from padiff.report import (
 from padiff.trace import Leaf, Trace
 
 _NOTHING: dict[Any, Any] = {}
-_SIDES = ("reference", "candidate")
 
 
 @attrs.define(eq=False)
-class Recorded:
+class Recorded(Gathered):
     """What is known so far of two recorded runs."""
 
     ignored: Ignored
     by: Measuring
     measures: Measures
-    findings: list[Finding] = attrs.field(factory=list)
-    notes: list[Note] = attrs.field(factory=list)
-    calls: list[ComparedCall] = attrs.field(factory=list)
-    mapping: Matching = attrs.field(factory=Matching)
-    coverage: Coverage | None = None
-    output: Figures | None = None
-    output_within: bool | None = None
-    loss: tuple[float, float] | None = None
     last: Meter | None = None
     """What measured the step before."""
     backward: bool = False
@@ -75,17 +64,6 @@ class Recorded:
     def rule(self) -> Rule | None:
         """Return the user's own rule, where one was given."""
         return self.by.rule
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Return how many calls got which verdict, in the verdicts' own order."""
-        found = Counter(call.verdict for call in self.calls)
-        return {verdict.value: found[verdict] for verdict in Verdict if found[verdict]}
-
-    @property
-    def differs(self) -> bool:
-        """Return whether anything that counts was found."""
-        return any(one.source or one.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED) for one in self.findings)
 
     def gather(self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> Correspondence:
         """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
@@ -99,11 +77,13 @@ class Recorded:
         self.last = meter
         drift = (0.0, {}) if first else (drift_of(meter, sides, known), statistics_of(meter, sides, known))
         step_ahead(meter, sides, known, backward=backward)
-        leaps, told = self._leaps(meter, known, *drift)
+        leaps = Leaps(meter, known.alignment, *drift)
+        told = list(leaps.forward())
         wrong = _misplaced(leaps, told)
         if wrong:
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps, told = self._leaps(meter, known, *drift)
+            leaps = Leaps(meter, known.alignment, *drift)
+            told = list(leaps.forward())
         alignment = known.alignment
         self.notes += [Note("masks")] if leaps.masks else []
         self.backward |= backward
@@ -133,7 +113,9 @@ class Recorded:
         found += loss_told(sides, alignment, self.rule, size, step)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         found = of_other_counts(found, traces)
-        updates = [] if any(map(_counts, found)) else of_recorded_update(meter, sides, known, self.ignored, step)
+        updates = (
+            [] if any(one.counts for one in found) else of_recorded_update(meter, sides, known, self.ignored, step)
+        )
         found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
         if before or (params and any(f.source for f in params)):
             kept = len(params)
@@ -150,7 +132,7 @@ class Recorded:
             step=step,
             unseen=leaps.unseen,
         )
-        self.calls += [attrs.evolve(c, parent=None if c.parent is None else c.parent + len(self.calls)) for c in calls]
+        self.add_calls(calls)
         if first:
             self.notes += [
                 *notes_of(alignment, found, leaps.compared),
@@ -162,12 +144,6 @@ class Recorded:
             if traces[0].loss is not None and traces[1].loss is not None:
                 self.loss = traces[0].loss, traces[1].loss
         return known
-
-    def _leaps(
-        self, meter: Meter, known: Correspondence, drift: float, statistics: Mapping[str, float]
-    ) -> tuple[Leaps, list[Told]]:
-        leaps = Leaps(meter, known.alignment, drift, statistics)
-        return leaps, list(leaps.forward())
 
     def _parameters(
         self, meter: Meter, sides: tuple[RecordedSide, RecordedSide], known: Correspondence
@@ -199,14 +175,11 @@ class Recorded:
         return finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
 
     def _is_ignored(self, pair: Pair) -> bool:
-        return pair.reference.path in self.ignored[0] or pair.candidate.path in self.ignored[1]
+        return is_pair_ignored(pair, self.ignored)
 
     def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float | None:
         """Return how far apart the outputs are, and keep that of the first step; None where none is compared."""
-        outputs = (
-            (one.reference.outputs[i], one.candidate.outputs[j]) for one in alignment.tops for i, j in one.outputs
-        )
-        sizes = [leaps.size(*pair) for pair in outputs]
+        sizes = [leaps.size(*leaves) for top in alignment.tops for leaves in top.made]
         found = [one for one in sizes if one is not None]
         if not found:
             return None
@@ -255,7 +228,7 @@ def _apart(told: Told) -> bool:
 
 
 def _agrees(leaps: Leaps, pair: Pair) -> bool:
-    sizes = [leaps.size(pair.reference.outputs[i], pair.candidate.outputs[j]) for i, j in pair.outputs]
+    sizes = [leaps.size(*leaves) for leaves in pair.made]
     return all(one is not None and one.error <= SAME(one.eps) for one in sizes)
 
 
@@ -282,8 +255,8 @@ def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
     """Yield what the scripts did otherwise around the models."""
     modes = [("training" if trace.root.training else "evaluation") for trace in traces]
     if modes[0] != modes[1]:
-        yield Note("modes_differ", dict(zip(_SIDES, modes, strict=True)))
-    given = [name for name, trace in zip(_SIDES, traces, strict=True) if trace.loss is not None]
+        yield Note("modes_differ", dict(zip(SIDES, modes, strict=True)))
+    given = [name for name, trace in zip(SIDES, traces, strict=True) if trace.loss is not None]
     if len(given) == 1:
         yield Note("loss_of_one_side", {"side": given[0]})
 
@@ -293,18 +266,9 @@ def _is_given(trace: Trace) -> bool:
     return all(leaf.token in trace.values for leaf in trace.root.inputs)
 
 
-def _counts(finding: Finding) -> bool:
-    return finding.source or finding.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)
-
-
 def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
     """Yield the outputs of the model where their values say nothing: not kept, or random. That is never a pass."""
-    for top in alignment.tops:
-        yield from _uncompared_of(leaps, top, step)
-
-
-def _uncompared_of(leaps: Leaps, root: Pair, step: int) -> Iterator[Finding]:
-    for i, j in root.outputs:
+    for root, (i, j) in ((top, both) for top in alignment.tops for both in top.outputs):
         leaf = root.reference.outputs[i]
         kept = leaf.token in leaps.compared
         why = "its values were not kept in both runs; record them in both, by values= and modules="
@@ -314,12 +278,6 @@ def _uncompared_of(leaps: Leaps, root: Pair, step: int) -> Iterator[Finding]:
             continue
         elif same_bytes(leaps.meter.traces, leaf, root.candidate.outputs[j]) is False:
             why = "its bytes are other ones, and checksums do not tell how far apart the values are"
-        yield Finding(
-            verdict=Verdict.UNMATCHED,
-            phase=Phase.FORWARD,
-            reference=place_of(root.reference),
-            candidate=place_of(root.candidate),
-            what=What("output", leaf.path if len(root.outputs) > 1 else "", i),
-            evidence=(Evidence.of("not_compared", why=why),),
-            step=step,
-        )
+        what = What("output", leaf.path if len(root.outputs) > 1 else "", i)
+        evidence = Evidence.of("not_compared", why=why)
+        yield finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, step=step)

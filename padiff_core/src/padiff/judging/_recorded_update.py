@@ -13,13 +13,13 @@ import numpy as np
 from padiff.forcing import RecordedSide
 from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
-from padiff.judging._parameters import Ignored, is_ignored
-from padiff.judging._recorded import Sides, before, both, of_traces, place, scale_of
+from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
+from padiff.judging._recorded import Sides, before, both, of_traces, scale_of
 from padiff.judging._sizes import Size, held, magnitude, projected
 from padiff.judging._step_sums import step_sums
 from padiff.numerics import ACCUMULATION, EXACT, SAME, Array
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 
 
 @attrs.frozen(eq=False)
@@ -58,13 +58,10 @@ class _Step:
         """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
         still = [not np.any(step) for step in (self.ours, self.theirs)]
         if any(still):
-            return None if all(still) else Cause("not_stepped", {"side": _SIDES[still[1]]}, verified=True)
+            return None if all(still) else Cause("not_stepped", {"side": SIDES[still[1]]}, verified=True)
         start = _exact(self.before[0])
         times = rate_between((start + self.ours, start + self.theirs), self.before[0])
         return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
-
-
-_SIDES = ("reference", "candidate")
 
 
 def of_recorded_update(
@@ -90,16 +87,14 @@ def of_recorded_update(
 
 def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:
     figures = {"step_rel_l2": 0.0 if done is None else done.moved, "rel_l2": size.error if done is None else done.apart}
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.UPDATE,
-        reference=place(match.reference.module.class_name, link.reference.parameter.path),
-        candidate=place(match.candidate.module.class_name, link.candidate.parameter.path),
-        what=What("updated_parameter", link.candidate.part.parameter),
-        figures=Figures(size.apart.rel_l2, size.apart.max_abs),
-        evidence=(Evidence("update_of_runs", figures),),
+    return finding_of_link(
+        match,
+        link,
+        Phase.UPDATE,
+        "updated_parameter",
+        Evidence("update_of_runs", figures),
+        figures=Figures.of(size.apart),
         cause=None if done is None else done.cause,
-        source=True,
         step=step,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Reader, Spot
+from padiff.judging._reading import gradient_of
 from padiff.judging._ruling import Ruling
 from padiff.judging._settle import Settler
 from padiff.judging._suspicion import Suspicion, value_at, within
@@ -40,14 +41,10 @@ def sampled_gradients(settler: Settler, around: Around, known: Sequence[Suspicio
         children = [child for child in settler.bench.alignment.pairs if around(child) is pair]
         if wrong.isdisjoint(one.key for one in (pair, *children)):
             for spot in _taken(pair, children):
-                ruling = _ruled(settler, pair, spot, _gradient(spot.reference.token), backward=True)
+                ruling = _ruled(settler, pair, spot, gradient_of(spot.reference.token), backward=True)
                 if ruling is not None:
                     yield _suspicion(pair, spot, ruling, Phase.BACKWARD)
                     break
-
-
-def _gradient(token: int) -> Reader:
-    return lambda run, _: run.observed.gradients.get(token)
 
 
 def _takers(settler: Settler) -> list[Pair]:
@@ -59,7 +56,7 @@ def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: 
     apart = chance.apart(pair, read, backward=backward)
     if apart is None or not any(chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)):
         return None
-    ruling = Ruling(Verdict.EQUAL, Figures(apart.rel_l2, apart.max_abs), ())
+    ruling = Ruling(Verdict.EQUAL, Figures.of(apart), ())
     eps = epsilon_of(spot.reference.dtype)
     ruling = settler.drawn(ruling, pair, read, apart, eps, backward=backward, what=within(pair, spot))
     # Settings that differ tell, whatever the numbers.
@@ -75,25 +72,21 @@ def _made(alignment: Alignment, around: Around, pair: Pair) -> Iterator[Spot]:
     last = "start"
     for child in children:
         name = child.candidate.path.removeprefix(f"{pair.candidate.path}." if pair.candidate.path else "")
-        for ours, theirs in child.inputs:
-            if child.reference.inputs[ours].token not in handed:
-                leaves = child.reference.inputs[ours], child.candidate.inputs[theirs]
+        for leaves in child.taken:
+            if leaves[0].token not in handed:
                 yield Spot("input", child, pair, (last, name), *leaves)
         last = name
-    for ours, theirs in pair.outputs:
-        if pair.reference.outputs[ours].token not in handed:
-            yield Spot(
-                "output", pair, pair, (last, "end"), pair.reference.outputs[ours], pair.candidate.outputs[theirs]
-            )
+    for leaves in pair.made:
+        if leaves[0].token not in handed:
+            yield Spot("output", pair, pair, (last, "end"), *leaves)
 
 
 def _taken(pair: Pair, children: Sequence[Pair]) -> Iterator[Spot]:
     """Yield the tensors that a pair's own code takes: it was given them, or called others that gave them."""
-    for ours, theirs in pair.inputs:
-        yield Spot("input", pair, pair, ("start", "start"), pair.reference.inputs[ours], pair.candidate.inputs[theirs])
+    for leaves in pair.taken:
+        yield Spot("input", pair, pair, ("start", "start"), *leaves)
     for child in children:
-        for ours, theirs in child.outputs:
-            leaves = child.reference.outputs[ours], child.candidate.outputs[theirs]
+        for leaves in child.made:
             yield Spot("output", child, pair, ("start", "end"), *leaves)
 
 

@@ -134,7 +134,7 @@ class Settler:
             rest = None if backward else beside_masks(ours, theirs)
             if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
                 told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
-                return Ruling(Verdict.ROUNDING, Figures(native.rel_l2, native.max_abs), (told,))
+                return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))
             floor = None if truth is None or truth.shape != ours.shape else relative(difference(ours, truth), scale)
             figures = Figures(relative(native, scale), native.max_abs, floor, wide)
             return self._rule(pair, read, figures, eps, native, dtype, backward)
@@ -218,7 +218,7 @@ class Settler:
 
     def _by_floor(self, native: Difference, eps: float, refused: Refusal | None) -> Ruling:
         """Rule by what was seen in the whole model, where the call cannot run alone."""
-        figures = Figures(native.rel_l2, native.max_abs)
+        figures = Figures.of(native)
         evidence = Evidence("machine_epsilon", reason(refused))
         small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,), settled=False)

@@ -21,7 +21,7 @@ import attrs
 from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
 from padiff.judging._distributions import SEEDS, differ, flat
-from padiff.judging._findings import place_of
+from padiff.judging._findings import finding_at
 from padiff.judging._judge import Judge
 from padiff.judging._wholes import Ends, Gap, Runs, Wholes, worst
 from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
@@ -147,14 +147,13 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
     assert proof.pair is not None
     gap = proof.gap
     figures = {"by": proof.by.value, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=gap.phase,
-        reference=place_of(proof.pair.reference),
-        candidate=place_of(proof.pair.candidate),
-        what=gap.what,
-        figures=Figures(gap.rel_l2, gap.max_abs, rel_l2_float64=proof.figure if proof.by is Whole.FLOAT64 else None),
-        evidence=(Evidence("unexplained", {**figures, "phase": gap.phase.value}),),
+    wide = proof.figure if proof.by is Whole.FLOAT64 else None
+    return finding_at(
+        proof.pair,
+        gap.phase,
+        gap.what,
+        Evidence("unexplained", {**figures, "phase": gap.phase.value}),
+        figures=Figures(gap.rel_l2, gap.max_abs, rel_l2_float64=wide),
         source=True,
         step=step,
     )
@@ -162,15 +161,8 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
 
 def undrawn_finding(root: Pair, step: int) -> Finding:
     """Write that a recorded run drew random numbers, which no other run draws again: it proves nothing as a whole."""
-    return Finding(
-        verdict=Verdict.UNMATCHED,
-        phase=Phase.FORWARD,
-        reference=place_of(root.reference),
-        candidate=place_of(root.candidate),
-        what=What("output", "", 0),
-        evidence=(Evidence("recorded_draws"),),
-        step=step,
-    )
+    drawn = Evidence("recorded_draws")
+    return finding_at(root, Phase.FORWARD, What("output", "", 0), drawn, verdict=Verdict.UNMATCHED, step=step)
 
 
 def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: float | None = None) -> Proof:

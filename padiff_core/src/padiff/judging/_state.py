@@ -26,7 +26,7 @@ from padiff.numerics import (
     relative,
 )
 from padiff.parameters import canonical
-from padiff.report import Cause, Evidence, Figures, Note, Phase, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Note, Phase, Verdict, What
 from padiff.trace import Call, Key, ParameterRecord
 
 
@@ -77,7 +77,7 @@ def _frozen(judge: Judge) -> Iterator[Suspicion]:
 
 
 def _figures(check: StateCheck) -> Figures:
-    return Figures(check.difference.rel_l2, check.difference.max_abs)
+    return Figures.of(check.difference)
 
 
 def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
@@ -147,15 +147,13 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     pairs = judge.alignment.using(check.match.candidate.module.path)
     what = What("updated_buffer", check.link.candidate.part.parameter)
     if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
-        figures = Figures(check.difference.rel_l2, check.difference.max_abs)
+        figures = Figures.of(check.difference)
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
         return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
     if not pairs or any(pair.key in excused for pair in pairs):
         return None
     if _bessel(judge, check):
-        judge.notes.append(
-            Note("running_variance", dict(zip(("reference", "candidate"), _frameworks(judge), strict=True)))
-        )
+        judge.notes.append(Note("running_variance", dict(zip(SIDES, _frameworks(judge), strict=True))))
         return None
     suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
     if not (suspect if check.close is None else not check.close):
@@ -192,7 +190,7 @@ def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: 
     root = judge.alignment.pairs[0]
     counts = {
         side: sum(one.path == path for one in call.subtree())
-        for side, path, call in zip(("reference", "candidate"), paths, (root.reference, root.candidate), strict=True)
+        for side, path, call in zip(SIDES, paths, (root.reference, root.candidate), strict=True)
     }
     cause = Cause("calls", {"name": paths[1], **counts}, verified=True)
     return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)

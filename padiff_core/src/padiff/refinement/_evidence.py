@@ -15,7 +15,7 @@ from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, i
 from padiff.numerics import ROUNDING, Array, difference, epsilon, is_suspect
 from padiff.parameters import Correspondence, UnitMatch, canonical, transfer, values_of
 from padiff.recording import Task, Turns
-from padiff.report import Note
+from padiff.report import SIDES, Note
 from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
 
 
@@ -116,7 +116,7 @@ class Evidence:
                 _followed(self.trace) or self.reference.flow(self.ours),
                 (free and _followed(free)) or self.candidate.flow(self.task),
             )
-            for side, one in zip(("reference", "candidate"), found, strict=True):
+            for side, one in zip(SIDES, found, strict=True):
                 if one.refused:
                     self.notes.append(Note("flow_refused", {"side": side, "error": one.refused}))
             self._flows = (

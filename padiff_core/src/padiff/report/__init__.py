@@ -2,6 +2,7 @@
 
 from padiff.report._compared import ComparedCall, MatchedModules, MatchedParameters, Matching
 from padiff.report._finding import (
+    SIDES,
     Cause,
     Evidence,
     Figures,
@@ -22,6 +23,7 @@ from padiff.report._words import headline, recorded, sources, summary
 
 __all__ = [
     "SCHEMA",
+    "SIDES",
     "Cause",
     "ComparedCall",
     "Coverage",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from padiff.report import _words as words
 from padiff.report._advice import advice
-from padiff.report._finding import Evidence, Finding, Note, Place, Verdict
+from padiff.report._finding import SIDES, Evidence, Finding, Note, Place, Verdict
 from padiff.report._folds import fold_block, numbered, ranges
 from padiff.report._grouped import Block, blocks_of, count_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
@@ -24,7 +24,7 @@ def lay_out(report: Report) -> Iterator[Line]:
     """Yield every line, the verdict first, the sources next."""
     state = "aligned" if report.aligned else "not aligned"
     yield heading((state, state), (words.headline(report).removeprefix(state), "bold"))
-    for side in ("reference", "candidate"):
+    for side in SIDES:
         if getattr(report, side):
             yield line(side, getattr(report, side))
     yield from _outcome(report)
@@ -106,7 +106,7 @@ def _pair(reference: Place, candidate: Place) -> Iterator[Line]:
     """Yield both sides, one line each, their columns under each other."""
     rows = [[words.position(side), side.class_name, words.located(side)] for side in (reference, candidate)]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for label, row in zip(("reference", "candidate"), rows, strict=True):
+    for label, row in zip(SIDES, rows, strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         styled = zip(cells, ("path", "", "location"), strict=True)
         yield Line(tuple(span for cell, style in styled for span in ((cell, style), ("  ", ""))), label)
@@ -175,12 +175,12 @@ def _structure(report: Report) -> Iterator[Line]:
     matched = {path for row in report.mapping.parameters for path in row.reference}, report.mapping.parameters
     counts = [
         (len(left.get(side, ())), len(left.get(side, ())) + len(known))
-        for side, known in zip(("reference", "candidate"), matched, strict=True)
+        for side, known in zip(SIDES, matched, strict=True)
     ]
     if all(2 * missing > total for missing, total in counts):
         said = " and ".join(
             f"{missing} of {total} parameters of the {side}"
-            for (missing, total), side in zip(counts, ("reference", "candidate"), strict=True)
+            for (missing, total), side in zip(counts, SIDES, strict=True)
         )
         sizes = 2 * sum(map(words.is_of_other_shape, report.sources)) > max(missing for missing, _ in counts)
         what = "one architecture in two sizes" if sizes else "two architectures"
@@ -241,7 +241,7 @@ def _transfer(report: Report) -> Iterator[Line]:
     if done is None:
         return
     shapes = [one.figures["paths"] for f in report.sources for one in f.evidence if one.kind.endswith("other_shape")]
-    unlike = {side: {paths[side] for paths in shapes} for side in ("reference", "candidate")}
+    unlike = {side: {paths[side] for paths in shapes} for side in SIDES}
     settled = [f"{path} ({layout})" for path, layout in done.settled.items()]
     lists = (
         (f"not verified ({_WHY})", done.unverified),

@@ -12,7 +12,11 @@ from typing import Any, Self
 
 import attrs
 
+from padiff.numerics import Difference
 from padiff.report import _phrases
+
+SIDES = ("reference", "candidate")
+"""Both sides, in the order in which they stand everywhere."""
 
 
 class Verdict(StrEnum):
@@ -96,6 +100,11 @@ class Figures:
     estimated: float | None = None
     """The relative standard error of ``rel_l2``, where sketches estimate it; ``max_abs`` is a lower bound then."""
 
+    @classmethod
+    def of(cls, apart: Difference, metrics: tuple[Measurement, ...] = ()) -> Self:
+        """Return the figures of a difference, and what the metrics of plugins gave."""
+        return cls(apart.rel_l2, apart.max_abs, metrics=metrics)
+
 
 class Worded(str):
     """Data that reads as its words."""
@@ -178,6 +187,11 @@ class Finding:
     side: str | None = None
     """``reference`` or ``candidate`` where that side alone has it."""
     step: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it alone keeps the models from being aligned."""
+        return self.source or self.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)
 
 
 @attrs.frozen

@@ -78,7 +78,7 @@ class Report:
 
         Where `forward_only` says why, or `phase` is not ``both``, that holds for this pass alone.
         """
-        return not self.sources and not any(f.verdict in _NOT_ALIGNED for f in self.findings)
+        return not self.sources and not any(f.counts for f in self.findings)
 
     @property
     def victims(self) -> tuple[Finding, ...]:
@@ -134,6 +134,3 @@ class Report:
         from padiff.report import to_dict
 
         return to_dict(self)
-
-
-_NOT_ALIGNED = frozenset({Verdict.DIFFERS, Verdict.UNMATCHED})

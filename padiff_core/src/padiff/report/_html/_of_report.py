@@ -6,17 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from padiff.report._compared import ComparedCall
-from padiff.report._finding import Phase, Place
+from padiff.report._finding import SIDES, Phase, Place
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
 from padiff.report._report import Report
 from padiff.report._words import headline, sources
 
-_SIDES = ("reference", "candidate")
-
 
 def graph_of_report(report: Report) -> Graph:
     """Return both models as the report knows them: every call with its verdict, without shapes and statistics."""
-    (ours, theirs), places = zip(*(_side(report, side) for side in _SIDES), strict=True)
+    (ours, theirs), places = zip(*(_side(report, side) for side in SIDES), strict=True)
     links = tuple(
         GraphLink(places[0][index], places[1][index], str(call.verdict), call.why, call.forced, call.free)
         for index, call in enumerate(report.calls)
