@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.forcing import Replayed, Replayer, ReplayRequest
+from padiff.forcing import Replayed, ReplayRequest, Side
 from padiff.trace import Key
 
 Question = tuple[Key, str | None, int, bool, bool, bool, tuple[Key, ...], tuple[Key, ...]]
@@ -35,7 +35,7 @@ class Answers:
 class KeptSide:
     """A side whose answers are kept as plain data."""
 
-    def __init__(self, side: Replayer) -> None:
+    def __init__(self, side: Side) -> None:
         self.about = side.about
         self.answers = Answers(side.about.framework)
         self._side = side

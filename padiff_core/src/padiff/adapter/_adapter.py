@@ -17,7 +17,7 @@ from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
 from padiff.kinds import Habit, Rule
-from padiff.numerics import Array
+from padiff.numerics import Array, is_array
 
 
 def host_random_state() -> Hashable:
@@ -140,7 +140,7 @@ class Adapter(ABC):
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as this framework's tensor where it is array-like, else as it is."""
-        if isinstance(value, np.ndarray | np.generic):
+        if is_array(value):
             array = np.asarray(value)
             return self.from_numpy(array, device=device, differentiable=differentiable)
         return value

@@ -60,6 +60,10 @@ class Pair:
         """Return the matched tensors that both calls give."""
         return [(self.reference.outputs[i], self.candidate.outputs[j]) for i, j in self.outputs]
 
+    def name_of(self, call: Call) -> str:
+        """Return the path of a call of the candidate's as the code of this pair's names it."""
+        return call.path.removeprefix(f"{self.candidate.path}.") if self.candidate.path else call.path
+
     @property
     def memory(self) -> set[str]:
         """Return where what it gives lies, on both sides: see `Module.memory`."""

@@ -7,8 +7,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from padiff.cli import _output, _rank, _sides, _tolerance
-from padiff.cli._parser import Parser, UsageError, number, whole
+from padiff.cli import _output, _sides, _tolerance
+from padiff.cli._parser import Parser, UsageError, add_rank, number, whole
 from padiff.cli._sides import Built
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_arguments(parser: Parser) -> None:
     add("reference", metavar="REFERENCE", help="directory of the run that is right by definition")
     add("candidate", metavar="CANDIDATE", nargs="?", help="directory of the run to check")
     add("--step", metavar="N", type=whole(0), help="compare this step alone (default: every step of both)")
-    _rank.add_arguments(parser)
+    add_rank(parser)
     add("--cache", metavar="FILE", help="keep what is measured: go on from there, or under another tolerance")
     add("--mapping", metavar="FILE", help="a mapping file, or SPEC of a padiff.LayerMap")
     add("--force", metavar="SPEC", help="run this model against the reference's run: gives sources, as diff does")

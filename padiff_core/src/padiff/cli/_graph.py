@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from padiff.cli import _rank
-from padiff.cli._parser import Parser, UsageError, one_of, whole
+from padiff.cli._parser import Parser, UsageError, add_rank, one_of, whole
 from padiff.import_string import SpecError
 
 _EPILOG = """\
@@ -47,7 +46,7 @@ def add_arguments(parser: Parser) -> None:
         help="taken as given: dumps tell theirs",
     )
     add("--step", metavar="N", type=whole(0), help="the one step to draw (default: all that both have)")
-    _rank.add_arguments(parser)
+    add_rank(parser)
 
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:

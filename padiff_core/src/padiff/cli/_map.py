@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from padiff.cli import _rank, _sides
+from padiff.cli import _sides
 from padiff.cli._output import file_named
-from padiff.cli._parser import Parser, UsageError, whole
+from padiff.cli._parser import Parser, UsageError, add_rank, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
 
@@ -39,7 +39,7 @@ def add_arguments(parser: Parser) -> None:
     add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
     add("--step", metavar="N", type=whole(0), help="of recorded runs, this step tells (default: the first of both)")
-    _rank.add_arguments(parser)
+    add_rank(parser)
     add("-o", "--output", metavar="FILE", help="write it there (default: to standard output)")
     add("--overwrite", action="store_true", help="replace FILE where it exists")
     add("-q", "--quiet", action="store_true", help="print no progress")

@@ -62,6 +62,12 @@ def did_you_mean(word: str, known: Mapping[str, str]) -> str:
     return f"did you mean {known[near[0]]}? " if near else ""
 
 
+def add_rank(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that chooses one rank of a run that holds several."""
+    text = "take this rank, where a run holds several (or name it behind the folder: dump/rank1)"
+    parser.add_argument("--rank", metavar="N", type=whole(0), help=text)
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return what reads one of several words."""
 

@@ -7,8 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from padiff.cli import _rank
-from padiff.cli._parser import whole
+from padiff.cli._parser import add_rank, whole
 
 if TYPE_CHECKING:
     from padiff.trace import Call, Leaf, Run, Summary, Trace
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run", metavar="RUN", help="directory of the run")
     add("--step", metavar="N", type=whole(0), help="show this step (default: the first one)")
-    _rank.add_arguments(parser)
+    add_rank(parser)
     add("--module", metavar="PATH", help="show this module, and what is below it, alone")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from padiff.errors import AdapterError, ForwardError, InputError, InternalError, UnusableReference, WorkerError
 from padiff.forcing import Given, Side
 from padiff.judging import place_of
-from padiff.numerics import Array
+from padiff.numerics import Array, is_array
 from padiff.options import PAIR
 from padiff.pytree import leaves
 from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs, told_as_own
@@ -82,13 +82,9 @@ def _float_dtypes(side: Side) -> list[str]:
 
 def _arrays(task: Task) -> Iterator[tuple[str, Array]]:
     for index, value in enumerate(task.args):
-        yield from leaves(value, _is_array, f"[{index}]")
+        yield from leaves(value, is_array, f"[{index}]")
     for name, value in task.kwargs.items():
-        yield from leaves(value, _is_array, repr(name))
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
+        yield from leaves(value, is_array, repr(name))
 
 
 def _is_floating(array: Array) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, get_args
@@ -27,7 +27,7 @@ from padiff.parameters import Correspondence, Specials
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
-from padiff.trace import Kept, Run, Trace
+from padiff.trace import Kept, Run, Trace, listed
 
 
 def compare(
@@ -151,7 +151,7 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
             msg = f"the {name}'s run {run.where} holds no values (values='structure'): there is nothing to compare.\n"
             raise InputError(msg + "Hint: record it with values='tensors', or 'sketch'.")
         if step is not None and step not in run.steps:
-            msg = f"the {name}'s run {run.where} has no step {step}; it has {_listed(run.steps)}.\n"
+            msg = f"the {name}'s run {run.where} has no step {step}; it has {listed(run.steps)}.\n"
             raise InputError(msg + "Hint: give a step that both runs have.")
     if step is not None:
         return [step]
@@ -161,7 +161,7 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
             raise InputError(msg + "Hint: call recorder.step() at the end of each step, and record it again.")
     common = [one for one in runs[0].steps if one in set(runs[1].steps)]
     if not common:
-        held = " and ".join(f"{run.where} has {_listed(run.steps)}" for run in runs)
+        held = " and ".join(f"{run.where} has {listed(run.steps)}" for run in runs)
         msg = f"the runs have no step in common: {held}.\nHint: record the same steps of both."
         raise InputError(msg)
     return common
@@ -173,11 +173,6 @@ def _left_out(runs: Sequence[Run], step: int | None) -> Iterator[Note]:
         alone = [one for one in run.steps if one not in set(other.steps)]
         if alone and step is None:
             yield Note("steps_of_one_side", {"side": name, "steps": alone})
-
-
-def _listed(steps: Collection[int]) -> str:
-    shown = [str(one) for one in list(steps)[:5]]
-    return ", ".join(shown + (["..."] if len(steps) > len(shown) else [])) or "none"
 
 
 def _sides(runs: Sequence[Run], steps: Sequence[int]) -> Iterator[tuple[int, tuple[RecordedSide, RecordedSide]]]:

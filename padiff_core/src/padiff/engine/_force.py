@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,13 +16,13 @@ from padiff.engine._garbage import collecting_seldom
 from padiff.errors import InputError
 from padiff.forcing import RecordedReference
 from padiff.isolation import served
-from padiff.numerics import Array
+from padiff.numerics import Array, is_array
 from padiff.options import DiffOptions
 from padiff.progress import shown
 from padiff.pytree import leaves
 from padiff.recording import Task, arguments, by_value, fill, narrowed
 from padiff.report import Note, Report
-from padiff.trace import Call, Run, SharedStore, Text, Trace, ValueStore
+from padiff.trace import Call, Run, SharedStore, Text, Trace, ValueStore, listed, without_step
 
 
 @attrs.frozen
@@ -82,8 +82,7 @@ def forced_steps(run: Run, step: int | None, *, optimizer: bool) -> list[int]:
         msg = f"the run {run.where} holds no values to feed a model with (values={run.values!r}).\n"
         raise InputError(msg + "Hint: record it with values='tensors', or compare it with another run, without force.")
     if step is not None and step not in run.steps:
-        msg = f"the run {run.where} has no step {step}; it has {_listed(run.steps)}.\nHint: give one of these."
-        raise InputError(msg)
+        raise without_step(run, step)
     if not run.steps:
         msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
         raise InputError(msg)
@@ -93,7 +92,7 @@ def forced_steps(run: Run, step: int | None, *, optimizer: bool) -> list[int]:
         msg += f"step {(step or 0) - 1} was not recorded.\nHint: force step {run.steps[0]}, or record all steps."
         raise InputError(msg)
     if optimizer and held != list(range(len(held))):
-        msg = f"an optimizer was given, and of the run {run.where} the steps {_listed(held)} would be forced: what an "
+        msg = f"an optimizer was given, and of the run {run.where} the steps {listed(held)} would be forced: what an "
         msg += "optimizer keeps from the steps before is not recorded.\nHint: leave the optimizer out; or record, and "
         raise InputError(msg + "force, every step from the first.")
     return held
@@ -107,11 +106,6 @@ def _holds_weights(run: Run, step: int) -> bool:
         return True
     earlier = run.trace(step - 1).updated if step - 1 in run.steps else {}
     return all(earlier.get(path, -1) >= 0 for path in lacking)
-
-
-def _listed(steps: Collection[int]) -> str:
-    shown = [str(one) for one in list(steps)[:5]]
-    return ", ".join(shown + (["..."] if len(steps) > len(shown) else [])) or "none"
 
 
 def _root(run: Run, trace: Trace) -> Call:
@@ -178,13 +172,9 @@ def _inputs_of(run: Run, trace: Trace) -> tuple[tuple[Any, ...], dict[str, Any]]
 
 def _arrays(given: tuple[tuple[Any, ...], Mapping[str, Any]]) -> Iterator[tuple[str, Array]]:
     for index, value in enumerate(given[0]):
-        yield from ((f"[{index}]{path}", np.asarray(one)) for path, one in leaves(value, _is_array))
+        yield from ((f"[{index}]{path}", np.asarray(one)) for path, one in leaves(value, is_array))
     for name, value in given[1].items():
-        yield from ((f"{name}{path}", np.asarray(one)) for path, one in leaves(value, _is_array))
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
+        yield from ((f"{name}{path}", np.asarray(one)) for path, one in leaves(value, is_array))
 
 
 def _without_gradient(recorded: Sequence[tuple[str, Array, bool]], given: Any) -> Iterator[int]:

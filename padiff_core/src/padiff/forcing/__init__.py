@@ -7,7 +7,6 @@ from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayR
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.forcing._reference import NotRecorded, NotRepeated, RecordedReference, is_recorded
-from padiff.forcing._replayer import Replayer
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
 
@@ -31,7 +30,6 @@ __all__ = [
     "RecordedSide",
     "ReplayRequest",
     "Replayed",
-    "Replayer",
     "Side",
     "Spot",
     "StateCheck",

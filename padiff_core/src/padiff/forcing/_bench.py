@@ -15,7 +15,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Values
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
-from padiff.forcing._replayer import Replayer
+from padiff.forcing._side import Side
 from padiff.numerics import Array
 from padiff.trace import Call, Key, Leaf, Trace
 
@@ -27,8 +27,8 @@ Reader = Callable[[Replayed, bool], Array | None]
 class Bench:
     """What replaying calls takes: both sides, the reference's values, and what belongs to what."""
 
-    reference: Replayer
-    candidate: Replayer
+    reference: Side
+    candidate: Side
     trace: Trace
     """The reference's."""
     alignment: Alignment

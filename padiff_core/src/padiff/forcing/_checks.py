@@ -93,11 +93,3 @@ class Answer:
 
 Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
 """Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""
-
-
-def path_within(call: Call, owner: Pair | None) -> str:
-    """Return a call's path as its owner's code names it."""
-    if owner is None:
-        return call.path
-    prefix = owner.candidate.path
-    return call.path[len(prefix) + 1 :] if prefix and call.path.startswith(f"{prefix}.") else call.path

@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values, path_within
+from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values
 from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
@@ -86,7 +86,7 @@ class Forcer(Watcher):
         parent, owner = self._owner(call)
         self._open[call] = pair
         self._around[pair.key] = owner
-        between = (self._last.get(parent, "start"), path_within(pair.candidate, owner))
+        between = (self._last.get(parent, "start"), call.path if owner is None else owner.name_of(call))
         changed: dict[int, Any] = {}
         fed = set()
         for ours, theirs in pair.inputs:
@@ -132,7 +132,7 @@ class Forcer(Watcher):
                 if call in self._tainted or not pair.misfed:
                     # Else the code around chose the shapes: what it makes of them in the end is its own.
                     self._tainted.add(parent)
-        self._last[parent] = path_within(pair.candidate, owner)
+        self._last[parent] = call.path if owner is None else owner.name_of(call)
         self._last_call[parent] = call
         return changed
 
@@ -146,7 +146,7 @@ class Forcer(Watcher):
         before = self._last.pop(call, "start")
         if owner is None or not pair.misfed or parent in self._tainted:
             return pair, (before, "end")
-        return owner, (self._last.get(parent, "start"), path_within(pair.candidate, owner))
+        return owner, (self._last.get(parent, "start"), owner.name_of(call))
 
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""

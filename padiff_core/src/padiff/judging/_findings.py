@@ -10,7 +10,6 @@ import attrs
 
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
-from padiff.judging._metrics import with_measured
 from padiff.judging._suspicion import Suspicion
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
@@ -92,7 +91,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         reference=place_of(pair.reference, at=marks[0]),
         candidate=_candidate_place(suspicion, marks[1], owner),
         what=suspicion.what,
-        figures=with_measured(suspicion.ruling.figures, suspicion.measured),
+        figures=attrs.evolve(suspicion.ruling.figures, metrics=suspicion.measured),
         evidence=evidence,
         cause=cause,
         between=_between(suspicion),
@@ -135,8 +134,7 @@ def _between(suspicion: Suspicion) -> tuple[str, str] | None:
         return None  # a gradient that a call gives comes of all of its code
     if between is None or spot is None or spot.maker is None:
         return between
-    owner = suspicion.pair.candidate.path
-    inside = f"{spot.maker.path[len(owner) + 1 :] if owner else spot.maker.path}."
+    inside = f"{suspicion.pair.name_of(spot.maker)}."
     start, end = (name.removeprefix(inside) for name in between)
     return (start, end)
 
@@ -151,11 +149,8 @@ def _given(suspicion: Suspicion) -> tuple[str, ...]:
     taken = {leaf.token for one in others for leaf in one.inputs}
     before = [one for one in others if taker is None or one.index < taker.index]
     found = [leaf.path for leaf in owner.inputs if leaf.token not in taken]
-    found += [
-        one.path[len(owner.path) + 1 if owner.path else 0 :]
-        for one in before
-        if any(leaf.token not in taken for leaf in one.outputs)
-    ]
+    handing = (one for one in before if any(leaf.token not in taken for leaf in one.outputs))
+    found += map(suspicion.pair.name_of, handing)
     return tuple(dict.fromkeys(found))
 
 

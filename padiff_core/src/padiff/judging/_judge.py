@@ -28,7 +28,7 @@ from padiff.judging._replays import Replays
 from padiff.judging._response import response_by_gradients
 from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
-from padiff.judging._settle import Settler
+from padiff.judging._settle import Question, Settler
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.kinds import ORDERS
 from padiff.numerics import (
@@ -143,7 +143,8 @@ class Judge:
             return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
         eps = epsilon(numpy_dtype(check.spot.reference.dtype))
-        return self.settler.drawn(ruling, owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+        asked = Question(owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+        return self.settler.drawn(ruling, asked)
 
     def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
         """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""

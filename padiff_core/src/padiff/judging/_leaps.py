@@ -93,7 +93,8 @@ class Leaps:
         pair = self.alignment.of_candidate(call)
         parent, owner = self._owner(call)
         if pair is not None:
-            between = (self._last.get(parent, "start") if parent else "start", _relative(call, owner))
+            name = call.path if owner is None else owner.name_of(call)
+            between = (self._last.get(parent, "start") if parent else "start", name)
             read = 0.0 if call.training else self._statistics.get(call.path, 0.0)
             self.levels[pair.key] = level = Level(drift=read)
             for leaves in pair.taken:
@@ -112,7 +113,7 @@ class Leaps:
                 spot = Spot("output", pair, pair, between, *leaves)
                 yield from self._see(spot, above)
             if parent is not None:
-                self._last[parent] = _relative(call, owner)
+                self._last[parent] = name
 
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing call that is matched, and its pair."""
@@ -338,8 +339,3 @@ def _draws(pair: Pair) -> bool:
     if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
         return False
     return all(call.training and settings_of(call).get("p") != 0 for call in calls)
-
-
-def _relative(call: Call, owner: Pair | None) -> str:
-    above = "" if owner is None else owner.candidate.path
-    return call.path[len(above) + 1 :] if above and call.path.startswith(f"{above}.") else call.path

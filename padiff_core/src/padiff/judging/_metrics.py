@@ -10,8 +10,8 @@ import numpy as np
 
 from padiff.errors import PluginError
 from padiff.numerics import Array
-from padiff.plugins import Metric, Row, contributions, find, told
-from padiff.report import Figures, Measurement
+from padiff.plugins import Metric, Row, contributions, told
+from padiff.report import Measurement
 
 Arrays = Iterable[tuple[Array, Array]]
 
@@ -59,16 +59,6 @@ def contributed_measures(asked: Metric | None = None) -> Measures:
     """Return the metrics that plugins contribute (padiff's own are figures of every finding), and one of the user's."""
     rows = [row for row in contributions(_HOOK) if not row.builtin]
     return Measures([*rows, *([] if asked is None else [Row(asked.name, "given", None, _HOOK, asked)])])
-
-
-def with_measured(figures: Figures, measured: tuple[Measurement, ...]) -> Figures:
-    """Return figures with what plugins measured."""
-    return attrs.evolve(figures, metrics=measured) if measured else figures
-
-
-def metric_named(name: str) -> Row:
-    """Return a metric by name; raises `InputError` and `PluginError` as `padiff.plugins.find`."""
-    return find(_HOOK, name)
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
@@ -18,14 +18,6 @@ from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place
 from padiff.trace import Description, ParameterRecord, Trace
 
 Rule = Callable[[Array, Array], bool]
-
-
-class Known(Protocol):
-    """Whoever knows what a model is: a side."""
-
-    @property
-    def about(self) -> Description:
-        """Return the model as plain data."""
 
 
 def step_both(
@@ -65,10 +57,12 @@ def step_both(
                 found.append((link, attrs.evolve(finding, cause=cause, evidence=evidence)))
         seen.add(held)  # what is shared between modules is judged once
     judged = {x.candidate.parameter.path for _, x in links if x.differentiated}
-    return list(of_one_cause(found, sides, len(judged)))
+    return list(of_one_cause(found, (reference.about, candidate.about), len(judged)))
 
 
-def of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Known, Known], judged: int) -> Iterator[Finding]:
+def of_one_cause(
+    found: Sequence[tuple[Link, Finding]], models: tuple[Description, Description], judged: int
+) -> Iterator[Finding]:
     """Yield one finding for each cause: an optimizer that does otherwise does so to a whole group of parameters.
 
     It is placed at the innermost module that holds them all.
@@ -84,8 +78,7 @@ def of_one_cause(found: Sequence[tuple[Link, Finding]], sides: tuple[Known, Know
             yield worst
             continue
         paths = [[held.parameter.path for held in (x.reference, x.candidate)] for x, _ in group]
-        places = (_around(side.about, held) for side, held in zip(sides, zip(*paths, strict=True), strict=True))
-        reference, candidate = places
+        reference, candidate = map(_around, models, zip(*paths, strict=True))
         evidence = Evidence.of("stepped_alike", paths=[path for _, path in paths], of=judged)
         yield attrs.evolve(
             worst,

@@ -82,7 +82,8 @@ def of_recorded_update(
         done = _step(match, link, sides, read(), size.eps)
         if not size.close if size.close is not None else _exceeds(meter, link, sides, size, done):
             found.append((link, _finding(match, link, size, done, step)))
-    yield from of_one_cause(found, sides, len({link.candidate.parameter.path for _, link in links}))
+    models = sides[0].about, sides[1].about
+    yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
 def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:

@@ -12,7 +12,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Reader, Spot
 from padiff.judging._reading import gradient_of
 from padiff.judging._ruling import Ruling
-from padiff.judging._settle import Settler
+from padiff.judging._settle import Question, Settler
 from padiff.judging._suspicion import Suspicion, value_at, within
 from padiff.numerics import epsilon_of
 from padiff.report import Figures, Phase, Verdict
@@ -58,7 +58,8 @@ def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: 
         return None
     ruling = Ruling(Verdict.EQUAL, Figures.of(apart), ())
     eps = epsilon_of(spot.reference.dtype)
-    ruling = settler.drawn(ruling, pair, read, apart, eps, backward=backward, what=within(pair, spot))
+    asked = Question(pair, read, apart, eps, backward=backward, what=within(pair, spot))
+    ruling = settler.drawn(ruling, asked)
     # Settings that differ tell, whatever the numbers.
     hidden = ruling.verdict is Verdict.STOCHASTIC and contrasts(pair.reference, pair.candidate)
     return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None
@@ -71,7 +72,7 @@ def _made(alignment: Alignment, around: Around, pair: Pair) -> Iterator[Spot]:
     handed |= {leaf.token for child in children for leaf in child.reference.outputs}
     last = "start"
     for child in children:
-        name = child.candidate.path.removeprefix(f"{pair.candidate.path}." if pair.candidate.path else "")
+        name = pair.name_of(child.candidate)
         for leaves in child.taken:
             if leaves[0].token not in handed:
                 yield Spot("input", child, pair, (last, name), *leaves)

@@ -60,7 +60,7 @@ def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
     inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
     if True not in inside:
         return None
-    names = [child.path[len(owner.candidate.path) + 1 if owner.candidate.path else 0 :] for child in children]
+    names = list(map(owner.name_of, children))
     return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from padiff.errors import InputError
-from padiff.judging._metrics import ByMetric, Measures, contributed_measures, metric_named
+from padiff.judging._metrics import ByMetric, Measures, contributed_measures
 from padiff.numerics import Array, close
 from padiff.options import CLASSIC
-from padiff.plugins import Metric
+from padiff.plugins import Metric, find
 
 Rule = Callable[[Array, Array], bool]
 Tolerance = Mapping[str, Any]
@@ -50,7 +50,7 @@ def shown_rule(tolerance: Tolerance | None) -> dict[str, Any] | None:
 def _by_metric(tolerance: Mapping[str, Any]) -> ByMetric:
     """Return the rule of a tolerance that names a metric; raises `InputError` where it has no bound."""
     asked = tolerance["metric"]
-    row = None if isinstance(asked, Metric) else metric_named(asked)
+    row = None if isinstance(asked, Metric) else find("padiff_metrics", asked)
     metric: Metric = asked if row is None else row.item
     lowest, highest = tolerance.get("min"), tolerance.get("max")
     if lowest is None and highest is None and metric.limit is not None:

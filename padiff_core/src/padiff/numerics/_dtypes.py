@@ -20,6 +20,11 @@ _SMALL = 1 << 12
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
 
 
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy's, or one of its numbers."""
+    return isinstance(value, np.ndarray | np.generic)
+
+
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of numpy or ml_dtypes of that name.

@@ -183,7 +183,7 @@ class _TurnedAdapter(DelegatingAdapter):
             if order is None:
                 self._marks.pop(id(identity), None)
             else:
-                self._marks[id(identity)] = _weak(identity), order
+                self._marks[id(identity)] = weak(identity), order
         return natives
 
     def tensor(self, native: Any) -> Tensor:
@@ -197,7 +197,8 @@ class _TurnedAdapter(DelegatingAdapter):
         return _TurnedModel(self.inner.wrap(model), self)
 
 
-def _weak(identity: Any) -> Callable[[], Any]:
+def weak(identity: Any) -> Callable[[], Any]:
+    """Return what gives an object as long as it is alive; one that cannot be referred to weakly is kept."""
     try:
         return weakref.ref(identity)
     except TypeError:

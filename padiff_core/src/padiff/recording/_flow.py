@@ -13,7 +13,7 @@ import attrs
 from padiff.adapter import Hook, Listener, Model, Module, Tensor, handed_on
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.pytree import leaves
-from padiff.recording._watcher import weak
+from padiff.recording._axes import weak
 from padiff.trace import INPUT, Flow, Source, called, joint
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})

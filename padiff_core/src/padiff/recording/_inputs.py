@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from padiff.errors import InputError
-from padiff.numerics import Array, epsilon, numpy_dtype
+from padiff.numerics import Array, epsilon, is_array, numpy_dtype
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import copied, leaves, map_leaves
 from padiff.recording._record import Task
@@ -59,7 +59,7 @@ def _neutral(value: Any) -> Any:
         return _is_foreign(leaf) if _plain(leaf) else adapter_of_tensor(leaf) is not None
 
     def to_numpy(_: str, leaf: Any) -> Array:
-        if isinstance(leaf, np.ndarray | np.generic):
+        if is_array(leaf):
             own = np.asarray(leaf)
             return own.view(np.dtype(f"u{own.itemsize}")).view(numpy_dtype(own.dtype.name))
         adapter = adapter_of_tensor(leaf)
@@ -71,9 +71,9 @@ def _neutral(value: Any) -> Any:
 
 def _is_foreign(leaf: Any) -> bool:
     """Return whether an array is of a framework's own bfloat16: MindSpore gives it the name that ml_dtypes' has."""
-    if not isinstance(leaf, np.ndarray | np.generic) or not hasattr(ml_dtypes, leaf.dtype.name):
+    if not is_array(leaf) or not hasattr(ml_dtypes, leaf.dtype.name):
         return False
-    return leaf.dtype != numpy_dtype(leaf.dtype.name)
+    return bool(leaf.dtype != numpy_dtype(leaf.dtype.name))
 
 
 def _plain(leaf: Any) -> bool:
@@ -82,7 +82,7 @@ def _plain(leaf: Any) -> bool:
 
 def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
     """Return the candidate's task, which knows of what the reference's inputs lost in its own narrower types."""
-    first, second = ([leaf for _, leaf in leaves((*one.args, one.kwargs), _is_array)] for one in (ours, theirs))
+    first, second = ([leaf for _, leaf in leaves((*one.args, one.kwargs), is_array)] for one in (ours, theirs))
     known = {}
     for a, b in matched:
         if a < len(first) and b < len(second):
@@ -91,10 +91,6 @@ def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
             if wider and np.array_equal(wide.astype(narrow.dtype), narrow):
                 known[b] = wide
     return attrs.evolve(theirs, exact=known) if known else theirs
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
 
 
 def narrowed(value: Any, model: Description) -> tuple[Any, bool]:

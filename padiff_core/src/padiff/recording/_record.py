@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
-from padiff.numerics import Array, epsilon_of, sample
+from padiff.numerics import Array, epsilon_of, is_array, sample
 from padiff.progress import advance
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
@@ -271,13 +271,10 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
             native = leaf.swapped(np.asarray(value))
         return native
 
-    def wanted(value: Any) -> bool:
-        return isinstance(value, np.ndarray | np.generic)
-
     # Copies, every time: a model may write into a cache that it is given.
     memo = Memo()
-    args = tuple(copied(value, wanted, lambda _, leaf: convert(leaf), memo=memo) for value in task.args)
-    kwargs = {k: copied(value, wanted, lambda _, leaf: convert(leaf), memo=memo) for k, value in task.kwargs.items()}
+    args = tuple(copied(value, is_array, lambda _, leaf: convert(leaf), memo=memo) for value in task.args)
+    kwargs = {k: copied(value, is_array, lambda _, leaf: convert(leaf), memo=memo) for k, value in task.kwargs.items()}
     return args, kwargs
 
 

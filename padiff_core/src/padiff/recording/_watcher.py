@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
 from padiff.progress import advance
 from padiff.pytree import Memo, can_change, copied, exchanged, held_in, leaves
-from padiff.recording._axes import order_of, read_as
+from padiff.recording._axes import order_of, read_as, weak
 from padiff.recording._describe import module_record
 from padiff.recording._frames import Stack
 from padiff.recording._live import Live
@@ -44,13 +43,6 @@ class Tokens:
     def rename(self, tensor: Tensor, token: int) -> None:
         """Let a tensor carry the token of the one that it replaces."""
         self._known[id(tensor.identity), order_of(tensor)] = (weak(tensor.identity), tensor.version, token)
-
-
-def weak(identity: Any) -> Callable[[], Any]:
-    try:
-        return weakref.ref(identity)
-    except TypeError:
-        return lambda: identity
 
 
 class Watcher(Listener):

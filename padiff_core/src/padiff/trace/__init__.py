@@ -21,7 +21,7 @@ from padiff.trace._records import (
     Trace,
 )
 from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
-from padiff.trace._run import Kept, Run
+from padiff.trace._run import Kept, Run, listed, without_step
 from padiff.trace._run_writer import RunWriter, write_run
 from padiff.trace._settings import (
     Contrast,
@@ -79,6 +79,7 @@ __all__ = [
     "joint",
     "joint_of",
     "layouts_of",
+    "listed",
     "open_run",
     "plain_values",
     "rank_folder",
@@ -89,5 +90,6 @@ __all__ = [
     "summed",
     "temporary_store",
     "trace_codec",
+    "without_step",
     "write_run",
 ]

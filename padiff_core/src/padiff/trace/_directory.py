@@ -26,7 +26,7 @@ from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Trace
-from padiff.trace._run import Kept, Run
+from padiff.trace._run import Kept, Run, without_step
 from padiff.trace._shards import InShard, Placed, ShardReader
 from padiff.trace._values import ValueStore
 
@@ -152,8 +152,7 @@ class _Directory:
     def trace(self, step: int) -> Trace:
         """Return what one step did."""
         if step not in self.steps:
-            msg = f"{self.where} has no step {step}; it has {_listed(self.steps)}.\nHint: give one of these."
-            raise InputError(msg)
+            raise without_step(self, step)
         name = records_name(step)
         trace = self._read(name)
         if not isinstance(trace, Trace) or not trace.calls:
@@ -211,10 +210,6 @@ def _fields(path: str, head: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def _damaged(path: str, why: str) -> InputError:
     return InputError(f"{path} cannot be read: {why}.\nHint: copy it again, or record again; do not trust this one.")
-
-
-def _listed(steps: Sequence[int]) -> str:
-    return ", ".join(map(str, [*steps[:5], *(["..."] if len(steps) > 5 else [])])) or "none"
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, Protocol
 
+from padiff.errors import InputError
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 
 Kept = Literal["tensors", "sketch", "summary", "checksum", "structure"]
 """What was kept of each tensor: its values, a `Summary` of them with a sketch or without, a checksum of its bytes, or
 nothing but dtype and shape. The more the earlier."""
+
+
+def listed(steps: Collection[int]) -> str:
+    """Return the first of some steps in words."""
+    return ", ".join(map(str, [*list(steps)[:5], *(["..."] if len(steps) > 5 else [])])) or "none"
+
+
+def without_step(run: Run, step: int) -> InputError:
+    """Return the error for a step that a run does not hold."""
+    return InputError(f"{run.where} has no step {step}; it has {listed(run.steps)}.\nHint: give one of these.")
 
 
 class Run(Protocol):

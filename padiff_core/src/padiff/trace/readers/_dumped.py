@@ -18,7 +18,7 @@ from padiff.numerics import Array
 from padiff.trace._directory import Samples
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Frame, Trace
-from padiff.trace._run import Kept
+from padiff.trace._run import Kept, without_step
 from padiff.trace._values import ValueStore
 from padiff.trace.readers._kinds import Kinds
 from padiff.trace.readers._tensor_files import read_tensor
@@ -77,9 +77,7 @@ class DumpedRun:
     def trace(self, step: int) -> Trace:
         """Return what one step did; raises `InputError` where it is not there, or damaged."""
         if step not in self._steps:
-            known = ", ".join(map(str, self.steps[:5]))
-            msg = f"{self.where} has no step {step}; it has {known}.\nHint: give one of these."
-            raise InputError(msg)
+            raise without_step(self, step)
         trace = self._steps[step]()
         trace.samples = Samples(trace)
         for call in trace.calls:
