@@ -19,19 +19,6 @@ from typing import Any
 
 from padiff.errors import InputError, PadiffError
 
-__all__ = [
-    "SpecError",
-    "builder_name",
-    "called",
-    "guarded",
-    "importable",
-    "load",
-    "loss_of",
-    "optimizer_of",
-    "parameters",
-    "referred",
-]
-
 
 class SpecError(PadiffError):
     """A SPEC that names nothing that can be used."""

@@ -13,8 +13,6 @@ import numpy as np
 from padiff.errors import InputError
 from padiff.plugins import Metric
 
-__all__ = ["CLASSIC", "PAIR", "DiffOptions"]
-
 _PHASES = ("both", "forward", "backward")
 CLASSIC = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 _MODES = ("mean", "strict")

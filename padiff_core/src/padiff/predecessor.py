@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 
-__all__ = ["found", "message"]
-
 _DISTRIBUTION = "padiff"
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-__all__ = ["Progress", "advance", "phase", "shown", "silenced"]
-
 
 class Progress:
     """What follows how far the work has come; here it shows nothing."""

@@ -17,20 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-__all__ = [
-    "Memo",
-    "can_change",
-    "contents",
-    "copied",
-    "exchanged",
-    "held_in",
-    "is_as_before",
-    "is_mutable",
-    "leaves",
-    "map_leaves",
-    "put_back",
-]
-
 Wanted = Callable[[Any], bool]
 Change = Callable[[str, Any], Any]
 Items = Iterator[tuple[str, Any]]

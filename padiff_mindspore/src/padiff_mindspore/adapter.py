@@ -11,18 +11,13 @@ from typing import Any, ClassVar
 
 import mindspore
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, switched
+from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, Rule, switched
 from padiff_mindspore import operations, optim
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
 from padiff_mindspore.versions import MINDSPORE
-
-__all__ = ["MindSporeAdapter"]
-
-Array = NDArray[Any]
 
 _ROOT = os.path.dirname(os.path.abspath(mindspore.__file__))
 _MACHINERY = (

@@ -18,21 +18,6 @@ from mindspore.common._grad_function import _Function
 from padiff.adapter import handed_on
 from padiff_mindspore.versions import MINDSPORE
 
-__all__ = [
-    "accumulate",
-    "begin",
-    "differentiable",
-    "end",
-    "finish",
-    "gradients",
-    "node_number",
-    "passing",
-    "recomputing",
-    "recording",
-    "records",
-    "source_of",
-]
-
 executor = MINDSPORE.executor
 _BY_INPUT = mindspore.ops.GradOperation(get_all=True)
 

@@ -14,8 +14,6 @@ import attrs
 from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
 from padiff_mindspore import spelling as native
 
-__all__ = ["HABITS", "TABLE"]
-
 # Units ------------------------------------------------------------------------------------------------------
 
 

@@ -10,18 +10,13 @@ from typing import Any
 
 import mindspore
 from mindspore import nn
-from numpy.typing import NDArray
 
-from padiff.adapter import Hook, HookedModel, HookedModule, Listener, Module, Tape, TensorParameter, leaves
+from padiff.adapter import Array, Hook, HookedModel, HookedModule, Listener, Module, Tape, TensorParameter, leaves
 from padiff_mindspore import autograd, state
 from padiff_mindspore.spelling import note_size
 from padiff_mindspore.tape import MindSporeTape
 from padiff_mindspore.tensor import MindSporeTensor, device_name, from_array, is_inexact, overwrite
 from padiff_mindspore.versions import MINDSPORE
-
-__all__ = ["MindSporeModel", "MindSporeModule", "MindSporeParameter"]
-
-Array = NDArray[Any]
 
 # MindSpore keeps statistics as parameters that are not trained, which a frozen weight is too.
 _STATISTIC = re.compile(r"^(moving|running)_(mean|var|variance)$|^num_batches_tracked$|(^|_)ema(_|$)")

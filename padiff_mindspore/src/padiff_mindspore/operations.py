@@ -16,8 +16,6 @@ from mindspore.ops import Primitive
 
 from padiff.adapter import CallsFunction, Detour, Hook, Intercept
 
-__all__ = ["Calling", "intercept_functions"]
-
 _NAMESPACES = ("mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint", "mindspore.ops")
 _NUMPY = "mindspore.numpy"
 

@@ -11,8 +11,6 @@ from mindspore.experimental import optim as experimental
 from padiff.adapter import optimizers
 from padiff_mindspore.autograd import finish
 
-__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
-
 # Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "beta1", "beta2": "beta2", "eps": "eps"}
 _FAMILIES: tuple[optimizers.Family, ...] = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from padiff.adapter import AdapterInfo, hookimpl
 
-__all__ = ["padiff_adapters"]
-
 _ROOTS = ("mindspore", "mindcv", "mindformers", "mindnlp", "mindocr", "mindone", "mindyolo")
 
 

@@ -16,19 +16,6 @@ from padiff.adapter import dtypes, leaves, machinery_of
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
-__all__ = [
-    "cast",
-    "computing_in",
-    "hidden_parameters",
-    "hold",
-    "kept",
-    "recorded_at_once",
-    "remembered",
-    "reseeded",
-    "storage",
-    "tidying",
-]
-
 
 def remembered(native: Any) -> Callable[[], None]:
     """Return what puts gradient and requires_grad of a parameter or buffer back."""

@@ -11,8 +11,6 @@ import mindspore
 from padiff.adapter import InputError, Tape
 from padiff_mindspore import autograd
 
-__all__ = ["MindSporeTape"]
-
 
 class MindSporeTape(Tape):
     """What records from a model's call to the backward pass behind it.

@@ -10,24 +10,9 @@ from typing import Any
 import attrs
 import mindspore
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes
+from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, dtypes
 from padiff_mindspore import autograd
-
-__all__ = [
-    "MindSporeTensor",
-    "array_of",
-    "device_name",
-    "dtype_name",
-    "from_array",
-    "give",
-    "is_inexact",
-    "native_dtype",
-    "overwrite",
-]
-
-Array = NDArray[Any]
 
 _SMALL = ("float8_e4m3fn", "float8_e5m2")
 _DTYPES = Dtypes("mindspore", mindspore, (*dtypes.PLAIN, "bfloat16", *_SMALL))

@@ -16,8 +16,6 @@ import mindspore.common.api
 
 from padiff.adapter import Offer, Offers
 
-__all__ = ["MINDSPORE", "NEEDED", "OFFERS", "OLDEST", "PRIVATE", "MindSpore"]
-
 OFFERS: Mapping[str, Offer] = {
     "has_aux": Offer(
         "common.api._pynative_executor.grad",

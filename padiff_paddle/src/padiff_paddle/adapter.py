@@ -10,19 +10,14 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import paddle
-from numpy.typing import NDArray
 from paddle.base import core
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, host_random_state
+from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, host_random_state
 from padiff_paddle import operations, optim
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
 from padiff_paddle.versions import PADDLE
-
-__all__ = ["PaddleAdapter"]
-
-Array = NDArray[Any]
 
 _ROOT = os.path.dirname(os.path.abspath(paddle.__file__))
 _MACHINERY = (

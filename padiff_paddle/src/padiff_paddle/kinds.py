@@ -11,8 +11,6 @@ from typing import Any
 
 from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
 
-__all__ = ["HABITS", "STATISTICS", "TABLE"]
-
 # Values in the catalogue's convention -----------------------------------------------------------------------
 
 

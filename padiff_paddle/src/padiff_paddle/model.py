@@ -7,20 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import paddle
-from numpy.typing import NDArray
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramTranslator, StaticFunction
 
-from padiff.adapter import Adapter, Hook, HookedModel, HookedModule, Listener, Ranks, TensorParameter
+from padiff.adapter import Adapter, Array, Hook, HookedModel, HookedModule, Listener, Ranks, TensorParameter
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.ranks import ranks_of, trained
 from padiff_paddle.recompute import recorded_at_once
 from padiff_paddle.tensor import PaddleTensor, device_name, from_array, relayed
 from padiff_paddle.versions import PADDLE
-
-__all__ = ["PaddleModel", "PaddleModule", "PaddleParameter"]
-
-Array = NDArray[Any]
 
 
 class PaddleModule(HookedModule):

@@ -14,8 +14,6 @@ import paddle
 
 from padiff.adapter import CallsFunction, Detour, Hook, Intercept
 
-__all__ = ["Calling", "intercept_functions"]
-
 _NAMESPACES = (
     "paddle.nn.functional",
     "paddle.linalg",

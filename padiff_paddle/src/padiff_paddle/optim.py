@@ -9,8 +9,6 @@ import paddle
 
 from padiff.adapter import optimizers
 
-__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
-
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
 _FAMILIES: tuple[optimizers.Family, ...] = (

@@ -15,8 +15,6 @@ import paddle.distributed as dist
 
 from padiff.adapter import Placement, Ranks, Spread
 
-__all__ = ["ranks_of", "trained"]
-
 _TOPOLOGY = "paddle.distributed.fleet.base.topology"
 _GROUPS = {
     "get_model_parallel_group": "tp",

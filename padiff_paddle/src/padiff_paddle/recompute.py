@@ -18,8 +18,6 @@ from paddle.distributed.fleet.recompute.recompute import RecomputeFunction
 from padiff.adapter import replaced
 from padiff_paddle.versions import PADDLE
 
-__all__ = ["recorded_at_once"]
-
 _MODULE = sys.modules[RecomputeFunction.__module__]
 """By name: the package gives a function of the same name in its place."""
 _PLAIN = _MODULE._recompute_without_reentrant

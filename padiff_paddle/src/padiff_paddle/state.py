@@ -13,8 +13,6 @@ from padiff.adapter import switched
 from padiff_paddle.tensor import array_of, device_name, from_array
 from padiff_paddle.versions import PADDLE
 
-__all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
-
 
 def remembered(native: Any) -> Callable[[], None]:
     """Return what puts ``stop_gradient`` back, and the gradient: the same storage, under handles that a user holds too.

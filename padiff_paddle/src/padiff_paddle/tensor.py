@@ -10,25 +10,10 @@ from typing import Any
 
 import numpy as np
 import paddle
-from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Dtypes, Hook, NativeTensor, Tensor, dtypes, handed_on
+from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, dtypes, handed_on
 from padiff_paddle.versions import PADDLE
-
-__all__ = [
-    "PaddleTensor",
-    "array_of",
-    "device_name",
-    "dtype_name",
-    "from_array",
-    "is_inexact",
-    "native_dtype",
-    "relayed",
-    "to_device",
-]
-
-Array = NDArray[Any]
 
 # Paddle has no tensors of the unsigned integers above 8 bits, and would read uint16 as bfloat16.
 _SMALL = ("float8_e4m3fn", "float8_e5m2")

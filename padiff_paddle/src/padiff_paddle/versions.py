@@ -16,8 +16,6 @@ import paddle
 
 from padiff.adapter import AdapterError, Offer, Offers
 
-__all__ = ["NEEDED", "OFFERS", "OLDEST", "PADDLE", "PRIVATE", "Paddle"]
-
 OFFERS: Mapping[str, Offer] = {
     "register_forward_pre_hook": Offer("nn.Layer.register_forward_pre_hook", parameter="with_kwargs"),
     "register_forward_post_hook": Offer(

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Model, Rule, host_random_state
+from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, Model, Rule, host_random_state
 from padiff_torch import operations, optim
 from padiff_torch.apart import tensor_of
 from padiff_torch.distributed import trained
@@ -22,10 +21,6 @@ from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
 from padiff_torch.tensor import TorchTensor, from_array
 from padiff_torch.versions import TORCH
-
-__all__ = ["TorchAdapter"]
-
-Array = NDArray[Any]
 
 _HERE = os.path.dirname(torch.__file__)
 _MACHINERY = (

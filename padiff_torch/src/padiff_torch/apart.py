@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
-
+from padiff.adapter import Array
 from padiff_torch.tensor import TorchTensor, array_of
 
-__all__ = ["ApartTensor", "mark", "tensor_of"]
-
-Array = NDArray[Any]
 _NAME = "_padiff_added"
 """Attribute of a native tensor: what is still to be added to it, and which version of it that was said of."""
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from padiff.adapter import Habit, Part, Rule, Setting, Unit, spelling
 
-__all__ = ["HABITS", "TABLE"]
-
 
 def _rms_eps(module: Any) -> float:
     """Return the epsilon of torch's RMSNorm, where None means the smallest step of the input's dtype."""

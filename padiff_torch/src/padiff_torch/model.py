@@ -7,19 +7,24 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
-from padiff.adapter import HookedModel, LiftError, Listener, Module, Ranks, TensorParameter, handed_on, qualified_name
+from padiff.adapter import (
+    Array,
+    HookedModel,
+    LiftError,
+    Listener,
+    Module,
+    Ranks,
+    TensorParameter,
+    handed_on,
+    qualified_name,
+)
 from padiff_torch import state
 from padiff_torch.apart import mark
 from padiff_torch.distributed.numbers import numbered
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled
 from padiff_torch.versions import TORCH
-
-__all__ = ["TorchModel", "TorchParameter"]
-
-Array = NDArray[Any]
 
 # Packages whose modules keep their weights packed, out of reach of a change of dtype.
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "bitsandbytes")

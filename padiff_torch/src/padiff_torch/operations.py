@@ -10,8 +10,6 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from padiff.adapter import CallsFunction, Hook, Intercept, handed_on
 from padiff_torch.versions import TORCH
 
-__all__ = ["Calling", "intercept_functions"]
-
 _LEFT_ALONE = frozenset({"__get__", "__set__", "__delete__"})
 """What reads or writes an attribute of a tensor."""
 _PREFIXES = {"TensorBase": "torch.Tensor", "Tensor": "torch.Tensor", "_VariableFunctionsClass": "torch"}

@@ -9,8 +9,6 @@ import torch
 
 from padiff.adapter import optimizers
 
-__all__ = ["is_optimizer", "parameters_of", "settings_of", "step"]
-
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
 _IMPLEMENTATION |= {"decoupled_weight_decay"}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from padiff.adapter import AdapterInfo, hookimpl
 
-__all__ = ["padiff_adapters"]
-
 # Whatever derives from torch.nn.Module is found through "torch" too; these classes are met before it.
 _ROOTS = {"torch", "torchvision", "torchaudio", "transformers", "timm"}
 

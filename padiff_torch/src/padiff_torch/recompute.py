@@ -17,8 +17,6 @@ from torch.utils import checkpoint
 from padiff.adapter import handed_on, replaced
 from padiff_torch.versions import TORCH
 
-__all__ = ["recorded_at_once"]
-
 
 @contextmanager
 def recorded_at_once() -> Iterator[None]:

@@ -12,8 +12,6 @@ import torch
 from padiff.adapter import LiftError, switched
 from padiff_torch.tensor import native_dtype
 
-__all__ = ["cast", "computing_in", "hold", "kept", "remembered", "storage"]
-
 
 def remembered(native: Any) -> Callable[[], None]:
     """Return what puts gradient and requires_grad of a parameter or buffer back."""

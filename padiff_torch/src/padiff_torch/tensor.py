@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from padiff.adapter import Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes, handed_on
-
-__all__ = ["TorchTensor", "array_of", "device_name", "dtype_name", "filled", "from_array", "native_dtype"]
-
-Array = NDArray[Any]
-
+from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes, handed_on
 
 _DTYPES = Dtypes("torch", torch)
 native_dtype = _DTYPES.native

@@ -18,9 +18,6 @@ from torch.overrides import TorchFunctionMode
 
 from padiff.adapter import AdapterError, Offer, Offers, handed_on, switched
 
-__all__ = ["NEEDED", "OFFERS", "OLDEST", "PRIVATE", "TORCH", "Torch"]
-
-
 OFFERS: Mapping[str, Offer] = {
     "attention switch": Offer(
         "backends.mha.set_fastpath_enabled",

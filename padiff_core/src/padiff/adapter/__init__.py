@@ -36,6 +36,7 @@ from padiff.kinds import (
     conversions,
     spelling,
 )
+from padiff.numerics import Array
 from padiff.pytree import leaves, map_leaves
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Adapter",
     "AdapterError",
     "AdapterInfo",
+    "Array",
     "Attributes",
     "CallsFunction",
     "Contribution",

@@ -7,8 +7,6 @@ from typing import Any
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
 
-__all__ = ["DelegatingAdapter", "DelegatingModel"]
-
 
 def _asked(name: str) -> Any:
     """Return a method that asks ``inner``."""

@@ -13,8 +13,6 @@ from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 from padiff.numerics import Array
 
-__all__ = ["CallsFunction", "FrameworkAdapter", "NativeTensor", "Operations", "Optimizers"]
-
 
 class NativeTensor(Tensor):
     """A tensor of which three functions tell what there is to know: subclasses name them, as static methods."""

@@ -21,8 +21,6 @@ from padiff.errors import InputError, LiftError
 from padiff.numerics import difference
 from padiff.pytree import leaves, map_leaves
 
-__all__ = ["HookedModel", "HookedModule", "State"]
-
 
 class State(Protocol):
     """A module of functions that put a model's tensors back as they were, and other storages under them."""

@@ -16,8 +16,6 @@ from typing import Any
 from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.kinds import computes
 
-__all__ = ["Detour"]
-
 _FUNCTIONS = types.FunctionType, types.BuiltinFunctionType
 _METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
 

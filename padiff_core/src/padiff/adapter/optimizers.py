@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Family", "of_family", "of_groups", "plain"]
-
 Family = tuple[str, str, Mapping[str, str]]
 """A class's bare name, its family's name, and the attribute of each hyper-parameter by the common name."""
 

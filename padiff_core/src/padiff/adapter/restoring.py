@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from padiff.pytree import Memo, contents, is_as_before, put_back
 
-__all__ = ["Attributes", "Keeper", "machinery_of", "replaced", "switched"]
-
 Value = TypeVar("Value")
 
 

@@ -13,8 +13,6 @@ from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, UnwatchableModel
 from padiff.numerics import Array
 
-__all__ = ["TensorParameter", "TreeModel", "qualified_name", "walk"]
-
 Children = Callable[[Any], Iterable[tuple[str, Any]]]
 Trouble = tuple[str, str]
 """What keeps something from being compared, as the end of a sentence, and what to do about it."""

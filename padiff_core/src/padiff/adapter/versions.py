@@ -11,8 +11,6 @@ import attrs
 
 from padiff.errors import AdapterError
 
-__all__ = ["Offer", "Offers"]
-
 
 @attrs.frozen
 class Offer:

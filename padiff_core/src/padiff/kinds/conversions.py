@@ -5,18 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = [
-    "around",
-    "complement",
-    "each",
-    "flat_pairs",
-    "function_name",
-    "image_format",
-    "pairs",
-    "same_padding",
-    "spread",
-]
-
 Pairs = tuple[tuple[Any, Any], ...]
 
 

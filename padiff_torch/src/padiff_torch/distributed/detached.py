@@ -16,8 +16,6 @@ from padiff.adapter import LiftError
 from padiff_torch.distributed.pieces import is_whole, piece_of
 from padiff_torch.model import TorchModel
 
-__all__ = ["DetachedModel", "detached"]
-
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OWNERS = ("deepspeed.", "torch.distributed.", "torch.nn.parallel.")
 """Packages whose hooks on modules gather, reduce and free."""

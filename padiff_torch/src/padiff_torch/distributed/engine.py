@@ -14,8 +14,6 @@ from padiff_torch.distributed.pieces import is_partitioned
 from padiff_torch.distributed.wrappers import PieceParameter, WrappedModel
 from padiff_torch.tensor import TorchTensor, filled, from_array
 
-__all__ = ["EngineModel", "EngineParameter"]
-
 
 class EngineParameter(PieceParameter):
     """A parameter that an engine trains."""

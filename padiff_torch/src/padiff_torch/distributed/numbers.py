@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MEGATRON", "numbered"]
-
 MEGATRON = "megatron.core.parallel_state"
 
 

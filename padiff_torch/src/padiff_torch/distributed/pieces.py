@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["is_partitioned", "is_whole", "piece_of", "whole_shape"]
-
 
 def is_partitioned(native: Any) -> bool:
     """Return whether ZeRO-3 holds a parameter: its own memory is empty but while a module uses it."""

@@ -16,8 +16,6 @@ from padiff.adapter import Placement, Ranks, Spread
 from padiff_torch.distributed.numbers import MEGATRON
 from padiff_torch.distributed.pieces import is_partitioned, piece_of, whole_shape
 
-__all__ = ["ranks_of"]
-
 _GROUPS = {
     "tp": "get_tensor_model_parallel_group",
     "cp": "get_context_parallel_group",

@@ -17,8 +17,6 @@ from padiff_torch.distributed.pieces import is_partitioned, piece_of
 from padiff_torch.model import TorchModel, TorchParameter
 from padiff_torch.tensor import TorchTensor, filled
 
-__all__ = ["ChunkedModel", "PieceParameter", "ShardedModel", "WrappedModel"]
-
 Array = Any
 _STATE = ("ds_", "_ds_", "__composable_api_state")
 
