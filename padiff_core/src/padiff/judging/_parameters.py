@@ -12,7 +12,7 @@ from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, values_of
+from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, held_of, values_of
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import contrasts
 
@@ -205,8 +205,7 @@ def _apart(
 ) -> Iterator[Finding]:
     holders = Counter(link.candidate.parameter.path for _, link in links if not link.candidate.part.partial)
     for match, link in links:
-        ours = link.expected(values_of(sides[0]))
-        theirs = canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
+        ours, theirs = held_of(link, *sides)
         if ours is None:
             continue  # a function wrote to the module itself: there is nothing to compare with
         # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.

@@ -8,7 +8,7 @@ from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._pairing import Order, defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials
-from padiff.parameters._transfer import transfer, values_of
+from padiff.parameters._transfer import held_of, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, units_of
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "UnitMatch",
     "canonical",
     "defined_alike",
+    "held_of",
     "is_alike",
     "link_roles",
     "match_units",

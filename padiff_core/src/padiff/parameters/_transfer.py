@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from padiff.numerics import Array
-from padiff.parameters._links import Link, SpecialLink
+from padiff.parameters._links import Link, SpecialLink, canonical
 from padiff.parameters._roles import UnitMatch
 from padiff.trace import ParameterRecord
 
@@ -32,6 +32,12 @@ class Holder(Protocol):
 def values_of(holder: Holder) -> Callable[[ParameterRecord], Array]:
     """Return what reads a parameter's values."""
     return lambda parameter: holder.value(parameter.path)
+
+
+def held_of(link: Link, reference: Holder, candidate: Holder) -> tuple[Array | None, Array]:
+    """Return what both sides hold of a link now, in one layout; of the reference None where a function writes it."""
+    theirs = canonical(link.candidate, candidate.value(link.candidate.parameter.path))
+    return link.expected(values_of(reference)), theirs
 
 
 def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder) -> None:

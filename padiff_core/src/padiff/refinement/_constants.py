@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.numerics import Array
-from padiff.parameters import Correspondence, Link, UnitMatch, canonical, is_alike, transfer, values_of
+from padiff.parameters import Correspondence, Link, UnitMatch, held_of, is_alike, transfer
 from padiff.refinement._axes import aligned
 from padiff.refinement._dataflow import apart
 from padiff.refinement._evidence import Evidence
@@ -56,11 +56,10 @@ def _links(group: Sequence[UnitMatch]) -> Iterator[Link]:
 
 def _differing(constants: Sequence[UnitMatch], evidence: Evidence) -> list[list[UnitMatch]]:
     """Return the constants that differ, those together that hold the same on each side: one in each block."""
-    ours, theirs = values_of(evidence.reference), values_of(evidence.candidate)
     groups: list[tuple[Array, Array, list[UnitMatch]]] = []
     for match in constants:
         (link,) = match.links
-        a, b = link.expected(ours), canonical(link.candidate, theirs(link.candidate.parameter))
+        a, b = held_of(link, evidence.reference, evidence.candidate)
         assert a is not None
         if is_alike(a, b):
             continue

@@ -13,7 +13,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
 from padiff.numerics import ROUNDING, Array, difference, epsilon, is_suspect
-from padiff.parameters import Correspondence, UnitMatch, canonical, transfer, values_of
+from padiff.parameters import Correspondence, UnitMatch, held_of, transfer
 from padiff.recording import Task, Turns
 from padiff.report import SIDES, Note
 from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
@@ -91,8 +91,7 @@ class Evidence:
         if not match.links:
             return False
         for link in match.links:
-            ours = link.expected(values_of(self.reference))
-            theirs = canonical(link.candidate, self.candidate.value(link.candidate.parameter.path))
+            ours, theirs = held_of(link, self.reference, self.candidate)
             if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
                 return False
         return True

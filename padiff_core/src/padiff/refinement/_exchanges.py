@@ -15,7 +15,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair, agreement, region_of
 from padiff.judging import Judge
-from padiff.parameters import Correspondence, Try, UnitMatch, canonical, link_roles, matcher, values_of
+from padiff.parameters import Correspondence, Try, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -157,11 +157,9 @@ def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence
 
 def _sizes(match: UnitMatch, evidence: Evidence) -> tuple[float, float]:
     """Return the norm of what each side holds of a match: what is alike has it in any layout."""
-    read = values_of(evidence.reference), values_of(evidence.candidate)
     squares = [0.0, 0.0]
     for link in match.links:
-        values = link.expected(read[0]), canonical(link.candidate, read[1](link.candidate.parameter))
-        for side, held in enumerate(values):
+        for side, held in enumerate(held_of(link, evidence.reference, evidence.candidate)):
             squares[side] += 0.0 if held is None else float(np.linalg.norm(held.astype(np.float64))) ** 2
     return squares[0] ** 0.5, squares[1] ** 0.5
 

@@ -15,7 +15,7 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
 from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, Try, UnitMatch, canonical, values_of
+from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, Try, UnitMatch, canonical, held_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
@@ -260,12 +260,11 @@ def _placed(link: Link, values: Array) -> Array:
 
 def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Choose each open layout by the values that both sides hold: where nothing is copied, they tell."""
-    read = values_of(evidence.reference), values_of(evidence.candidate)
 
     def values(link: Link) -> tuple[Array, Array]:
-        ours = link.expected(read[0])
+        ours, theirs = held_of(link, evidence.reference, evidence.candidate)
         assert ours is not None
-        return ours, canonical(link.candidate, read[1](link.candidate.parameter))
+        return ours, theirs
 
     for packed in list(correspondence.packed):
         packing = packed.packing
