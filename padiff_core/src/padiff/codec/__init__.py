@@ -7,17 +7,3 @@ from padiff.codec._codec import DTYPES, Codec, Custom
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._known import Known
 from padiff.codec._segments import Incoming, Outgoing, Segment, aligned, home_of
-
-__all__ = [
-    "DTYPES",
-    "Codec",
-    "Custom",
-    "Incoming",
-    "Known",
-    "Malformed",
-    "Outgoing",
-    "Segment",
-    "Unsendable",
-    "aligned",
-    "home_of",
-]

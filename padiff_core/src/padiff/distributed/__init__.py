@@ -5,5 +5,3 @@ from padiff.distributed._facing import facing, rank_notes
 from padiff.distributed._open import open_ranks
 from padiff.distributed._part import PartSide
 from padiff.distributed._run import RankedRun
-
-__all__ = ["PartSide", "RankedRun", "explained", "facing", "open_ranks", "rank_notes"]

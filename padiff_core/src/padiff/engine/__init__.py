@@ -7,16 +7,3 @@ from padiff.engine._map import mapping_of_runs, mapping_text
 from padiff.engine._open import opened
 from padiff.engine._record import record, record_once
 from padiff.engine._transfer import transfer
-
-__all__ = [
-    "compare",
-    "diff",
-    "graph",
-    "graph_of_runs",
-    "mapping_of_runs",
-    "mapping_text",
-    "opened",
-    "record",
-    "record_once",
-    "transfer",
-]

@@ -9,34 +9,3 @@ from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.forcing._reference import NotRecorded, NotRepeated, RecordedReference, is_recorded
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side
-
-__all__ = [
-    "Answer",
-    "Ask",
-    "Bench",
-    "Check",
-    "Disturbed",
-    "Fed",
-    "ForceRequest",
-    "Forced",
-    "Given",
-    "LocalSide",
-    "Memory",
-    "NotRecorded",
-    "NotRepeated",
-    "Observed",
-    "Reader",
-    "RecordedReference",
-    "RecordedSide",
-    "ReplayRequest",
-    "Replayed",
-    "Side",
-    "Spot",
-    "StateCheck",
-    "Values",
-    "compared_gradients",
-    "force",
-    "is_recorded",
-    "says_the_same",
-    "weights_of",
-]

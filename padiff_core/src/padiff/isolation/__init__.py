@@ -6,5 +6,3 @@ code to run here.
 """
 
 from padiff.isolation._remote import Remote, remote, served, side_of
-
-__all__ = ["Remote", "remote", "served", "side_of"]

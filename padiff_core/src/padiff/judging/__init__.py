@@ -17,38 +17,3 @@ from padiff.judging._soundness import is_rounding
 from padiff.judging._suspicion import Suspicion, asking
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule
 from padiff.judging._wholes import Ends, Runs
-
-__all__ = [
-    "Ends",
-    "Gathered",
-    "Judge",
-    "Measures",
-    "Measuring",
-    "Outcome",
-    "Recorded",
-    "Replays",
-    "Rule",
-    "Runs",
-    "Suspicion",
-    "asking",
-    "axis_notes",
-    "constant_notes",
-    "contributed_measures",
-    "is_close",
-    "is_rounding",
-    "matching_of",
-    "measures_of",
-    "measuring",
-    "missing_path",
-    "naming_notes",
-    "parameter_findings",
-    "place_of",
-    "rate_between",
-    "rule_of",
-    "rule_of_numbers",
-    "sampling",
-    "shown_rule",
-    "special_notes",
-    "step_both",
-    "unregistered_notes",
-]

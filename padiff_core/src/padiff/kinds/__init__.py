@@ -6,28 +6,3 @@ from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._placements import DATA, Placement, Ranks, Spread
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
-
-__all__ = [
-    "CATALOGUE",
-    "DATA",
-    "FUSED",
-    "LAYOUT",
-    "ORDERS",
-    "PRODUCTS",
-    "VIEWS",
-    "Habit",
-    "Kind",
-    "Part",
-    "Placement",
-    "Ranks",
-    "Rule",
-    "Setting",
-    "Spread",
-    "Unit",
-    "computes",
-    "conversions",
-    "interleaved",
-    "is_in_place",
-    "short_name",
-    "spelling",
-]

@@ -10,32 +10,3 @@ from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials
 from padiff.parameters._transfer import held_of, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, units_of
-
-__all__ = [
-    "Arrangement",
-    "Correspondence",
-    "Held",
-    "HeldUnit",
-    "Link",
-    "Order",
-    "Packed",
-    "Packing",
-    "Specials",
-    "Try",
-    "UnitMatch",
-    "canonical",
-    "defined_alike",
-    "held_of",
-    "is_alike",
-    "link_roles",
-    "match_units",
-    "matched_unrun",
-    "matcher",
-    "named_alike",
-    "pair_parameters",
-    "same_names",
-    "transfer",
-    "units_of",
-    "values_of",
-    "with_buffers",
-]

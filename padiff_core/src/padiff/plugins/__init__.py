@@ -14,36 +14,3 @@ from padiff.plugins._load import load
 from padiff.plugins._lookup import contributions, find, readers, rendered, renderer, renderer_for
 from padiff.plugins._registry import Row, adapters, loaded, reset, set_environment
 from padiff.plugins._user_transfers import register_transfer, transfers
-
-__all__ = [
-    "FRAMEWORKS",
-    "HOOKS",
-    "Contributed",
-    "Installed",
-    "Metric",
-    "Reader",
-    "Renderer",
-    "Row",
-    "SpecialTransfer",
-    "State",
-    "adapter_for",
-    "adapter_of_tensor",
-    "adapters",
-    "contributed",
-    "contributions",
-    "find",
-    "hookimpl",
-    "installed",
-    "load",
-    "loaded",
-    "principal",
-    "readers",
-    "register_transfer",
-    "rendered",
-    "renderer",
-    "renderer_for",
-    "reset",
-    "set_environment",
-    "told",
-    "transfers",
-]

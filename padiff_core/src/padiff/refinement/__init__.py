@@ -10,18 +10,3 @@ from padiff.refinement._layouts import with_layouts, with_layouts_by_value
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
-
-__all__ = [
-    "Evidence",
-    "aligned",
-    "with_buffers_matched",
-    "with_constants",
-    "with_dataflow",
-    "with_exchanges",
-    "with_exchanges_by_value",
-    "with_layouts",
-    "with_layouts_by_value",
-    "with_operations_matched",
-    "with_orders_borne_out",
-    "without_mismatches",
-]

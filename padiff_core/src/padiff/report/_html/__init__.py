@@ -3,5 +3,3 @@
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
 from padiff.report._html._of_report import graph_of_report
 from padiff.report._html._page import page
-
-__all__ = ["Graph", "GraphLink", "GraphNode", "GraphSide", "GraphValue", "graph_of_report", "page"]
