@@ -138,7 +138,7 @@ def _run_in(folder: Path) -> ReportRecord:
 
 
 _FIRST: Mapping[str, Callable[[Pair], tuple[int, int]]] = {
-    "forward": lambda pair: (max(call.index for call in pair.candidate.subtree()), -pair.candidate.index),
+    "forward": lambda pair: pair.candidate.end,
     "backward": lambda pair: (-pair.candidate.index, 0),
 }
 """Phase -> what sorts the calls as they end in it: what is inside before what holds it."""

@@ -146,9 +146,8 @@ def _parting(alignment: Alignment) -> tuple[Pair, int]:
     Where shapes part and meet again before, as of tokens that one side flattens, that was meant.
     """
     root = alignment.pairs[0]
-    ends = {pair: max(call.index for call in pair.candidate.subtree()) for pair in alignment.pairs}
     found: tuple[Pair, int] | None = None
-    for pair in sorted(alignment.pairs, key=lambda pair: (ends[pair], -pair.candidate.index)):
+    for pair in sorted(alignment.pairs, key=lambda pair: pair.candidate.end):
         given, made = _parted(pair, "inputs"), _parted(pair, "outputs")
         if given is None:
             found = None if made is None else found or (pair, made)

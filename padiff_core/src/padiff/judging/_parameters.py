@@ -51,11 +51,7 @@ def parameter_findings(
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
     partner = {m.reference: m.candidate for m in correspondence.matches}
     partner |= {m.candidate: m.reference for m in correspondence.matches}
-    links = [link for match in (*correspondence.matches, *correspondence.constants) for link in match.links]
-    covered = (
-        {held.parameter.path for link in links for held in link.references},
-        {link.candidate.parameter.path for link in links},
-    )
+    covered = _matched(correspondence)
     for side, (units, others) in enumerate(
         ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
     ):
@@ -90,18 +86,20 @@ def _is_constant(unit: HeldUnit, held: Held, matched: bool) -> bool:
 
 def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
     """Yield the frozen parameters that only one side has: what differs without them shows where they are used."""
-    links = [link for match in (*correspondence.matches, *correspondence.constants) for link in match.links]
-    matched = (
-        {held.parameter.path for link in links for held in link.references},
-        {link.candidate.parameter.path for link in links},
-    )
     sides = ("reference", correspondence.reference), ("candidate", correspondence.candidate)
     both = {unit for match in correspondence.matches for unit in (match.reference, match.candidate)}
-    for (side, units), known in zip(sides, matched, strict=True):
+    for (side, units), known in zip(sides, _matched(correspondence), strict=True):
         held = [held for unit in units for held in unit.roles.values() if _is_constant(unit, held, unit in both)]
         alone = [one.parameter.path for one in held if not (one.parameter.buffer or one.parameter.path in known)]
         if alone:
             yield Note("frozen_on_one_side", {"side": side, "paths": alone})
+
+
+def _matched(correspondence: Correspondence) -> tuple[set[str], set[str]]:
+    """Return the paths of both sides' parameters, buffers and constants that have a counterpart."""
+    links = [link for match in (*correspondence.matches, *correspondence.constants) for link in match.links]
+    ours = {held.parameter.path for link in links for held in link.references}
+    return ours, {link.candidate.parameter.path for link in links}
 
 
 def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Array]) -> Iterator[Finding]:

@@ -184,10 +184,9 @@ def leap(alignment: Alignment, runs: Runs) -> Pair | None:
     That is by more than `VANISHES` times what its inputs, and the outputs of the calls inside, are apart.
     """
     calls = [{call.key: call for call in trace.calls} for trace in (runs.reference, runs.candidate)]
-    last = {pair: max(call.index for call in pair.candidate.subtree()) for pair in alignment.pairs}
     given: dict[Key, float] = {}
     """The largest difference among the outputs of the matched calls inside, by the enclosing candidate's call."""
-    for pair in sorted(alignment.pairs, key=lambda pair: (last[pair], -pair.candidate.index)):
+    for pair in sorted(alignment.pairs, key=lambda pair: pair.candidate.end):
         ours, theirs = calls[0].get(pair.reference.key), calls[1].get(pair.candidate.key)
         if ours is None or theirs is None:
             continue

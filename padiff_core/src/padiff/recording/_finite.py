@@ -16,7 +16,7 @@ def first_nonfinite(trace: Trace) -> Call | None:
     An infinity below zero may be a mask: it is none of the trouble where a later call makes finite values of it.
     """
     masking = None
-    for call in sorted(trace.calls, key=lambda c: (max(d.index for d in c.subtree()), -c.index)):
+    for call in sorted(trace.calls, key=lambda call: call.end):
         wrong = list(_nonfinite(trace, call.outputs))
         if not all(map(_is_masked, wrong)):
             return masking or call

@@ -131,6 +131,11 @@ class Call:
         """Return whether no other module is called inside; operations may be."""
         return all(child.module.operation for child in self.children)
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """Return what sorts calls in the order in which they end: what is inside before what holds it."""
+        return max(call.index for call in self.subtree()), -self.index
+
     def subtree(self) -> Iterator[Call]:
         """Yield this call and all below it, in execution order."""
         yield self
