@@ -1,4 +1,4 @@
-"""Run the first example of the README, and its command line, with the versions of a corner."""
+"""Run the first example of the README, and its command line, with the versions that are installed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from .corners import CORNERS, ROOT
+from .corners import ROOT
 
-CORNER = next(corner for corner in CORNERS if corner.name == os.environ["PADIFF_CORNER"])
+FRAMEWORKS = os.environ["PADIFF_REQUIRE"].split(",")
 EPSILON = "eps: 1e-05 in the reference, 1e-12 in the candidate"
 PLACES = {
     (f"layers.{layer}.{ours}", f"blocks.{layer}.{theirs}"): cause
@@ -37,7 +37,6 @@ inputs = (np.random.default_rng(0).standard_normal((8, 16), dtype="float32"),)
 report = padiff.diff(reference, candidate, inputs)
 print(report)
 """
-MINDSPORE = CORNER.pair[1] == "mindspore"
 
 
 def blocks(text: str) -> list[str]:
@@ -52,14 +51,15 @@ def done(words: Sequence[str], folder: Path, status: int) -> str:
     return found.stdout
 
 
-def test_the_first_example_gives_the_same_verdict_place_and_cause(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", sorted({"paddle", "mindspore"} & set(FRAMEWORKS)))
+def test_the_first_example_gives_the_same_verdict_place_and_cause(tmp_path: Path, framework: str) -> None:
     example, reading = blocks((ROOT / "README.md").read_text(encoding="utf-8"))[:2]
-    printed = done(["-c", (IN_MINDSPORE if MINDSPORE else example) + reading], tmp_path, 0)
+    printed = done(["-c", (example if framework == "paddle" else IN_MINDSPORE) + reading], tmp_path, 0)
     assert printed.startswith("not aligned: 1 source ("), printed
     assert printed.splitlines()[-2:] == ["False", f"forward | 1 | 1 | {EPSILON}"], printed
 
 
-@pytest.mark.skipif(MINDSPORE, reason="the port of the README's command line is in Paddle")
+@pytest.mark.skipif("paddle" not in FRAMEWORKS, reason="the port of the README's command line is in Paddle")
 def test_the_command_line_gives_the_same_verdict_and_places(tmp_path: Path) -> None:
     given = ["my_port:build_torch", "my_port:build_paddle", "--inputs", "my_port:inputs"]
     told = tmp_path / "report.json"

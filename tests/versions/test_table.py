@@ -40,19 +40,12 @@ def test_nothing_fails_in_a_corner() -> None:
     assert not failing(COLUMNS)
 
 
-@pytest.mark.xfail(strict=True, reason="Paddle 3.0.0, MindSpore and the everyday versions wait for `make versions`")
+@pytest.mark.xfail(strict=True, reason="versions between the ends wait for `make versions`")
 def test_every_corner_was_run() -> None:
     assert not waiting(COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "framework",
-    [
-        "torch",
-        "paddle",
-        pytest.param("mindspore", marks=pytest.mark.xfail(strict=True, reason="it waits for `make versions`")),
-    ],
-)
+@pytest.mark.parametrize("framework", DISTRIBUTIONS)
 def test_the_oldest_that_was_run_is_the_oldest_that_is_declared(framework: str) -> None:
     known = [one for one in COLUMNS if one.framework == framework]
     bounds = declared(framework)
