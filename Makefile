@@ -3,7 +3,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Without --no-compile half of an install's time goes into modules that nobody imports; the others are compiled then.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(PIP_INSTALL) -c constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 # An environment of MindSpore alone: what padiff.remote is for.
 APART := .venv-mindspore
@@ -24,13 +26,16 @@ export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 export HF_DATASETS_OFFLINE := 1
 
+# The tests start hundreds of short processes: each would compile padiff anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST_ARGS ?=
 # Test files go to as many processes as there are cores, up to four: each imports three frameworks. In their order, that
 # of the folders: by the number of their tests, few slow ones would come last, and one core wait for another.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ranks test lint versions bench clean
+.PHONY: help demo demo-ranks test test-main test-flax test-ranks lint versions bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -41,9 +46,15 @@ demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing 
 demo-ranks: $(RANKS)/test.stamp  ## compare DeepSpeed's ranks with Megatron's, installing what that needs
 	$(RANKS)/bin/python examples/demo_ranks.py
 
-test: lint $(APART)/test.stamp $(FLAX)/test.stamp $(RANKS)/test.stamp  ## lint, then the whole test suite
+test: test-main test-flax test-ranks  ## lint, then the whole test suite; with --jobs 2 tests run beside installs
+
+test-main: lint $(APART)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
+
+test-flax: $(FLAX)/test.stamp
 	cd examples/padiff_flax && OMP_NUM_THREADS=1 ../../$(FLAX)/bin/python -m pytest $(SPREAD)
+
+test-ranks: $(RANKS)/test.stamp
 	cd padiff_torch && OMP_NUM_THREADS=1 ../$(RANKS)/bin/python -m pytest $(SPREAD)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
@@ -103,7 +114,7 @@ $(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padif
   examples/padiff_flax/pyproject.toml constraints-flax.txt requirements/flax.txt | $(VENV)/bin/python
 	@echo "Installing JAX and Flax into an environment of its own, $(FLAX): a minute or more."
 	test -x $(FLAX)/bin/python || $(BIN)/python -m venv $(FLAX)
-	$(FLAX)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flax.txt \
+	$(FLAX)/bin/python $(PIP_INSTALL) -c constraints-flax.txt \
 	  -r requirements/flax.txt -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
 	@touch $@
 
