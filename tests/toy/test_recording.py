@@ -222,7 +222,8 @@ SCRIPT = """
 import os, pathlib, random, signal, sys, time
 sys.path[:0] = {paths!r}
 from tests.toy.test_recording import *
-Net()  # whatever is imported late
+with padiff.record(Net(), pathlib.Path(sys.argv[1], "whole")) as recorder:  # whatever is imported late
+    train(Net(), [], recorder.step)
 for moment in range({moments}):
     told, tell = os.pipe()
     child = os.fork()
