@@ -15,7 +15,14 @@ from padiff.testing.conformance import Conformance, read, table
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "conformance"
 HINT = f"Hint: python -m padiff.testing --into {FOLDER.relative_to(ROOT)} tests/adapters/test_*_adapter.py"
-LATER = "TestMindSpore or test_an_error_is_raised_in_the_cell or test_flags_come_back_after_an_error"
+LATER = """
+(TestMindSpore or test_an_error_is_raised_in_the_cell or test_flags_come_back_after_an_error) and not (
+test_chance_is_no_fault or test_a_wrong_operand_is_named or test_several_faults_are_all_named
+or test_a_fault_in_a_modules_own_code or test_a_fault_inside_a_leaf or test_keywords_and_nested_outputs_are_compared
+or test_a_shared_module_is_compared or test_parameters_are_compared_where or test_optimizers_are_compared
+or test_the_plugin_imports_nothing or test_an_entry_speaks or test_a_class_of_the_table or test_compiled)
+"""
+"""What computes, and of whole diffs, which take five times the CPU so, one of each sort: right, in place, backward."""
 FILES = sorted(Path(__file__).parent.glob("test_*_adapter.py"))
 
 
@@ -33,11 +40,11 @@ def test_the_table_is_what_the_suite_gives(tmp_path: Path) -> None:
 def test_mindspore_passes_where_its_operations_are_computed_later() -> None:
     """In other tests each operation of MindSpore's ends where it is called; by default another thread computes it."""
     file = next(file for file in FILES if "mindspore" in file.name)
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), "-k", LATER]
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file), "-k", LATER.replace("\n", " ")]
     environment = {**os.environ, "MS_DEV_LAUNCH_BLOCKING": "0"}
     done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 400, done.stdout
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 200, done.stdout
 
 
 def test_every_adapter_has_a_column_and_nothing_fails() -> None:
