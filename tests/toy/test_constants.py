@@ -141,6 +141,40 @@ def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
     assert what in (source.what.kind, "output"), str(report)
 
 
+class Tables(rows.Module):
+    """Tokens looked up in two tables of one shape."""
+
+    def __init__(self) -> None:
+        self.keys, self.values = (rows.buffer(np.random.standard_normal((8, 16))) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(x @ self.keys) @ F.tanh(self.values).transpose(1, 0)
+
+
+class BesideTables(rows.Module):
+    def __init__(self) -> None:
+        self.up, self.tables, self.down = rows.Linear(8, 8), Tables(), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(self.tables(self.up(x)))
+
+
+class WithTables(columns.Layer):
+    def __init__(self) -> None:
+        self.first, self.last = columns.Dense(8, 8), columns.Dense(8, 4)
+        self.entries = columns.statistic(np.random.standard_normal((8, 16)))
+        self.means = columns.statistic(np.random.standard_normal((8, 16)))
+
+    def forward(self, x: Any) -> Any:
+        near = F.softmax(self.first(x) @ self.entries)
+        return self.last(near @ F.tanh(self.means).transpose(1, 0))
+
+
+def test_tables_that_the_dataflow_alone_tells_are_copied_where_the_layers_were_copied_before() -> None:
+    report = padiff.diff(BesideTables(), WithTables(), TOKENS)
+    assert report.aligned, str(report)
+
+
 def test_a_frozen_parameter_of_one_side_is_a_note_where_nothing_differs() -> None:
     report = padiff.diff(Rotated(), Turned("beside"), TOKENS)
     assert all(isinstance(note, Note) for note in report.notes)

@@ -93,8 +93,12 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     except BaseException:
         candidate.assign(before)
         raise
-    if names == known.names():
-        return with_buffers_matched(known, evidence)
+    if guess is not None and names == known.names():
+        known = with_buffers_matched(known, evidence)
+        if known.names() != guess.names():  # buffers that the dataflow alone told
+            evidence.assign(known.matches)
+            evidence.forget_runs()
+        return known
     candidate.assign(before)
     known = with_buffers_matched(known, evidence)
     evidence.assign(known.matches)

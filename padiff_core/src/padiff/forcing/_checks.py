@@ -33,7 +33,7 @@ class Observed:
     """What a run computed itself, by the reference's tokens, and by the spots where it was seen."""
 
     values: dict[int, Array] = attrs.field(factory=dict)
-    spots: dict[tuple[int, str, int], Array] = attrs.field(factory=dict)
+    spots: dict[tuple[int, str, int, str], Array] = attrs.field(factory=dict)
     gradients: dict[int, Array] = attrs.field(factory=dict)
 
     def value(self, leaf: Leaf) -> Array | None:
@@ -61,9 +61,9 @@ class Spot:
     """The call without counterpart, inside the owner, whose own code gave the tensor."""
 
     @property
-    def key(self) -> tuple[int, str, int]:
+    def key(self) -> tuple[int, str, int, str]:
         """Return what names the spot in every run of the same alignment."""
-        return (self.pair.reference.index, self.what, self.reference.token)
+        return (self.pair.reference.index, self.what, self.reference.token, self.candidate.path)
 
 
 @attrs.frozen

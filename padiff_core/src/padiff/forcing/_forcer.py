@@ -290,6 +290,8 @@ class Forcer(Watcher):
         device = tensor.device
 
         def arrived(gradient: Tensor) -> Any | None:
+            if self.running:
+                return None
             self._awaited.pop(token, None)
             same = self._check_gradient(spot, gradient.read, gradient.view)
             if same:

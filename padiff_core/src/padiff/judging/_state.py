@@ -104,9 +104,10 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
         if ruling.verdict is Verdict.STOCHASTIC:
             return None
-        # What a run recorded of a parameter is also what the code around sent that uses it.
-        unsure = recorded and (not ruling.settled or any(one.key in excused for one in around))
-        if ruling.verdict is Verdict.DIFFERS and not unsure:
+        # What a run recorded of a parameter is also what the code around sent that uses it, and so is what does not
+        # arise when the module is called by itself.
+        doubts = recorded, not ruling.settled, any(one.key in excused for one in around)
+        if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2:
             return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None

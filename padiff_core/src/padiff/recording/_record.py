@@ -98,7 +98,8 @@ class Recorder(Watcher):
         if self._gradients and leaf.differentiable:
 
             def keep(gradient: Tensor) -> None:
-                trace.gradients[token] = trace.store.put(gradient.numpy())
+                if not self.running:
+                    trace.gradients[token] = trace.store.put(gradient.numpy())
 
             self.hooks.add(tensor.on_gradient(keep).close)
 

@@ -87,6 +87,11 @@ class Watcher(Listener):
     def closed(self, call: Call, module: Module) -> None:
         """See a call's end, before `depart`."""
 
+    @property
+    def running(self) -> bool:
+        """Return whether a call is under way: gradients that arrive then are of the model's own code (a penalty)."""
+        return bool(self._stack)
+
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         """Open a call."""
         parent = self._stack[-1] if self._stack else None

@@ -1,0 +1,55 @@
+"""Judge a tensor that a call takes several times: a fault in it is one, in every precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import padiff
+from padiff.report import Verdict
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+TOKENS = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+class Attention(rows.Module):
+    def __init__(self) -> None:
+        self.q, self.k, self.v = (rows.Linear(4, 4) for _ in range(3))
+
+    def forward(self, query: Any, key: Any, value: Any) -> Any:
+        return F.softmax(self.q(query) * self.k(key)) * self.v(value)
+
+
+class Turned(columns.Layer):
+    def __init__(self) -> None:
+        self.q, self.k, self.v = (columns.Dense(4, 4) for _ in range(3))
+
+    def forward(self, query: Any, key: Any, value: Any) -> Any:
+        return F.softmax(self.q(query) * self.k(key)) * self.v(value)
+
+
+class Reference(rows.Module):
+    def __init__(self) -> None:
+        self.stem, self.attention, self.head = rows.Linear(4, 4), Attention(), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.stem(x))
+        return self.head(self.attention(x, x, x))
+
+
+class Candidate(columns.Layer):
+    def __init__(self) -> None:
+        self.stem, self.attention, self.head = columns.Dense(4, 4), Turned(), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.sigmoid(self.stem(x))
+        return self.head(self.attention(x, x, x))
+
+
+def test_a_wrong_tensor_that_is_query_key_and_value_is_no_matter_of_precision() -> None:
+    report = padiff.diff(Reference(), Candidate(), TOKENS, phase="forward")
+    (source,) = report.sources
+    assert (source.what.kind, source.between) == ("input", ("stem", "attention")), str(report)
+    assert not any(found.verdict is Verdict.PRECISION for found in report.findings), str(report)
