@@ -42,12 +42,15 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     """Leave gradients uncompared that are other ones, of tensors that one side may use elsewhere as well.
 
     Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
-    own (concatenates it further, where the other side keeps a list): its gradient is then another sum. Left out of the
-    comparison, what follows in the backward pass is right all the same; behind a fault it is not.
+    own (concatenates it further, where the other side keeps a list): its gradient is then another sum. So is that of
+    what a model returns and goes on with (the last state of a recurrence), where the other one returns a part of it.
+    Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
     judge = evidence.judged(correspondence)
     gross = list(_gross(judge))
-    tokens = {check.spot.reference.token for check in gross if check.spot.what == "input"}
+    ends = () if evidence.loss else correspondence.alignment.pairs[:1]
+    spots = [check.spot for check in gross]
+    tokens = {spot.reference.token for spot in spots if spot.what == "input" or spot.pair in ends}
     forward = judge.forward() if tokens else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
     if not tokens or (_differs(forward) and not judge.backward(forward)):

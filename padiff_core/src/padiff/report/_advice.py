@@ -35,7 +35,12 @@ def _is_region(source: Finding) -> bool:
 
 def _is_of_weights(source: Finding) -> bool:
     """Return whether the values of a parameter differed before any run."""
-    return source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
+    held = source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
+    return held and not _is_constant(source)
+
+
+def _is_constant(source: Finding) -> bool:
+    return source.cause is not None and source.cause.name == "constant"
 
 
 def _is_mute(source: Finding) -> bool:
@@ -67,6 +72,7 @@ _NEXT = (
         "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
         "weights that were never loaded say nothing about a port",
     ),
+    (_is_constant, "put right what the candidate makes the constant of: it is computed, so padiff does not copy it"),
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
     (

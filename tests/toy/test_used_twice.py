@@ -1,10 +1,11 @@
-"""Judge a tensor that a call takes several times: a fault in it is one, in every precision."""
+"""Judge tensors that are used several times: by one call, or inside of a model that returns them as well."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
 from padiff.report import Verdict
@@ -53,3 +54,33 @@ def test_a_wrong_tensor_that_is_query_key_and_value_is_no_matter_of_precision() 
     (source,) = report.sources
     assert (source.what.kind, source.between) == ("input", ("stem", "attention")), str(report)
     assert not any(found.verdict is Verdict.PRECISION for found in report.findings), str(report)
+
+
+class Returning(rows.Module):
+    """Two layers that give what is between them too: a copy of it."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        state = F.tanh(self.one(x))
+        return self.two(F.sigmoid(state)), state * 1.0
+
+
+class GoingOn(columns.Layer):
+    """The same, with the very tensor that the second layer is given."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.one, self.two, self.scale = columns.Dense(4, 4), columns.Dense(4, 4), scale
+
+    def forward(self, x: Any) -> Any:
+        state = F.tanh(self.one(x))
+        return self.two(F.sigmoid(state)) * self.scale, state
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+def test_what_is_returned_may_be_used_inside_as_well(scale: float) -> None:
+    report = padiff.diff(Returning(), GoingOn(scale), TOKENS)
+    assert [(found.what.kind, found.what.name) for found in report.sources] == [("output", "[0]")][: scale != 1], str(
+        report
+    )
