@@ -17,8 +17,8 @@ def other_bytes(alignment: Alignment, traces: Traces) -> Iterator[Note]:
     found: Pair | None = None
     for pair in alignment.pairs:
         inside = found is None or found.candidate in pair.candidate.ancestors()
-        taken = [same_bytes(traces, pair.reference.inputs[i], pair.candidate.inputs[j]) for i, j in pair.inputs]
-        given = [same_bytes(traces, pair.reference.outputs[i], pair.candidate.outputs[j]) for i, j in pair.outputs]
+        taken = [same_bytes(traces, *both) for both in pair.taken]
+        given = [same_bytes(traces, *both) for both in pair.made]
         if inside and all(taken) and False in given:
             found = pair
     if found is not None:

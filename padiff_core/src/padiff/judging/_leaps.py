@@ -8,11 +8,11 @@ A difference that no such leap explains, and that is more than rounding accumula
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._levels import Level, Told
+from padiff.judging._levels import Drift, Level, Told
 from padiff.judging._magnified import Magnified, magnified
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
@@ -24,10 +24,8 @@ from padiff.kinds import CATALOGUE
 from padiff.numerics import (
     CONSTANT,
     FLOORS,
-    GROSS,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
-    ORDER,
     SAME,
     UNSETTLED,
     VANISHES,
@@ -46,13 +44,12 @@ class Leaps:
         self,
         meter: Meter,
         alignment: Alignment,
-        drift: float = 0.0,
-        statistics: Mapping[str, float] | None = None,
+        drift: Drift,
     ) -> None:
         self.reference, self.candidate = meter.traces
         self.meter, self.alignment, self._drift = meter, alignment, drift
-        self._statistics = statistics or {}
-        """Path of a module of the candidate -> how far apart are the statistics that it holds before the step."""
+        self._held = {pair.key: apart for path, apart in drift.modules.items() for pair in alignment.using(path)}
+        """Of each matched call, by its key: how far apart its own parameters are."""
         self.checks: list[Check] = []
         """Every value that is not equal, forward and backward."""
         self.compared: set[int] = set()
@@ -95,8 +92,9 @@ class Leaps:
         if pair is not None:
             name = call.path if owner is None else owner.name_of(call)
             between = (self._last.get(parent, "start") if parent else "start", name)
-            read = 0.0 if call.training else self._statistics.get(call.path, 0.0)
-            self.levels[pair.key] = level = Level(drift=read)
+            read = 0.0 if call.training else self._drift.statistics.get(call.path, 0.0)
+            held = self._held.get(pair.key, 0.0)
+            self.levels[pair.key] = level = Level(held, drift=read, rounded=held)
             for leaves in pair.taken:
                 spot = Spot("input", pair, owner, between, *leaves)
                 yield from self._see(spot, level)
@@ -174,6 +172,7 @@ class Leaps:
         known = self.levels[owner.key]
         ruling, source = self._ruled(owner, size, known)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
+        level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
         self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
         if ruling.verdict not in AGREEING:
@@ -200,10 +199,8 @@ class Leaps:
 
     def _by_leap(self, size: Size, known: Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
         """Rule on a value by what its code was given."""
-        drift = max(self._drift, known.drift)
-        # Weights that a step left apart by rounding may move values by more than rounding does, and no call leaps.
-        moved = min(GROSS(size.eps), ORDER(size.eps)) if self._drift else 0.0
-        bound = max(SAME(size.eps), moved, VANISHES * drift)
+        drift = max(self._drift.whole, known.drift)
+        bound = max(SAME(size.eps), VANISHES * drift)
         leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), drift)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
@@ -214,7 +211,7 @@ class Leaps:
         if leaps:
             evidence = Evidence.of("leap", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        if known.rounded and size.error <= FLOORS * known.error:
+        if size.error <= FLOORS * known.rounded:
             return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
         return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
 
@@ -272,7 +269,8 @@ class Leaps:
         if level is None:
             ruling, source = self._graded(size, known)
             level = self._sent[key] = Level(size.error)
-            level.rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            level.rounded = size.error if rounded else 0.0
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)

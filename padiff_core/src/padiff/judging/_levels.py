@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
 from padiff.judging._suspicion import Suspicion
@@ -17,6 +19,18 @@ class Told:
     """Whether what its own call was given is not known, so that the call around it is named."""
 
 
+@attrs.frozen
+class Drift:
+    """How far apart what two runs hold is before a step, relative L2, where nothing was found in the steps before."""
+
+    whole: float = 0.0
+    """All parameters together."""
+    modules: Mapping[str, float] = attrs.field(factory=dict)
+    """Path of a module of the candidate -> its own parameters."""
+    statistics: Mapping[str, float] = attrs.field(factory=dict)
+    """The same of running variances, where the frameworks track them by two conventions."""
+
+
 @attrs.define(eq=False)
 class Level:
     """What is known of one matched call so far: how far apart what its code was given is."""
@@ -28,8 +42,9 @@ class Level:
     """How far apart are statistics that it was computed with, tracked by conventions that differ."""
     random: bool = False
     """Whether something that it was given follows from random numbers."""
-    rounded: bool = False
-    """Whether a gradient that came to it differs by rounding alone, however far, and so what follows from that."""
+    rounded: float = 0.0
+    """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
+    of steps from such."""
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""
@@ -37,4 +52,4 @@ class Level:
         self.drift = max(self.drift, other.drift)
         self.differs |= other.differs
         self.random |= other.random
-        self.rounded |= other.rounded
+        self.rounded = max(self.rounded, other.rounded)

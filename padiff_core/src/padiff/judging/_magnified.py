@@ -11,7 +11,7 @@ import numpy as np
 from padiff.forcing import Spot
 from padiff.judging._meter import Meter
 from padiff.judging._sizes import Size, held, magnitude
-from padiff.numerics import CONSTANT, ORDER, UNSETTLED, VANISHES
+from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array
 from padiff.trace import Leaf
 
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
@@ -56,27 +56,50 @@ def _norm(meter: Meter, both: tuple[Leaf, Leaf], named: tuple[Mapping[int, int],
 
 
 def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
-    """Return whether few elements differ, and at these the call took the same numbers but for rounding: its kinks."""
-    tokens = spot.reference.token, spot.candidate.token
-    if all(leaf.shape != spot.reference.shape for leaf in spot.pair.reference.outputs):
+    """Return whether only at few elements the call's slope is another one, each of which rounding takes over a kink.
+
+    The slope is what was sent on, for what arrived: so it does not tell what arrived differently. What the call took is
+    the same but for rounding, and lies there on the two sides of one of few numbers.
+    """
+    at = next((both for both in spot.pair.outputs if _shape(spot, both) == spot.reference.shape), None)
+    if at is None:
         return False
+    leaves = spot.pair.reference.outputs[at[0]], spot.pair.candidate.outputs[at[1]]
     found = [
-        held(trace, named.get(token))
-        for trace, token in zip(meter.traces, tokens, strict=True)
-        for named in (trace.values, trace.gradients)
+        held(trace, named.get(leaf.token))
+        for trace, own, made in zip(meter.traces, (spot.reference, spot.candidate), leaves, strict=True)
+        for named, leaf in ((trace.values, own), (trace.gradients, own), (trace.gradients, made))
     ]
-    taken, sent, other_taken, other_sent = found
     arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
     if len(arrays) < len(found):
         return False
-    taken, sent, other_taken, other_sent = (one.astype(np.float64).ravel() for one in arrays)
-    error, bound = np.abs(sent - other_sent), UNSETTLED(size.eps)
-    apart = error > ORDER(size.eps) / 2 * np.maximum(np.abs(sent), np.abs(other_sent))
-    apart &= error > bound * size.apart.scale
-    rest = np.linalg.norm(error[~apart]) > VANISHES * CONSTANT(size.eps) * np.linalg.norm(sent)
-    if rest or not 0 < apart.sum() <= apart.size / _FEW:
+    taken, sent, came, other_taken, other_sent, other_came = (one.astype(np.float64).ravel() for one in arrays)
+    bound = UNSETTLED(size.eps)
+    slopes = sent * other_came, other_sent * came
+    large = np.maximum(*map(np.abs, slopes))
+    apart = np.abs(slopes[0] - slopes[1]) > ORDER(size.eps) / 2 * large
+    apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.apart.scale
+    if not 0 < apart.sum() <= apart.size / _FEW:
         return False
-    near = 2 * bound * math.sqrt(float(np.mean(taken**2)))
-    places = np.sort(taken[apart])
-    several = 1 + int((np.diff(places) > near).sum())
-    return several <= _KINKS and bool((np.abs(taken - other_taken)[apart] <= near).all())
+    known = max(CONSTANT(size.eps), _error(came, other_came))
+    if _error(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)) > VANISHES * known:
+        return False
+    return _error(taken, other_taken) <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
+
+
+def _shape(spot: Spot, both: tuple[int, int]) -> tuple[int, ...]:
+    return spot.pair.reference.outputs[both[0]].shape
+
+
+def _error(ours: Array, theirs: Array) -> float:
+    apart, whole = np.linalg.norm(ours - theirs), np.linalg.norm(ours)
+    return float(apart / whole) if whole else math.inf if apart else 0.0
+
+
+def _points(ours: Array, theirs: Array) -> int:
+    """Return how many numbers it takes for one to lie between the two of each pair."""
+    found, reached = 0, -math.inf
+    for high, low in sorted(zip(np.maximum(ours, theirs), np.minimum(ours, theirs), strict=True)):
+        if low > reached:
+            found, reached = found + 1, float(high)
+    return found

@@ -19,7 +19,7 @@ from padiff.judging._ends import unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._findings import at_home, finding_at, finding_of, merged
 from padiff.judging._gathered import Gathered, is_pair_ignored
 from padiff.judging._leaps import Leaps
-from padiff.judging._levels import Told
+from padiff.judging._levels import Drift, Told
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
@@ -27,7 +27,7 @@ from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
 from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_weights, step_ahead
 from padiff.judging._recorded_starts import why_forward_only
-from padiff.judging._recorded_update import drift_of, of_recorded_update, statistics_of
+from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence
@@ -55,6 +55,8 @@ class Recorded(Gathered):
     measures: Measures
     last: Meter | None = None
     """What measured the step before."""
+    unsure: set[str] = attrs.field(factory=set)
+    """The candidate's parameters whose gradients rounding alone left apart so far."""
     backward: bool = False
     """Whether gradients were compared."""
     forward_only: str | None = None
@@ -75,14 +77,16 @@ class Recorded(Gathered):
         if self.last is not None:
             meter.take_over(self.last, known, (sides[0].before, sides[1].before))
         self.last = meter
-        drift = (0.0, {}) if first else (drift_of(meter, sides, known), statistics_of(meter, sides, known))
+        drift = Drift() if first else drift_of(meter, sides, known)
+        if before:  # what was found moved the weights, and no rounding
+            drift = attrs.evolve(drift, modules={})
         step_ahead(meter, sides, known, backward=backward)
-        leaps = Leaps(meter, known.alignment, *drift)
+        leaps = Leaps(meter, known.alignment, drift)
         told = list(leaps.forward())
         wrong = _misplaced(leaps, told)
         if wrong:
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps = Leaps(meter, known.alignment, *drift)
+            leaps = Leaps(meter, known.alignment, drift)
             told = list(leaps.forward())
         alignment = known.alignment
         self.notes += [Note("masks")] if leaps.masks else []
@@ -113,10 +117,10 @@ class Recorded(Gathered):
         found += loss_told(sides, alignment, self.rule, size, step)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         found = of_other_counts(found, traces)
-        updates = (
-            [] if any(one.counts for one in found) else of_recorded_update(meter, sides, known, self.ignored, step)
-        )
-        found = [*params, *found, *updates, *_uncompared(leaps, alignment, step)]
+        if not any(one.counts for one in found):
+            found += of_recorded_update(meter, sides, known, self.ignored, step, self.unsure)
+        self.unsure.update(unsure_of(meter, sides, known) if backward else ())
+        found = [*params, *found, *_uncompared(leaps, alignment, step)]
         if before or (params and any(f.source for f in params)):
             kept = len(params)
             found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.forcing import RecordedSide
+from padiff.judging._levels import Drift
 from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
@@ -64,10 +65,26 @@ class _Step:
         return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
 
 
+def unsure_of(meter: Meter, sides: Sides, known: Correspondence) -> Iterator[str]:
+    """Yield the candidate's parameters whose gradients rounding alone left further apart than it does values.
+
+    What an optimizer keeps of them is no more the same, and nor are its later steps.
+    """
+    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
+    for _, link in known.links:
+        if not link.buffer and link.differentiated:
+            size = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
+            if size is not None and size.error > SAME(size.eps):
+                yield link.candidate.parameter.path
+
+
 def of_recorded_update(
-    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int
+    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int, unsure: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield the parameters that the step left with other values than their gradients explain."""
+    """Yield the parameters that the step left with other values than their gradients explain.
+
+    Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's.
+    """
     meter.ahead(meter.of_links(known, "updated", of_traces(sides, "updated")))
     found = []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
@@ -80,6 +97,10 @@ def of_recorded_update(
         if size.close is None and not size.error > EXACT(size.eps):
             continue  # however far the step went
         done = _step(match, link, sides, read(), size.eps)
+        if link.candidate.parameter.path in unsure:
+            if done is None or done.gradients is None:
+                continue
+            done = attrs.evolve(done, scale=math.inf)
         if not size.close if size.close is not None else _exceeds(meter, link, sides, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = sides[0].about, sides[1].about
@@ -146,27 +167,31 @@ def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | N
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
-        return step_sums(done.before, done.after, done.gradients, done.scale, done.eps).exceeds(done.eps)
+        clean = noise <= SAME(size.eps)
+        return step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean).exceeds(done.eps)
     return done.apart > max(allowed * done.moved, EXACT(size.eps))
 
 
-def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> float:
-    """Return how far apart all parameters together are before a step, relative L2; 0 where they are not known."""
+def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> Drift:
+    """Return how far apart parameters are before a step, as far as they are known."""
     meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
-    apart = whole = 0.0
-    for _, link in known.links:
+    sums: dict[str, tuple[float, float]] = {}
+    for match, link in known.links:
         if link.buffer or not _is_known(link, sides):
             continue
         values = partial(before, link, sides)
         size = meter.of_link(link, "before", values)
         if size is not None:
             squares = scale_of(size, values) ** 2 * size.apart.count
-            whole += squares
+            apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
             apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
-    return math.sqrt(apart / whole) if whole else 0.0
+            sums[match.candidate.module.path] = apart, whole + squares
+    apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
+    modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
+    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, sides, known))
 
 
-def statistics_of(meter: Meter, sides: Sides, known: Correspondence) -> dict[str, float]:
+def _statistics(meter: Meter, sides: Sides, known: Correspondence) -> dict[str, float]:
     """Return how far apart running variances are before a step, where the frameworks track them by two conventions.
 
     By the path of the candidate's module: what that makes of them in evaluation mode is as far apart.

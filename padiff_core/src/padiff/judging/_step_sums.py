@@ -46,8 +46,10 @@ class StepSums:
         return self.unsure_peak > max(2 * FLOORS * self.step_peak, EXACT(eps) * self.before_peak)
 
 
-def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: float) -> StepSums:
+def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: float, *, clean: bool) -> StepSums:
     """Return the sums of two steps; ``scale`` is the largest root mean square of a gradient of the same module.
+
+    ``clean`` says that both gradients as a whole are the same but for rounding: else zeros tell nothing.
 
     An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone, in this step
     or in one before: small beside others of its module (the bias of keys), or not the same on both sides. Of these
@@ -58,7 +60,7 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
     least, found = SAME(eps), StepSums()
     # A power of two brings the gradients' squares into the type's range, and changes none of them otherwise.
     shrink = 1.0 if not scale or _PLAIN[0] < scale < _PLAIN[1] else 2.0 ** -math.frexp(scale)[1]
-    zeros_are_sure = float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
+    zeros_are_sure = clean and float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
     chunks = np.nditer(
         arrays,
         ["external_loop", "buffered", "zerosize_ok"],
