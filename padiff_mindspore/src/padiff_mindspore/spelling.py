@@ -14,9 +14,6 @@ import attrs
 
 from padiff.adapter import Setting, conversions, spelling
 
-__all__ = ["BATCH", "DROPPED", "GELU", "KEPT", "KEPT_OR_DROPPED", "LAYER_NORM", "LINEAR", "LRN", "REFLECTION", "RNN"]
-__all__ += ["avg_pool", "conv", "max_pool", "note_size", "one_axis", "output_size", "padded_axes", "within"]
-
 
 def padded_axes(pairs: Any) -> tuple[tuple[int, int], ...]:
     """Return the pairs of all axes from the first padded one."""

@@ -12,45 +12,10 @@ from typing import Any
 import attrs
 
 from padiff.kinds._catalogue import CATALOGUE
-from padiff.kinds._layout import Part, interleaved
+from padiff.kinds._layout import Part
+from padiff.kinds._layout import interleaved as interleaved
 from padiff.kinds._rules import Habit, Rule, Setting, Unit
 from padiff.kinds.conversions import around, each, flat_pairs, function_name, same_padding, spread
-
-__all__ = [
-    "AFFINE",
-    "ATTENTION",
-    "BATCH_NORM",
-    "CELL",
-    "CHANNEL_SOFTMAX",
-    "DROP_PATH",
-    "GELU_ERF",
-    "GELU_TANH",
-    "LAYER",
-    "NORM",
-    "RECURRENT",
-    "RMS_NORM",
-    "TRAINING",
-    "activations",
-    "avg_pool",
-    "constant",
-    "conv",
-    "dropout",
-    "interleaved",
-    "normalized_shape",
-    "own",
-    "pad",
-    "padding",
-    "plain",
-    "pool",
-    "recurrent",
-    "recurrent_units",
-    "shaped",
-    "simple",
-    "table",
-    "transformer",
-    "transformers_activations",
-    "upsample",
-]
 
 Settings = dict[str, Setting]
 

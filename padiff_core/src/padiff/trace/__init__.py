@@ -7,7 +7,6 @@ from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_cal
 from padiff.trace._folder import is_url
 from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription, layouts_of
-from padiff.trace._parameters import ParameterRecord
 from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
     Call,
@@ -15,6 +14,7 @@ from padiff.trace._records import (
     Key,
     Leaf,
     ModuleRecord,
+    ParameterRecord,
     SettingRecord,
     Slot,
     Text,

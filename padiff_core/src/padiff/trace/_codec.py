@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from padiff.codec import Codec, Custom, Known
 from padiff.trace._flow import Flow
-from padiff.trace._parameters import ParameterRecord
-from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, SettingRecord, Slot, Text, Trace
+from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text, Trace
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 

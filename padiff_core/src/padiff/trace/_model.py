@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from padiff.kinds import Part, Ranks, Unit
-from padiff.trace._parameters import ParameterRecord
-from padiff.trace._records import ModuleRecord, SettingRecord
+from padiff.trace._records import ModuleRecord, ParameterRecord, SettingRecord
 
 
 @attrs.frozen

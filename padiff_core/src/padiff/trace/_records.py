@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from padiff.errors import InputError
 from padiff.trace._flow import Flow
-from padiff.trace._parameters import ParameterRecord
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
@@ -61,6 +60,20 @@ class ModuleRecord:
     operation: bool = False
     memory: str = "own"
     """Where what it gives lies: see `padiff.adapter.Module.memory`."""
+
+
+@attrs.frozen
+class ParameterRecord:
+    """A parameter or buffer of a model: where it hangs and what it is like; its values stay at its side."""
+
+    path: str
+    paths: tuple[str, ...]
+    """Every path under which the same parameter hangs: more than one where weights are tied."""
+    dtype: str
+    shape: tuple[int, ...]
+    """In the framework's own layout."""
+    buffer: bool = False
+    trainable: bool = True
 
 
 @attrs.define(eq=False)

@@ -15,8 +15,7 @@ from typing import Any
 
 import attrs
 
-from padiff.trace._parameters import ParameterRecord
-from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, Trace
+from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._run import Kept
 from padiff.trace._summary import Summary
 from padiff.trace.readers._dumped import DumpedRun, FileStore, calling, damaged, frame_of, read_json

@@ -18,8 +18,7 @@ from typing import Any
 
 from padiff.codec import Malformed
 from padiff.trace._model import Description
-from padiff.trace._parameters import ParameterRecord
-from padiff.trace._records import Call, Leaf, ModuleRecord, Trace
+from padiff.trace._records import Call, Leaf, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
 from padiff.trace.readers._dumped import DumpedRun, FileStore, as_recorded, calling, damaged, frame_of, read_json
 from padiff.trace.readers._places import chosen, is_there
