@@ -2,8 +2,10 @@
 
 A test that is parametrised over directions (``torch-paddle``: the reference's framework, the candidate's) and over
 cases would run each case six times, and see the same code of padiff six times. So each case runs in one direction, the
-next case in the next one; where a test has fewer cases than the six directions, the first ones run in two. Which it is
-follows from the test's name alone, in every process and every run. ``--all-directions`` runs them all.
+next case in the next one. MindSpore takes several times the CPU of the others: every fourth case runs with it, in turn
+as the reference and as the candidate of either; a test with fewer than four cases runs its first in two directions, one
+of them MindSpore's. Which it is follows from the test's name alone, in every process and every run.
+``--all-directions`` runs them all.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ BROWSERS = (
 TOY_FOLDERS = ("diagnosis", "mapping", "toy")
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
+EVERY = 4
+"""How many cases there are to one that runs with MindSpore, where it can run without."""
 _DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
 
 
@@ -57,10 +61,17 @@ def chosen(ids: Sequence[str]) -> set[str]:
     for function, cases in functions.items():
         first = zlib.crc32(function.rpartition("/")[2].encode())
         for index, directions in enumerate(cases.values()):
-            here = [directions[name] for name in DIRECTIONS if name in directions]
-            kept.add(here[(first + index) % len(here)])
-            if index < len(here) - len(cases) and len(here) > 2:
-                kept.add(here[(first + index + max(len(cases), len(here) // 2)) % len(here)])
+            dear = [directions[name] for name in DIRECTIONS if name in directions and "mindspore" in name]
+            cheap = [directions[name] for name in DIRECTIONS if name in directions and "mindspore" not in name]
+            turn, left = divmod(first + index, EVERY)
+            few = len(cases) < EVERY
+            if not cheap or not dear:
+                kept.add((cheap or dear)[(first + index) % len(cheap or dear)])
+                continue
+            if left or few:
+                kept.add(cheap[(first + index + turn) % len(cheap)])
+            if (index == 0) if few else not left:
+                kept.add(dear[turn % len(dear)])
     return kept
 
 
