@@ -95,3 +95,91 @@ def test_an_output_of_another_shape_is_named_where_the_shapes_part() -> None:
     )
     (source,) = report.sources
     assert source.candidate.path == "merge", str(report)
+
+
+AROUND = ("give", "give half", "give and double")
+
+
+def gating(base: Any, linear: Any, does: str) -> Any:
+    """Return a model with a gate as a module, which multiplies itself or leaves that to the code around it."""
+
+    class Gate(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            gate = F.sigmoid(self.linear(x.mean(1)).reshape(2, 1, 4))
+            return {"multiply": x * gate, "forget": x, "give": gate, "give half": gate * 0.5}.get(does, gate)
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.inner, self.gate, self.outer = linear(4, 4), Gate(), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.inner(x)
+            y = self.gate(y) * y if does in AROUND else self.gate(y)
+            return y + self.outer(x) * (2 if does == "give and double" else 1)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.block, self.head = Block(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.block(x))
+
+    return Model()
+
+
+def test_a_gate_that_is_multiplied_around_it_is_right() -> None:
+    multiplied = gating(rows.Module, rows.Linear, "multiply")
+    assert padiff.diff(multiplied, gating(columns.Layer, columns.Dense, "give"), TOKENS).aligned
+
+
+@pytest.mark.parametrize(
+    ("does", "path"),
+    [
+        ("give it alone", "block.gate"),
+        ("forget", "block.gate"),
+        ("give half", "block"),
+        ("give and double", "block"),
+    ],
+)
+def test_a_child_of_another_shape_is_named_where_its_value_in_the_others_shape_is_right(does: str, path: str) -> None:
+    """The code around was named; and for a child that hands on what it is given, who made that."""
+    report = padiff.diff(
+        gating(rows.Module, rows.Linear, "multiply"), gating(columns.Layer, columns.Dense, does), TOKENS
+    )
+    assert [source.candidate.path for source in report.sources] == [path], str(report)
+
+
+def judging(base: Any, conv: Any, linear: Any, axes: tuple[int, ...]) -> Any:
+    """Return a model that judges an image that it makes, and the one that it is given."""
+
+    class Critic(base):
+        def __init__(self) -> None:
+            self.conv, self.norm, self.last = conv(3, 4, 1), linear(4, 4), linear(4, 1)
+
+        def forward(self, x: Any) -> Any:
+            y = F.relu(self.conv(x).transpose(*np.argsort(axes)))
+            return self.last(self.norm(y.mean(3).mean(2)))
+
+    class Model(base):
+        def __init__(self, padding: int) -> None:
+            self.maker, self.critic = conv(3, 3, 3, padding=padding), Critic()
+
+        def forward(self, x: Any) -> Any:
+            x = x.transpose(*axes)
+            made = self.maker(x)
+            return made.transpose(*np.argsort(axes)), self.critic(made), self.critic(x)
+
+    return Model
+
+
+def test_what_takes_a_value_whose_shape_a_fault_changed_is_no_source() -> None:
+    """The critic was one, too: it takes the mean over an image of another size."""
+    reference = judging(rows.Module, rows.Conv2d, rows.Linear, (0, 1, 2, 3))(1)
+    port = judging(columns.Layer, columns.Conv, columns.Dense, (0, 2, 3, 1))
+    images = np.random.default_rng(0).standard_normal((2, 3, 5, 6)).astype(np.float32)
+    assert padiff.diff(reference, port(1), images).aligned
+    report = padiff.diff(reference, port(0), images)
+    assert [source.candidate.path for source in report.sources] == ["maker", ""], str(report)  # and the output

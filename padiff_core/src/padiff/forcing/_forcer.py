@@ -70,6 +70,8 @@ class Forcer(Watcher):
         self._last: dict[Call | None, str] = {}
         self._last_call: dict[Call | None, Call] = {}
         self._tainted: set[Call | None] = set()
+        """Calls whose own code works on what a fault gave another shape."""
+        self._spoiled: set[int] = set()  # tokens of what has another shape by a fault
         self._made: dict[int, Call] = {}
         self._seen: dict[int, int] = {}
         """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
@@ -104,6 +106,7 @@ class Forcer(Watcher):
         for index, tensor in enumerate(tensors):
             if index not in fed:
                 self.own[pair.key, index] = tensor.numpy()
+                self._tainted |= {call} if call.inputs[index].token in self._spoiled else set()
         return changed
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
@@ -132,6 +135,8 @@ class Forcer(Watcher):
                 if call in self._tainted or not pair.misfed:
                     # Else the code around chose the shapes: what it makes of them in the end is its own.
                     self._tainted.add(parent)
+        if call in self._tainted or (pair.misfits and not pair.misfed):
+            self._spoiled |= {leaf.token for leaf in call.outputs} - {call.outputs[j].token for _, j in pair.outputs}
         self._last[parent] = call.path if owner is None else owner.name_of(call)
         self._last_call[parent] = call
         return changed
@@ -232,6 +237,9 @@ class Forcer(Watcher):
                 self._observed.values.setdefault(spot.reference.token, values)
         value = self._force.value(spot.reference)
         if value is None:
+            return
+        if value.shape != spot.candidate.shape:  # tied for this one replay
+            changed[index] = self.adapter.from_numpy(value, device=tensor.device)
             return
         known = self._seen.get(token) == spot.reference.token
         truth = None if self._truth is None else self._truth.value(spot.reference)

@@ -13,6 +13,7 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given
 from padiff.judging._findings import finding_at
+from padiff.judging._shapes import described, parted
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
@@ -49,7 +50,7 @@ def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
         return
     for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):
         if len(ours.shape) == len(theirs.shape) and math.prod(ours.shape) != math.prod(theirs.shape):
-            shapes = {"reference": _described([ours]), "candidate": _described([theirs])}
+            shapes = {"reference": described([ours]), "candidate": described([theirs])}
             yield finding_at(
                 root,
                 Phase.FORWARD,
@@ -115,14 +116,14 @@ def unmatched_outputs(
         given = home is root or index >= len(home.candidate.outputs)
         index = root.reference.outputs.index(ours) if given else index
         made = home.reference.outputs[index], theirs if given else home.candidate.outputs[index]
-        shapes = {"reference": _described([made[0]]), "candidate": _described([made[1]])}
+        shapes = {"reference": described([made[0]]), "candidate": described([made[1]])}
         yield _missing(home, "other_output", shapes, made[0], index, None, step)
     for index, (side, call) in enumerate((("reference", root.reference), ("candidate", root.candidate))):
         leaves = [leaf for leaf in left[index] if not judged(index, leaf)]
         for _, group in itertools.groupby(leaves, lambda leaf: _first_step(leaf.path)):
             found = list(group)
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
-            data = {"side": side, "tensors": _described(found), "others": _described(others)}
+            data = {"side": side, "tensors": described(found), "others": described(others)}
             yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
 
 
@@ -135,7 +136,7 @@ def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] |
         if both and (index := tokens[0].index(ours.token)) == tokens[1].index(theirs.token):
             deeper = found is None or found[0].candidate in pair.candidate.ancestors()
             found = (pair, index) if deeper else found
-    if found is None or found[0] is alignment.pairs[0] or _parted(found[0], "inputs") is not None:
+    if found is None or found[0] is alignment.pairs[0] or parted(found[0], "inputs") is not None:
         return None
     return found
 
@@ -148,16 +149,10 @@ def _parting(alignment: Alignment) -> tuple[Pair, int]:
     root = alignment.pairs[0]
     found: tuple[Pair, int] | None = None
     for pair in sorted(alignment.pairs, key=lambda pair: pair.candidate.end):
-        given, made = _parted(pair, "inputs"), _parted(pair, "outputs")
+        given, made = parted(pair, "inputs"), parted(pair, "outputs")
         if given is None:
             found = None if made is None else found or (pair, made)
     return found or (root, 0)
-
-
-def _parted(pair: Pair, what: str) -> int | None:
-    """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
-    sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
-    return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
 
 
 def _missing(
@@ -187,8 +182,3 @@ def _first_step(path: str) -> str:
     """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
     found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
     return found.group() if found else path
-
-
-def _described(leaves: Sequence[Leaf]) -> list[str]:
-    """Return tensors in words: where they hang, dtype and shape."""
-    return [f"{leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves]

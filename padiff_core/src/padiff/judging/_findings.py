@@ -122,8 +122,9 @@ def _dtypes(suspicion: Suspicion) -> Cause | None:
 def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None) -> Place:
     call, spot = suspicion.pair.candidate, suspicion.spot
     mapped = suspicion.pair.why == MAPPED
-    if spot is not None and spot.maker is not None and suspicion.phase is Phase.FORWARD and not mapped:
-        return place_of(spot.maker)
+    maker = None if spot is None or mapped or suspicion.phase is not Phase.FORWARD else spot.maker
+    if maker is not None and call in maker.ancestors():
+        return place_of(maker)
     return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
 

@@ -29,6 +29,7 @@ from padiff.judging._response import response_by_gradients
 from padiff.judging._ruling import Ruling
 from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Question, Settler
+from padiff.judging._shapes import moved_to_child
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.kinds import ORDERS
 from padiff.numerics import (
@@ -129,7 +130,10 @@ class Judge:
             if ruling.verdict not in AGREEING:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
-                found.append(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check))
+                suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
+                if ruling.verdict is Verdict.DIFFERS and not rough:
+                    suspicion = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
+                found.append(suspicion)
         if rough:
             return found
         if all(check.close is None for check in self.forced.checks):
@@ -231,7 +235,8 @@ class Judge:
         root = self.alignment.pairs[0]
         unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
-        faulty = [pair for pair in unfit if not pair.misfed or contrasted(pair)]
+        reshaped = [s.pair for s in earlier if any(one.kind == "other_output" for one in s.ruling.evidence)]
+        faulty = [*reshaped, *(pair for pair in unfit if not pair.misfed or contrasted(pair))]
         around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss

@@ -1,0 +1,64 @@
+"""Find the call behind which values have other shapes than in the reference."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, Reader
+from padiff.judging._ruling import Ruling
+from padiff.judging._suspicion import Suspicion
+from padiff.numerics import Array, difference, is_suspect
+from padiff.report import Evidence, What
+from padiff.trace import Leaf
+
+
+def parted(pair: Pair, what: str) -> int | None:
+    """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
+    sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
+    return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
+
+
+def described(leaves: Sequence[Leaf]) -> list[str]:
+    """Return tensors in words: where they hang, dtype and shape."""
+    return [f"{leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
+
+
+def moved_to_child(suspicion: Suspicion, bench: Bench, read: Reader, truth: Array) -> Suspicion:
+    """Return the suspicion of a child instead, where the code is right when given what the reference's child gives.
+
+    What has another shape was not put in before: which of both is wrong, child or code around, shows when it is.
+    """
+    if suspicion.spot is None:
+        return suspicion
+    for child, index in _with_another_shape(suspicion.pair, suspicion.spot.pair, bench):
+        fed = copy.copy(child)
+        fed.outputs = (*child.outputs, (index, index))
+        given = attrs.evolve(bench, alignment=bench.alignment.with_pair(fed))
+        try:
+            found = read(given.run_candidate(suspicion.pair, None, own=False, backward=False), False)
+        except Exception:  # code that cannot work on the other shape was written for its own
+            continue
+        if found is None or is_suspect(difference(truth, found), truth.dtype):
+            continue
+        ours, theirs = child.reference.outputs[index], child.candidate.outputs[index]
+        shapes = {"reference": described([ours]), "candidate": described([theirs])}
+        call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
+        right = Evidence.of("right_when_given", call=call, name=f"output of {child.reference.path}")
+        ruling = Ruling(suspicion.verdict, suspicion.ruling.figures, (Evidence("other_output", shapes), right))
+        what = What("output", theirs.path if len(child.candidate.outputs) > 1 else "", index)
+        return Suspicion(child, suspicion.phase, what, ruling, child.candidate.index)
+    return suspicion
+
+
+def _with_another_shape(owner: Pair, last: Pair, bench: Bench) -> Iterator[tuple[Pair, int]]:
+    """Yield the calls of some code up to one, given right shapes, and the output of each that has another one."""
+    for pair in bench.alignment.pairs:
+        before = last is owner or pair.candidate.index < last.candidate.index
+        if before and bench.alignment.around(pair) is owner and parted(pair, "inputs") is None:
+            index = parted(pair, "outputs")
+            if index is not None:
+                yield pair, index
