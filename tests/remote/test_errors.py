@@ -113,7 +113,8 @@ def _package(folder: Path, name: str, **files: str) -> str:
             {
                 "__init__": "__version__ = '9.0.0'",
                 "isolation____init__": "",
-                "isolation___worker": "PROTOCOL = 99\nmain = None",
+                "isolation___connection": "PROTOCOL = 99",
+                "isolation___worker": "main = None",
             },
             "padiff 9.0.0 in PYTHON and padiff HERE here cannot talk to each other.",
         ),
@@ -121,7 +122,8 @@ def _package(folder: Path, name: str, **files: str) -> str:
             {
                 "__init__": "__version__ = '0.4.9'",
                 "isolation____init__": "",
-                "isolation___worker": "PROTOCOL = 1\nmain = None",
+                "isolation___connection": "PROTOCOL = 1",
+                "isolation___worker": "main = None",
             },
             "padiff 0.4.9 in PYTHON and padiff HERE here cannot talk to each other.",
         ),
@@ -129,7 +131,7 @@ def _package(folder: Path, name: str, **files: str) -> str:
             {
                 "__init__": "__version__ = '0.4.0'",
                 "isolation____init__": "",
-                "isolation___worker": "import numpy_nowhere",
+                "isolation___connection": "import numpy_nowhere",
             },
             "padiff 0.4.0 in PYTHON lacks numpy_nowhere.\nHint: PYTHON -m pip install --upgrade padiff-core.",
         ),
