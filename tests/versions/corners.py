@@ -80,7 +80,6 @@ CORNERS = (
     _other("paddle", "3.1.1", _NUMPY_1, checks=_FEW),
     _other("paddle", "3.2.2", _NUMPY_1, checks=_FEW),
     _other("mindspore", "2.8.0", _NUMPY_1),
-    _other("mindspore", "2.9.0", _NUMPY_1, checks=_FEW),
     _other("mindspore", "2.10.0", _NUMPY_1),
     _on("3.13"),
 )
