@@ -1,6 +1,7 @@
 """Match the parameters of two models, and give the candidate the reference's."""
 
 from padiff.parameters._constants import is_alike, with_buffers
+from padiff.parameters._containment import out_of_place
 from padiff.parameters._correspondence import Correspondence, Packed, Try
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names

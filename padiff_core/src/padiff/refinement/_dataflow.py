@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, Order, pair_parameters
+from padiff.parameters import Correspondence, HeldUnit, Order, out_of_place, pair_parameters
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
@@ -49,17 +49,26 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 
 
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
-    """Return the one of two under which less differs; the candidate holds its parameters."""
-    before = apart(known, evidence)
+    """Return the one of two under which less differs, or lies out of place; the candidate holds its parameters."""
+    before = _amiss(known, evidence)
     _given(other, evidence)
     other = with_layouts(other, evidence)
     evidence.forget_runs()
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
-    if apart(other, evidence) < before:
+    if _amiss(other, evidence) < before:
         return other
     _given(known, evidence)
     return known
+
+
+def _amiss(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
+    """Return whether the free runs differ, and how much else a correspondence leaves to be explained.
+
+    A fault leads the dataflow astray: one value less that differs is not worth a layer from another block.
+    """
+    differs, wrong = apart(correspondence, evidence)
+    return differs, wrong + out_of_place(correspondence.matches)
 
 
 def _given(correspondence: Correspondence, evidence: Evidence) -> None:
