@@ -86,6 +86,11 @@ def test_names_that_mislead_and_layers_of_one_shape_make_no_port_misjudged() -> 
     assert not {Fate.ALARM, Fate.PASSED} & set(fates(range(40)).values())
 
 
+def test_a_gradient_alone_tells_a_gelu_from_its_tanh_form_in_the_flat_ends() -> None:
+    """One is a module, the other a function: the outputs are half an epsilon apart."""
+    assert fates([31451]) == {31451: Fate.FOUND}
+
+
 @pytest.mark.parametrize(
     "seed",
     [

@@ -36,8 +36,8 @@ from padiff.numerics import (
     ACCUMULATED,
     GROSS,
     NEGLIGIBLE,
-    NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
+    NEGLIGIBLE_SENT,
     Array,
     Threshold,
     difference,
@@ -206,7 +206,7 @@ class Judge:
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
             suspect = not check.close
             if check.close is None:
-                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_GRADIENT)
+                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
             if check.backward and suspect:
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 if cut is None:

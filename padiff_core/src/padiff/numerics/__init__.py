@@ -28,6 +28,7 @@ from padiff.numerics._rounding import (
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
+    NEGLIGIBLE_SENT,
     ORDER,
     RANDOM,
     ROUNDING,

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from padiff.parameters._roles import UnitMatch
 
-__all__ = ["out_of_place"]
-
 
 def out_of_place(matches: Sequence[UnitMatch]) -> int:
     """Return how many matched units lie outside the composite that what is beside them was matched into.
