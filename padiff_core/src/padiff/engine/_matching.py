@@ -72,6 +72,8 @@ class Matching:
             known = pair_parameters(ours, theirs, evidence.flows(), self.fixed)
             if self.valued:
                 known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+        elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
+            known = with_exchanges_by_value(known, evidence)
         known = with_buffers_matched(known, evidence) if self.valued else known
         evidence.assign(known.matches)
         return known

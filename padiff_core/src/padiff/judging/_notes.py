@@ -85,7 +85,10 @@ def _left_over(alignment: Alignment) -> Iterator[Note]:
 
 
 def naming_notes(known: Correspondence) -> Iterator[Note]:
-    """Yield one note on modules matched with a sibling of the one whose name says the same beyond doubt, and fits."""
+    """Yield one note on modules matched with a sibling of the one whose name says the same beyond doubt, and fits.
+
+    And one on each module whose code would be right if they were.
+    """
     matches = [match for match in known.matches if match.links and match.reference.special is None]
     ours, theirs = [match.reference for match in matches], [match.candidate for match in matches]
     told = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
@@ -96,6 +99,8 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})
+    for path, steps in known.crossed.items():
+        yield Note("crossed_names", {"module": path, "matches": list(map(list, steps))})
 
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:

@@ -59,6 +59,8 @@ class Correspondence:
     """Parameter of the candidate -> its layout, where forcing chose it."""
     undecided: tuple[str, ...] = ()
     """Parameters of the candidate of which nothing tells the layout, or whose they are."""
+    crossed: Mapping[str, tuple[tuple[str, str], ...]] = attrs.field(factory=dict)
+    """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
     tries: tuple[Try, ...] = ()
 
     @property

@@ -36,6 +36,8 @@ _SURE = 1 / 1000
 def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Exchange partners where that makes code right that differs, or of which chance hides whether it does.
 
+    Partners whose names say the same beyond doubt stay: keys that are used for values are a fault, which whoever loads
+    weights by name meets, and no other evidence tells it from names that cross. That it would be right so is noted.
     Where partners were exchanged the candidate has other weights: it runs again, and its calls are matched anew.
     """
     judge = evidence.judged(correspondence)
@@ -44,11 +46,20 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect and not s.pair.candidate.leaf)
     bench = judge.settler.bench
     result = correspondence
+    crossed: dict[str, tuple[tuple[str, str], ...]] = {}
     for owner in owners:
-        cycles = list(itertools.islice(_cycles(result, owner, judge, bench.alignment), _MOST))
-        if not cycles:
+        below = _below(result, owner, judge, bench.alignment)
+        unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
+        cycles = list(itertools.islice(_cycles(unnamed), _MOST))
+        named = [] if crossed or cycles else list(itertools.islice(_cycles(below), _MOST))
+        if not (cycles or named):
             continue
         trial = trial_without_chance(bench, owner)
+        if named and trial is None:
+            told, _ = _best(named, _SURE, Trial(bench, owner, bench.trace))
+            if told is not None:
+                crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
+            continue
         # Where nothing is drawn the code is known to be wrong as it is.
         least = RIGHT if trial is None else trial.error()
         best, tries = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
@@ -58,6 +69,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         elif least > RIGHT:
             paths = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
             result = attrs.evolve(result, undecided=(*result.undecided, *dict.fromkeys(paths)))
+    result = attrs.evolve(result, crossed=crossed)
     if result.matches is correspondence.matches:
         return evidence.replaced(correspondence, result)
     evidence.assign(result.matches)
@@ -85,6 +97,7 @@ def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> tuple[Cycle | 
 def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Exchange partners where the values that both sides hold already tell which is which, and their names do not.
 
+    Where the candidate gives what the reference gives as it is, its values stand where they belong, whatever names say.
     First among modules that take the same tensor: their order is the port's own business. What is apart still may have
     its counterpart anywhere: a fault in the code around can lead the dataflow astray.
     """
@@ -96,15 +109,20 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
         key = fed[0].get(match.reference.module.path), fed[1].get(match.candidate.module.path)
         if key[0] is not None and key[1] is not None:
             groups.setdefault((key[0], key[1]), []).append(index)
+    right = evidence.agrees(correspondence.axes)
+
+    def open_ones(group: Sequence[int]) -> Sequence[int]:
+        return group if right else _unnamed(result, group)
+
     for group in groups.values():
-        _exchange(result, [i for i in _unnamed(result, group) if not evidence.holds_alike(result[i])], evidence)
+        _exchange(result, [i for i in open_ones(group) if not evidence.holds_alike(result[i])], evidence)
     tops = correspondence.fixed.regions()[1]
     regions: dict[int | None, list[int]] = {}
     for i, match in enumerate(result):
         if match.links and not evidence.holds_alike(match):
             regions.setdefault(region_of(match.candidate.module.path, tops), []).append(i)
     for apart in regions.values():
-        _exchange(result, _unnamed(result, apart) if len(apart) > 1 else [], evidence)
+        _exchange(result, open_ones(apart) if len(apart) > 1 else [], evidence)
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     if not changed:
         return correspondence
@@ -178,13 +196,12 @@ def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
     return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
 
 
-def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> Iterator[Cycle]:
-    """Yield two, then three matched units directly below a call of which each may have the next one's partner.
+def _below(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> list[UnitMatch]:
+    """Return the matched units directly below a call that the dataflow does not tell apart.
 
-    The dataflow does not tell them apart, and the partner fits. What a matched call around them uses whole is no call
-    of theirs: there is nothing to exchange.
+    What a matched call around them uses whole is no call of theirs: there is nothing to exchange.
     """
-    below = [
+    return [
         match
         for match in known.matches
         if match.reference in known.symmetric
@@ -194,7 +211,10 @@ def _cycles(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignme
             for pair in alignment.using(match.candidate.module.path)
         )
     ]
-    below = [below[i] for i in _unnamed(below, range(len(below)))]
+
+
+def _cycles(below: Sequence[UnitMatch]) -> Iterator[Cycle]:
+    """Yield two, then three of some matched units of which each may have the next one's partner: it fits."""
     for length in (2, 3):
         for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):

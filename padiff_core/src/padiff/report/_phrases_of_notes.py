@@ -84,6 +84,12 @@ NOTES: dict[str, Phrase] = {
         + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
         + "; whoever loads weights by these names gives them to the wrong layers"
     ),
+    "crossed_names": lambda data: (
+        f"the code of {repr(data['module']) if data['module'] else 'the model'} gives what the reference's gives with "
+        + " and ".join(f"{theirs} for the reference's {ours}" for ours, theirs in data["matches"])
+        + ", against names that agree: it uses them for each other; where the names are crossed instead, "
+        f"mapping={dict(data['matches'])!r} says so"
+    ),
     "frozen_on_one_side": lambda data: (
         f"frozen parameters that only the {data['side']} has: {few([repr(path) for path in data['paths']])}; what the "
         "other side computes in their place is compared where it is used"
