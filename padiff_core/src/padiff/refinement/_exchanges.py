@@ -47,19 +47,20 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     bench = judge.settler.bench
     result = correspondence
     crossed: dict[str, tuple[tuple[str, str], ...]] = {}
+    looked: set[str] = set()  # one call of a class is asked whether it is right against names: they share their code
     for owner in owners:
         below = _below(result, owner, judge, bench.alignment)
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         cycles = list(itertools.islice(_cycles(unnamed), _MOST))
-        named = [] if crossed or cycles else list(itertools.islice(_cycles(below), _MOST))
-        if not (cycles or named):
-            continue
-        trial = trial_without_chance(bench, owner)
-        if named and trial is None:
+        if not cycles and owner.candidate.module.class_name not in looked:
+            looked.add(owner.candidate.module.class_name)
+            named = list(itertools.islice(_cycles(below), _MOST))
             told, _ = _best(named, _SURE, Trial(bench, owner, bench.trace))
             if told is not None:
                 crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
+        if not cycles:
             continue
+        trial = trial_without_chance(bench, owner)
         # Where nothing is drawn the code is known to be wrong as it is.
         least = RIGHT if trial is None else trial.error()
         best, tries = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
