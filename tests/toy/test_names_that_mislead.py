@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
 from padiff.testing.toy import columns, rows
@@ -90,7 +91,19 @@ class Backwards(columns.Layer):
         return x
 
 
-def test_blocks_that_run_in_another_order_than_their_numbers_are_a_fault() -> None:
-    assert padiff.diff(Stack(), Backwards(False), ROWS).aligned
-    report = padiff.diff(Stack(), Backwards(True), ROWS)
+class Glued(columns.Layer):
+    """The same with numbers in the names of attributes."""
+
+    def __init__(self, backwards: bool) -> None:
+        self.layer0, self.layer1, self.backwards = Layer(), Layer(), backwards
+
+    def forward(self, x: Any) -> Any:
+        return self.layer0(self.layer1(x)) if self.backwards else self.layer1(self.layer0(x))
+
+
+@pytest.mark.parametrize("port", [Backwards, Glued])
+def test_blocks_that_run_in_another_order_than_their_numbers_are_a_fault(port: Any) -> None:
+    """A port whose layers have their numbers glued to their names was called aligned."""
+    assert padiff.diff(Stack(), port(False), ROWS).aligned
+    report = padiff.diff(Stack(), port(True), ROWS)
     assert {source.candidate.path for source in report.sources} == {""}, report

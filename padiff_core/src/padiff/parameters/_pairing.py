@@ -25,8 +25,8 @@ Units = Sequence[HeldUnit]
 Pairs = dict[int, int]
 Groups = list[list[int]]
 Order = Literal["run", "definition"]
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-"""The number of a repeated layer in a path."""
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
+"""The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 _TOLD = 3
 """How far names must agree to be believed."""
 
