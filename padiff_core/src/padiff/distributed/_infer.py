@@ -24,6 +24,8 @@ from padiff.numerics import Array, difference
 Parts = Mapping[int, Array]
 
 _PARTIAL = Placement("partial")
+_PACKED = (2, 3)
+"""Layers that one weight may hold behind each other, each of which is split: a gate and what it gates; q, k and v."""
 _MOST = 256
 """Reconstructions that are tried of one value."""
 
@@ -85,7 +87,13 @@ def spread_of(
         fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    best = fitting[0] if len(fitting) == 1 else _nearest(parts, grid, fitting, like, added)
+    best, same = _nearest(parts, grid, fitting, like, added)
+    if not same and like is not None:
+        shards = [axis for axis in differ if axis not in known and best[axis].kind == "shard"]
+        packed = [{**best, **{axis: attrs.evolve(best[axis], stride=n) for axis in shards}} for n in _PACKED if shards]
+        packed = [one for one in packed if _shape(parts, grid, one) is not None]
+        found, same = _nearest(parts, grid, packed, like, added) if packed else (best, False)
+        best = found if same else best
     unlike = [rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]]
     return Spreading(best, not told, tuple(sorted(set(unlike))))
 
@@ -162,17 +170,21 @@ def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tup
 
 def _nearest(
     parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Like | None, added: Array | None
-) -> dict[str, Placement]:
-    """Return the reconstruction that is nearest to the other run's value; a sum only where it is that value."""
+) -> tuple[dict[str, Placement], bool]:
+    """Return the reconstruction that is nearest to the other run's value, and whether it is that value.
+
+    A sum counts only where it is. Of replicas alone nobody asks.
+    """
     without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
-    best, least = dict((without or list(fitting))[0]), math.inf
-    for one in fitting if like is not None else ():
+    best, least, same = dict((without or list(fitting))[0]), math.inf, False
+    alone = len(fitting) == 1 and all(how.kind == "replicate" for how in best.values())
+    for one in fitting if like is not None and not alone else ():
         found = like.nearest(merged(parts, grid, one, added=added)) if like is not None else None
         if found is None or not found.apart < least:
             continue
         if one in without or found.same:
-            best, least = dict(one), found.apart
-    return best
+            best, least, same = dict(one), found.apart, found.same
+    return best, same
 
 
 def behind(arrays: Mapping[int, Callable[[], Array]], grid: Grid) -> Spreading | None:

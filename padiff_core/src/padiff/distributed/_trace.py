@@ -153,7 +153,7 @@ class _Merger:
                 parent.children.append(one)
 
     def _held(self, call: Call, side: str, index: int) -> dict[int, Leaf] | None:
-        found = {}
+        found: dict[int, Leaf] = {}
         for rank, calls in self.calls.items():
             leaves = _leaves(calls[call.key], side)
             if index >= len(leaves):
@@ -167,10 +167,9 @@ class _Merger:
             if held is None or own.token in self.spreads:
                 continue
             arrays = self._arrays(held, "values")
-            says: Spread = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
+            says = self._says(call, side, index)
             like = self._like((call.key, side, index))
-            sums = own.token not in self.returned
-            added = self._added(own.token)
+            sums, added = own.token not in self.returned, self._added(own.token)
             spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
             if arrays and spread is None and self.other is None and DATA in self.grid.axes:
                 own_data: Spread = {**says, DATA: Placement("shard", 0)}
@@ -181,6 +180,15 @@ class _Merger:
                 self.spreads[own.token] = spread
                 if not spread.unlike and any(how.kind == "shard" for how in spread.placements.values()):
                     self.lying.setdefault(own.shape, []).append(spread.placements)
+
+    def _says(self, call: Call, side: str, index: int) -> Spread:
+        """Return how a framework says that a value lies; a parameter that a layer hands on lies as it is held."""
+        ranks, own = self.ranks[self.lead], _leaves(call, side)[index]
+        if side == "input" or not index:
+            return ranks.outputs.get(call.path, {}) if side == "output" else {}
+        held = self.traces[self.lead].parameters.items()
+        alike = [path for path, one in held if path.rpartition(".")[0] == call.path and one.shape == own.shape]
+        return ranks.parameters.get(alike[0], {}) if len(alike) == 1 else {}
 
     def _decide_alike(self, call: Call, side: str) -> None:
         """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
@@ -228,8 +236,7 @@ class _Merger:
         elif arrays and not known:
             self.step.left += 1
             shape = shape_left(shape, self._like((call.key, side, index))) if own.token in self.returned else shape
-            says = self.ranks[self.lead].outputs.get(call.path, {}) if side == "output" and not index else {}
-            self._leave(token, held or {}, arrays, says)
+            self._leave(token, held or {}, arrays, self._says(call, side, index))
         return attrs.evolve(own, token=token, shape=shape)
 
     def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread) -> None:
@@ -286,9 +293,8 @@ class _Merger:
     def _made(self, parts: Parts) -> Array:
         return merged(read(parts.arrays), self.grid, parts.spreading.placements, parts.whole, parts.added)
 
-    def _shape_of(self, key: int) -> tuple[int, ...]:
-        trace = self.step.trace
-        return trace.summaries[key].shape if key < 0 else tuple(trace.array(key).shape)
+    def _shape_of(self, key: int) -> Shape:
+        return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape
 
     def _parameters(self) -> None:
         lead, says = self.traces[self.lead], self.ranks[self.lead].parameters

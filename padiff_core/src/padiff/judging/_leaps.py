@@ -18,23 +18,22 @@ from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Size
 from padiff.judging._spellings import says_the_same_here, size_beside_masks
-from padiff.judging._sums import Sums, given, tells_nothing
+from padiff.judging._sums import Sums, draws, given, is_unread, takers, tells_nothing
 from padiff.judging._suspicion import AGREEING, contrasted, suspicion_of, value_at
-from padiff.kinds import CATALOGUE
 from padiff.numerics import (
     CONSTANT,
     FLOORS,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
+    RANDOM,
     SAME,
     UNSETTLED,
     VANISHES,
     Threshold,
+    is_coarse,
 )
 from padiff.report import Evidence, Figures, Phase, Verdict
-from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise, settings_of
-
-_STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
+from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise
 
 
 class Leaps:
@@ -76,6 +75,7 @@ class Leaps:
         self._sums = Sums(alignment)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
+        self._takers = takers(self.reference), takers(self.candidate)
         self._untold = tells_nothing(self.reference, self.candidate)
 
     # Forward
@@ -187,21 +187,26 @@ class Leaps:
             return Ruling(verdict, figures, (evidence, *follows)), _arises(size, known)
         if size.apart.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
-        drawing = _draws(owner)
+        drawing = draws(owner)
         if drawing and not contrasts(owner.reference, owner.candidate):
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
         shown = contrasted(owner) or draws_otherwise(owner.reference, owner.candidate)
-        floor = max(known.error, NEGLIGIBLE(size.eps))
-        if shown and size.error > FLOORS * floor and not known.random:
+        alone = owner.reference.leaf and owner.candidate.leaf
+        sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
+        if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        return self._by_leap(size, known, figures, NEGLIGIBLE)
+        return self._by_leap(size, known, figures, NEGLIGIBLE, alone=alone)
 
-    def _by_leap(self, size: Size, known: Level, figures: Figures, negligible: Threshold) -> tuple[Ruling, bool]:
-        """Rule on a value by what its code was given."""
+    def _by_leap(
+        self, size: Size, known: Level, figures: Figures, negligible: Threshold, *, alone: bool = False
+    ) -> tuple[Ruling, bool]:
+        """Rule on a value by what its code was given; of one layer ``alone`` rounding does not accumulate."""
         drift = max(self._drift.whole, known.drift)
         bound = max(SAME(size.eps), VANISHES * drift)
-        leaps = size.error > VANISHES * max(known.error, CONSTANT(size.eps), negligible(size.eps), drift)
+        least = VANISHES * negligible(size.eps)
+        least = min(least, RANDOM(size.eps)) if alone else least  # in low precision any less than the whole would pass
+        leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
         if not leaps and not size.error > bound:
@@ -289,7 +294,7 @@ class Leaps:
         """Return whether both runs would have kept a gradient if it had come."""
         ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
         given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
-        return self._is_kept(spot) and ran and not given
+        return self._is_kept(spot) and ran and not given and not is_unread(spot, self._takers, self.meter.traces)
 
     def _is_kept(self, spot: Spot) -> bool:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
@@ -329,11 +334,3 @@ def _arises(size: Size, known: Level) -> bool:
 
 def _consequence(known: Level) -> Evidence:
     return Evidence.of("consequence", known=known.error)
-
-
-def _draws(pair: Pair) -> bool:
-    """Return whether both calls are of a kind that samples random numbers, and do so."""
-    calls = (pair.reference, pair.candidate)
-    if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
-        return False
-    return all(call.training and settings_of(call).get("p") != 0 for call in calls)

@@ -29,7 +29,7 @@ from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_w
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._tolerance import Rule
-from padiff.numerics import SAME
+from padiff.numerics import FLOORS, SAME
 from padiff.parameters import Correspondence
 from padiff.report import (
     SIDES,
@@ -217,23 +217,23 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
 
 def _misplaced(leaps: Leaps, told: Sequence[Told]) -> list[Pair]:
     """Return the pairs that were matched by their place, and differ, where the code around them agrees."""
-    differing = {one.suspicion.spot.pair.key for one in told if one.suspicion.spot is not None and _apart(one)}
+    differing: dict[Any, float] = {}
+    for one in told:
+        if one.suspicion.spot is not None and one.suspicion.verdict is Verdict.DIFFERS:
+            differing.setdefault(one.suspicion.spot.pair.key, one.suspicion.ruling.figures.rel_l2)
     found = []
     for pair in leaps.alignment.pairs:
         if pair.why == BY_PLACE and pair.key in differing:
             around = next((p for c in pair.candidate.ancestors() if (p := leaps.alignment.of_candidate(c))), None)
-            if around is not None and around.outputs and _agrees(leaps, around):
+            if around is not None and around.outputs and _agrees(leaps, around, differing[pair.key]):
                 found.append(pair)
     return found
 
 
-def _apart(told: Told) -> bool:
-    return told.suspicion.verdict is Verdict.DIFFERS
-
-
-def _agrees(leaps: Leaps, pair: Pair) -> bool:
+def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
+    """Return whether what the code around gives is one value, and far nearer than what differs ``inside``."""
     sizes = [leaps.size(*leaves) for leaves in pair.made]
-    return all(one is not None and one.error <= SAME(one.eps) for one in sizes)
+    return all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
 
 
 def _forced(checks: list[Check]) -> Forced:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
-from padiff.trace import Key, Trace
+from padiff.kinds import CATALOGUE
+from padiff.trace import Call, Key, Trace, settings_of
 
+Takers = dict[int, list[Call]]
+_STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
 _Place = tuple[Key, str, int]
 """A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
 
@@ -59,3 +62,39 @@ def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
         )
     )
     return taken, sent
+
+
+def takers(trace: Trace) -> Takers:
+    """Return, by token, the calls that take a tensor; the model takes what it returns, as whoever calls it does."""
+    found: Takers = {}
+    for call in trace.calls:
+        for leaf in (*call.inputs, *(() if call.parent else call.outputs)):
+            found.setdefault(leaf.token, []).append(call)
+    return found
+
+
+def is_unread(spot: Spot, known: tuple[Takers, Takers], traces: tuple[Trace, Trace]) -> bool:
+    """Return whether nobody outside a call takes an output of it that can get a gradient, where another one gets one.
+
+    A wrapper may hand out a copy of what the call uses itself; what comes to that shows at what made it.
+    """
+    pair, ends = spot.pair, ((spot.reference, spot.pair.reference), (spot.candidate, spot.pair.candidate))
+    if spot.what != "output" or not all(leaf.differentiable for leaf, _ in ends):
+        return False
+    for (leaf, call), own in zip(ends, known, strict=True):
+        if not all(_is_within(one, call) for one in own.get(leaf.token, ())):
+            return False
+    others = ((pair.reference.outputs[i].token, pair.candidate.outputs[j].token) for i, j in pair.outputs)
+    return any(a in traces[0].gradients and b in traces[1].gradients for a, b in others)
+
+
+def _is_within(call: Call, other: Call) -> bool:
+    return any(above is other for above in call.ancestors())
+
+
+def draws(pair: Pair) -> bool:
+    """Return whether both calls are of a kind that samples random numbers, and do so."""
+    calls = (pair.reference, pair.candidate)
+    if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
+        return False
+    return all(call.training and settings_of(call).get("p") != 0 for call in calls)

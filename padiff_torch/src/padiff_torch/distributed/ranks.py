@@ -35,7 +35,9 @@ def ranks_of(model: Any) -> Ranks | None:
         return None
     natives = {path: parameter.native for path, parameter in model.parameters().items()}
     wrapper = getattr(model, "wrapper", model.native)
-    groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper))
+    split = any(_is_megatrons(module) for _, module in model.natives())
+    split = split or any(getattr(native, "tensor_model_parallel", False) for native in natives.values())
+    groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper, split))
     gated = _gated(model)
     parameters = {path: dict(_spread(native, groups, id(native) in gated)) for path, native in natives.items()}
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups, gated))}
@@ -55,9 +57,16 @@ def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -
     return tuple(shape)
 
 
-def _groups(natives: Any, wrapper: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the groups of more than one rank that this one is in; ``world`` where nobody says what a group is for."""
-    state = sys.modules.get(MEGATRON)
+def _is_megatrons(module: Any) -> bool:
+    return any(cls.__module__.startswith("megatron.") for cls in type(module).__mro__)
+
+
+def _groups(natives: Any, wrapper: Any, split: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups of more than one rank that this one is in; ``world`` where nobody says what a group is for.
+
+    Megatron's count where it ``split`` the model: a process may train another one beside.
+    """
+    state = sys.modules.get(MEGATRON) if split else None
     found: dict[str, tuple[int, ...]] = {}
     if state is not None and state.model_parallel_is_initialized():
         for name, function in _GROUPS.items():
