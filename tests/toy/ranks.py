@@ -54,6 +54,7 @@ def record(
     left_out: tuple[int, ...] = (),
     last: bool = True,
     names: Mapping[str, str] | None = None,
+    job: str = "",
 ) -> Path:
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
 
@@ -80,7 +81,7 @@ def record(
             steps = [("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out)]
             end = end if last else out
             steps += [(LAST, out, end)] if last else []
-            ranks = _ranks(rank, tp, dp, says=says) if world > 1 else None
+            ranks = _ranks(rank, tp, dp, job, says=says) if world > 1 else None
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder
                 about, trace = _about(held[rank], ranks), _trace(given, steps, end, held[rank])
@@ -115,7 +116,7 @@ def _renamed(about: Description, trace: Trace, names: Mapping[str, str]) -> tupl
     return about, [(0, trace)]
 
 
-def _ranks(rank: int, tp: int, dp: int, *, says: bool) -> Ranks:
+def _ranks(rank: int, tp: int, dp: int, job: str, *, says: bool) -> Ranks:
     groups = {}
     if tp > 1:
         groups["tp"] = tuple(range(rank // tp * tp, rank // tp * tp + tp))
@@ -126,7 +127,7 @@ def _ranks(rank: int, tp: int, dp: int, *, says: bool) -> Ranks:
         if tp > 1:
             spread[path]["tp"] = placement
     outputs = {path: {"tp": how} for path, how in OUTPUTS.items()} if says and tp > 1 else {}
-    return Ranks(rank, tp * dp, groups, spread, outputs)
+    return Ranks(rank, tp * dp, groups, spread, outputs, job=job)
 
 
 def _module(path: str) -> ModuleRecord:

@@ -11,6 +11,7 @@ import pytest
 
 import padiff
 from padiff.cli import main
+from padiff.trace import open_run
 
 from .ranks import record
 
@@ -41,6 +42,16 @@ def twice(folder: Path) -> None:
     replace(folder, folder.parent / "rank-00000")
 
 
+def other_job(folder: Path) -> None:
+    """Let a rank be that of an earlier job of the same layout, which was recorded into the same folder."""
+    ranks = open_run(folder).about.ranks
+    assert ranks is not None
+    sizes: dict[str, Any] = {name: len(group) for name, group in ranks.groups.items()}
+    for number, path in enumerate(sorted(folder.parent.iterdir())):
+        job = f"SLURM_JOB_ID={7 if path == folder else 8}"
+        replace(path, record(folder.parents[1] / f"job-{number}", **sizes, job=job) / path.name)
+
+
 def replace(folder: Path, other: Path) -> None:
     shutil.rmtree(folder)
     shutil.copytree(other, folder)
@@ -56,6 +67,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another model": (other_model, "it ran another model than others"),
     "another job": (other_world, "recorded by a job of 4 ranks, and others by one of 2"),
     "no rank": (alone, "not one of several ranks"),
+    "an earlier job": (other_job, "recorded by another job (SLURM_JOB_ID=7) than others (SLURM_JOB_ID=8)"),
     "recorded twice": (twice, "that of rank 0"),
 }
 

@@ -6,6 +6,7 @@ of another rank.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,7 +50,9 @@ def ranks_of(model: Any) -> Ranks | None:
     groups = dict(_groups(parallel=model.wrapper is not model.native))
     parameters = {path: dict(_spread(one.native, groups)) for path, one in model.parameters().items()}
     outputs = {path: spread for path, layer in model.natives() if (spread := _output_of(layer, groups))}
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs)
+    told = {name: os.environ.get(name, "") for name in ("PADDLE_JOB_ID", "SLURM_JOB_ID", "PADDLE_MASTER")}
+    job = ", ".join(f"{name}={value}" for name, value in told.items() if value)
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, job=job)
 
 
 def _groups(*, parallel: bool) -> Iterator[tuple[str, tuple[int, ...]]]:

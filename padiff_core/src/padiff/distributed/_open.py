@@ -60,6 +60,11 @@ def _strangers(abouts: Mapping[int, Description], ranks: Mapping[int, Ranks]) ->
         if one.world != world:
             del left[rank]
             yield rank, f"it was recorded by a job of {one.world} ranks, and others by one of {world}"
+    named = {rank: one.job for rank, one in left.items() if one.job}
+    job = _most(named) if named else ""
+    for rank in [rank for rank, name in named.items() if name != job]:
+        del left[rank]
+        yield rank, f"it was recorded by another job ({named[rank]}) than others ({job})"
     stages: dict[int, dict[int, Hashable]] = {}
     for rank, one in left.items():
         modules = frozenset(() if EXPERTS in one.groups else abouts[rank].modules)

@@ -167,7 +167,7 @@ class _Merger:
             if held is None or own.token in self.spreads:
                 continue
             arrays = self._arrays(held, "values")
-            says = self._says(call, side, index)
+            says = self._says(call, side, index, arrays)
             like = self._like((call.key, side, index))
             sums, added = own.token not in self.returned, self._added(own.token)
             spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
@@ -181,11 +181,11 @@ class _Merger:
                 if not spread.unlike and any(how.kind == "shard" for how in spread.placements.values()):
                     self.lying.setdefault(own.shape, []).append(spread.placements)
 
-    def _says(self, call: Call, side: str, index: int) -> Spread:
+    def _says(self, call: Call, side: str, index: int, arrays: Arrays | None) -> Spread:
         """Return how a framework says that a value lies; a parameter that a layer hands on lies as it is held."""
         ranks, own = self.ranks[self.lead], _leaves(call, side)[index]
-        if side == "input" or not index:
-            return ranks.outputs.get(call.path, {}) if side == "output" else {}
+        if side == "input" or not index or isinstance(arrays, Sketches):  # which took it for any value
+            return ranks.outputs.get(call.path, {}) if side == "output" and not index else {}
         held = self.traces[self.lead].parameters.items()
         alike = [path for path, one in held if path.rpartition(".")[0] == call.path and one.shape == own.shape]
         return ranks.parameters.get(alike[0], {}) if len(alike) == 1 else {}
@@ -236,7 +236,7 @@ class _Merger:
         elif arrays and not known:
             self.step.left += 1
             shape = shape_left(shape, self._like((call.key, side, index))) if own.token in self.returned else shape
-            self._leave(token, held or {}, arrays, self._says(call, side, index))
+            self._leave(token, held or {}, arrays, self._says(call, side, index, arrays))
         return attrs.evolve(own, token=token, shape=shape)
 
     def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread) -> None:

@@ -74,17 +74,18 @@ def of_one_cause(
         groups.setdefault(key, []).append((link, finding))
     for group in groups.values():
         worst = max((finding for _, finding in group), key=_size)
-        if len(group) == 1:
+        names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
+        if len(names) == 1:  # several of the reference may lie in one
             yield worst
             continue
         paths = [[held.parameter.path for held in (x.reference, x.candidate)] for x, _ in group]
         reference, candidate = map(_around, models, zip(*paths, strict=True))
-        evidence = Evidence.of("stepped_alike", paths=[path for _, path in paths], of=judged)
+        evidence = Evidence.of("stepped_alike", paths=names, of=judged)
         yield attrs.evolve(
             worst,
             reference=reference,
             candidate=candidate,
-            what=What("updates", f"{len(group)} parameters"),
+            what=What("updates", f"{len(names)} parameters"),
             evidence=(evidence, *worst.evidence),
         )
 

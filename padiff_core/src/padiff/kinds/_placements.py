@@ -57,3 +57,5 @@ class Ranks:
     """Of a stage of a pipeline that holds several chunks: the paths at which each holds what no other one does."""
     copies: Mapping[str, str] = attrs.field(factory=dict)
     """Path of a parameter that in the whole model is another one, of which a stage needs a copy -> that one's."""
+    job: str = ""
+    """What the launcher calls the job, to all of its ranks alike; empty where it says nothing."""

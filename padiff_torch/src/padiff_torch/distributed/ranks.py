@@ -6,6 +6,7 @@ process groups, DeepSpeed's partitions. Nothing is asked of another rank.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ _GROUPS = {
     "ep": "get_expert_model_parallel_group",
 }
 """Our name of a group -> Megatron's function that returns it."""
+_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_PORT")
 _EMBEDDING = "embedding.word_embeddings.weight"
 """What Megatron's last stage has a ``shared`` copy of, where it gives the logits too."""
 _REPLICATE = Placement("replicate")
@@ -45,7 +47,14 @@ def ranks_of(model: Any) -> Ranks | None:
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
     chunks = model.own() if hasattr(model, "own") else ()
     copies = {path: _EMBEDDING for path, native in natives.items() if getattr(native, "shared", False)}
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, shapes, chunks, copies)
+    known = parameters, outputs, shapes, chunks, copies
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, *known, _job())
+
+
+def _job() -> str:
+    """Return what the launcher calls this job: so two that recorded into one folder are told apart."""
+    told = {name: os.environ.get(name, "") for name in _LAUNCHERS}
+    return ", ".join(f"{name}={value}" for name, value in told.items() if value not in ("", "none"))
 
 
 def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
