@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 import padiff
 from padiff.adapter import Placement, Ranks
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import spread_of
+from padiff.distributed._like import Like
 from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
 from padiff.engine import _transfer
@@ -38,6 +41,18 @@ def test_what_was_split_is_put_together_again(count: int, extent: int, dim: int,
     assert joined_shape([part.shape for part in parts], how) == whole.shape
     flat = np.array_split(whole.reshape(-1), count)
     assert np.array_equal(joined(flat, Placement("range"), whole.shape), whole)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("packed", [1, 2, 3])
+def test_layers_behind_each_other_in_one_weight_are_inferred(count: int, packed: int) -> None:
+    whole = np.random.default_rng(0).standard_normal((packed * count * 2, 3)).astype(np.float32)
+    blocks = [np.split(block, count) for block in np.split(whole, packed)]
+    parts = {rank: np.concatenate([block[rank] for block in blocks]) for rank in range(count)}
+    grid = Grid(("world",), {rank: {"world": tuple(range(count))} for rank in range(count)})
+    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), sums=False)
+    assert found is not None
+    assert found.placements == {"world": Placement("shard", 0, packed)}
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, 2]), st.booleans())

@@ -198,3 +198,33 @@ def test_few_elements_at_a_kink_are_no_fault(tmp_path: Path, fault: str) -> None
     assert report.aligned is (not fault), str(report)
     assert {one.step for one in report.sources} == {"": set(), "cut": {0}, "late": {2}}[fault]
     assert fault or "at_a_kink" in {note.kind for note in report.notes}
+
+
+class Smooth(rows.Module):
+    def __init__(self) -> None:
+        self.up, self.act = rows.Linear(6, 6), rows.GELU()
+
+    def forward(self, x: Any) -> Any:
+        return x + self.act(self.up(x))
+
+
+class Rough(rows.Module):
+    """What is near to it: the whole would pass, and one layer does not."""
+
+    def forward(self, x: Any) -> Any:
+        return x * (F.tanh(x * 0.4) + 1.0) * 0.5
+
+
+def test_low_precision_hides_no_other_activation(tmp_path: Path) -> None:
+    for wrong in (False, True):
+        np.random.seed(0)
+        model = Smooth().to("bfloat16")
+        if wrong:
+            model.act = Rough()  # type: ignore[assignment]
+        x = np.random.default_rng(1).standard_normal((8, 6)).astype(model.up.weight.data.dtype)
+        with padiff.record(model, tmp_path / str(wrong)) as recorder:
+            model(rows.Tensor(x))
+            recorder.step()
+    assert padiff.compare(tmp_path / "False", tmp_path / "False").aligned
+    report = padiff.compare(tmp_path / "False", tmp_path / "True")
+    assert [source.candidate.path for source in report.sources] == ["act"], report
