@@ -19,6 +19,13 @@ FLAX := .venv-flax
 # An environment of what trains on many ranks: DeepSpeed, which asks for a torch to be installed, and Megatron.
 RANKS := .venv-ranks
 
+# An environment of the oldest versions that padiff declares. A few tests run there: of hooks and gradients, where
+# versions differ, of faults, and of the README's first example.
+OLDEST := .venv-oldest
+OLDEST_TESTS := tests/versions/check_first_use.py tests/pairs/test_faults.py tests/adapters/test_paddle_adapter.py \
+  tests/adapters/test_mindspore_adapter.py \
+  -k "first_use or convnet-bn_eps or convnet-groups or hook or keyword or recompute or view or backward"
+
 # Frameworks whose tests must run: a missing one is an error, never a skip.
 export PADIFF_REQUIRE ?= torch,paddle,mindspore
 # Nothing here may load from a hub.
@@ -35,7 +42,7 @@ PYTEST_ARGS ?=
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ranks test test-main test-flax test-ranks lint versions bench clean
+.PHONY: help demo demo-ranks test test-main test-flax test-ranks test-oldest lint versions bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -46,7 +53,7 @@ demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing 
 demo-ranks: $(RANKS)/test.stamp  ## compare DeepSpeed's ranks with Megatron's, installing what that needs
 	$(RANKS)/bin/python examples/demo_ranks.py
 
-test: test-main test-flax test-ranks  ## lint, then the whole test suite; with --jobs 2 tests run beside installs
+test: test-main test-flax test-ranks test-oldest  ## lint, then the whole test suite; with --jobs 2 tests run beside installs
 
 test-main: lint $(APART)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
@@ -56,6 +63,9 @@ test-flax: $(FLAX)/test.stamp
 
 test-ranks: $(RANKS)/test.stamp
 	cd padiff_torch && OMP_NUM_THREADS=1 ../$(RANKS)/bin/python -m pytest $(SPREAD)
+
+test-oldest: $(OLDEST)/test.stamp
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(SPREAD) $(OLDEST_TESTS)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
@@ -124,4 +134,11 @@ $(RANKS)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml cons
 	test -x $(RANKS)/bin/python || $(BIN)/python -m venv $(RANKS)
 	$(RANKS)/bin/python $(INSTALL) -r requirements/ranks.txt -e ./padiff_core -e ./padiff_torch
 	DS_BUILD_OPS=0 $(RANKS)/bin/python $(INSTALL) --no-deps --no-build-isolation -r requirements/ranks-nodeps.txt
+	@touch $@
+
+$(OLDEST)/test.stamp: $(PYPROJECTS) constraints-oldest.txt requirements/oldest.txt | $(VENV)/bin/python
+	@echo "Installing the oldest versions into an environment of their own, $(OLDEST): a minute or more."
+	test -x $(OLDEST)/bin/python || $(BIN)/python -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-oldest.txt \
+	  -r requirements/oldest.txt $(PACKAGES)
 	@touch $@

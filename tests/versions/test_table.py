@@ -52,6 +52,15 @@ def test_the_oldest_that_was_run_is_the_oldest_that_is_declared(framework: str) 
     assert len(known) > 1, "the newest was run too"
 
 
+def test_ci_runs_the_oldest_that_are_declared() -> None:
+    """But for torch's, which PyPI has with its CUDA libraries alone."""
+    text = (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)", text, re.MULTILINE))
+    for framework in ("core", "paddle", "mindspore"):
+        for name, bound in declared(framework).items():
+            assert name in ("python", "pytest") or is_of(pinned[name], bound), (framework, name)
+
+
 @pytest.mark.parametrize("name", ["numpy", "python"])
 def test_the_oldest_numpy_and_python_were_run(name: str) -> None:
     oldest = min((one.cell(name) for one in COLUMNS), key=numbers)
