@@ -23,7 +23,7 @@ def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
         apart = check.difference
         known = any(pair.key in excused for pair in (root, *check.users))
         users = [pair for pair in check.users if pair is not root]
-        if users and all(pair.key in judge.forced.unreached for pair in users):
+        if any(pair.key in judge.forced.unreached for pair in users):
             judge.unproven = True  # cut off further on
             continue
         if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)) or judge.leaks(root, excused):
