@@ -107,3 +107,35 @@ def test_blocks_that_run_in_another_order_than_their_numbers_are_a_fault(port: A
     assert padiff.diff(Stack(), port(False), ROWS).aligned
     report = padiff.diff(Stack(), port(True), ROWS)
     assert {source.candidate.path for source in report.sources} == {""}, report
+
+
+def gated(base: Any, linear: Any, *, packed: bool, backwards: bool = False) -> Any:
+    """Return blocks with a value and a gate, in one layer or in two."""
+
+    class Gated(base):
+        def __init__(self) -> None:
+            if packed:
+                self.both = linear(4, 8)
+            else:
+                self.value, self.gate = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.both(x) if packed else None
+            value, gate = (y[..., :4], y[..., 4:]) if packed else (self.value(x), self.gate(x))
+            return x + value * F.sigmoid(gate)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.layer0, self.layer1 = Gated(), Gated()
+
+        def forward(self, x: Any) -> Any:
+            return self.layer0(self.layer1(x)) if backwards else self.layer1(self.layer0(x))
+
+    return Model()
+
+
+def test_packed_layers_keep_the_numbers_of_their_blocks() -> None:
+    """One packed layer that fits nothing by itself left all numbers aside: blocks in reverse were aligned."""
+    packed = gated(rows.Module, rows.Linear, packed=True)
+    assert padiff.diff(packed, gated(columns.Layer, columns.Dense, packed=False), ROWS).aligned
+    assert not padiff.diff(packed, gated(columns.Layer, columns.Dense, packed=False, backwards=True), ROWS).aligned

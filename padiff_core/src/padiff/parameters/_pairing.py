@@ -133,8 +133,9 @@ def _paired(
     told = list(told_packings(ours, theirs, fixed))
     gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
-    found = find_packings(graphs, _without_counterpart(ours, theirs, matches) - gone)
-    packings = [packing for packing, arrangement in told if arrangement is None] + found
+    new = find_packings(graphs, _without_counterpart(ours, theirs, matches) - gone)
+    new = _packings_as_numbered(new, graphs, pairs)
+    packings = [packing for packing, arrangement in told if arrangement is None] + new
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
     settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
     mine, yours = ours, theirs
@@ -164,6 +165,18 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
         known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
         groups[packing.ours].append(members)
     return known, groups
+
+
+def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pairs: Pairs) -> list[Packing]:
+    """Return packings with the numbers of repeated layers taken at their word, as `_as_numbered` does."""
+    known, _ = _packed(found, graphs[0].units, graphs[1].units)
+    numbered = _as_numbered({**pairs, **known}, graphs)
+    standing = dict(zip(known.values(), found, strict=True))
+    others = [standing.get(numbered[i]) for i in known]
+    if any(other is None or other.ours != one.ours for one, other in zip(found, others, strict=True)):
+        return found
+    both = ((one, other) if one.ours else (other, one) for one, other in zip(found, others, strict=True))
+    return [attrs.evolve(packed, members=members.members) for packed, members in both if packed and members]
 
 
 def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
@@ -250,7 +263,8 @@ def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[
         numbers = iter(_NUMBER.findall(ours[i].path))
         named = _NUMBER.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
         other = places.get((named, theirs[j].name))
-        if other is None or not link_roles(ours[i], theirs[other])[0]:
+        # What is split, or packed, on one side does not fit by itself.
+        if other is None or (link_roles(ours[i], theirs[j])[0] and not link_roles(ours[i], theirs[other])[0]):
             return dict(pairs)
         found[i] = other
     whole = all(i in pairs for i in range(len(ours)) if graphs[0].is_met(i))
