@@ -125,9 +125,9 @@ class MindSporeKit(NativeKit):
         found = self.native.value_and_grad(forward, floats or None, weights)(*given)[1]
         ours, theirs = found if floats else ((), found)
         ours = ours if isinstance(ours, tuple) else (ours,)
-        energy = sum(float(np.sum(np.square(self.numpy(g), dtype="float64"))) for g in theirs)
+        energy = summary([self.numpy(g) for g in theirs])
         state = summary([self.numpy(t) for t in self.tensors(model) if not t.requires_grad])
-        result = [*map(self.numpy, outputs), *map(self.numpy, ours), np.asarray(energy), state]
+        result = [*map(self.numpy, outputs), *map(self.numpy, ours), energy, state]
         for tensor, values in zip(self.tensors(model), before, strict=True):
             self.assign(tensor, values)
         return result

@@ -123,7 +123,7 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
     call, spot = suspicion.pair.candidate, suspicion.spot
     mapped = suspicion.pair.why == MAPPED
     maker = None if spot is None or mapped or suspicion.phase is not Phase.FORWARD else spot.maker
-    if maker is not None and call in maker.ancestors():
+    if maker is not None and call.key in {above.key for above in maker.ancestors()}:
         return place_of(maker)
     return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
