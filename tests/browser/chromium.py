@@ -72,9 +72,11 @@ class Page:
         return dict(json.loads(first))
 
     def open(self, file: Path) -> None:
-        """Open a file, and wait until its script has run."""
+        """Open a file, and wait until its script has run, and what it made is drawn."""
+        self.run("document.body && (document.body.dataset.ready = 'left')")  # it may answer for a while yet
         self.send("Page.navigate", url=file.resolve().as_uri())
         self.wait("document.body && document.body.dataset.ready === 'yes'")
+        self.frame()
 
     def run(self, expression: str) -> Any:
         """Return what an expression gives in the page."""
