@@ -81,6 +81,7 @@ CORNERS = (
     _other("paddle", "3.2.2", _NUMPY_1, checks=_FEW),
     _other("mindspore", "2.8.0", _NUMPY_1),
     _other("mindspore", "2.10.0", _NUMPY_1),
+    _on("3.12"),
     _on("3.13"),
 )
 """The oldest and the newest that install of each framework, those between, and what the tests run with every day."""
