@@ -69,9 +69,8 @@ class Forcer(Watcher):
         self._around: dict[Key, Pair | None] = {}
         self._last: dict[Call | None, str] = {}
         self._last_call: dict[Call | None, Call] = {}
-        self._tainted: set[Call | None] = set()
-        """Calls whose own code works on what a fault gave another shape."""
-        self._spoiled: set[int] = set()  # tokens of what has another shape by a fault
+        self._tainted: set[Call | None] = set()  # calls whose own code works on what a fault gave another shape
+        self._spoiled: set[int] = set()  # tokens of such values
         self._made: dict[int, Call] = {}
         self._seen: dict[int, int] = {}
         """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
@@ -106,7 +105,8 @@ class Forcer(Watcher):
         for index, tensor in enumerate(tensors):
             if index not in fed:
                 self.own[pair.key, index] = tensor.numpy()
-                self._tainted |= {call} if call.inputs[index].token in self._spoiled else set()
+                if call.inputs[index].token in self._spoiled:
+                    self._tainted.add(call)
         return changed
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
@@ -238,9 +238,6 @@ class Forcer(Watcher):
         value = self._force.value(spot.reference)
         if value is None:
             return
-        if value.shape != spot.candidate.shape:  # tied for this one replay
-            changed[index] = self.adapter.from_numpy(value, device=tensor.device)
-            return
         known = self._seen.get(token) == spot.reference.token
         truth = None if self._truth is None else self._truth.value(spot.reference)
         apart = None
@@ -259,6 +256,9 @@ class Forcer(Watcher):
                 self._holds[token] = spot.reference.token
                 self.own[spot.pair.key, index] = tensor.numpy()
                 return
+        if value.shape != spot.candidate.shape:  # tied for one replay, or made otherwise by what is fed
+            changed[index] = self.adapter.from_numpy(value, device=tensor.device)
+            return
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
         # a tensor stands for two of the reference's.

@@ -13,7 +13,7 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given
 from padiff.judging._findings import finding_at
-from padiff.judging._shapes import described, parted
+from padiff.judging._shapes import described, other_shape
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
@@ -136,7 +136,7 @@ def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] |
         if both and (index := tokens[0].index(ours.token)) == tokens[1].index(theirs.token):
             deeper = found is None or found[0].candidate in pair.candidate.ancestors()
             found = (pair, index) if deeper else found
-    if found is None or found[0] is alignment.pairs[0] or parted(found[0], "inputs") is not None:
+    if found is None or found[0] is alignment.pairs[0] or other_shape(found[0], "inputs") is not None:
         return None
     return found
 
@@ -149,7 +149,7 @@ def _parting(alignment: Alignment) -> tuple[Pair, int]:
     root = alignment.pairs[0]
     found: tuple[Pair, int] | None = None
     for pair in sorted(alignment.pairs, key=lambda pair: pair.candidate.end):
-        given, made = parted(pair, "inputs"), parted(pair, "outputs")
+        given, made = other_shape(pair, "inputs"), other_shape(pair, "outputs")
         if given is None:
             found = None if made is None else found or (pair, made)
     return found or (root, 0)

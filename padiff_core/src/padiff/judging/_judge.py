@@ -131,7 +131,7 @@ class Judge:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
-                if ruling.verdict is Verdict.DIFFERS and not rough:
+                if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
                     suspicion = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
                 found.append(suspicion)
         if rough:

@@ -16,7 +16,7 @@ from padiff.report import Evidence, What
 from padiff.trace import Leaf
 
 
-def parted(pair: Pair, what: str) -> int | None:
+def other_shape(pair: Pair, what: str) -> int | None:
     """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
     sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
     return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
@@ -56,9 +56,11 @@ def moved_to_child(suspicion: Suspicion, bench: Bench, read: Reader, truth: Arra
 
 def _with_another_shape(owner: Pair, last: Pair, bench: Bench) -> Iterator[tuple[Pair, int]]:
     """Yield the calls of some code up to one, given right shapes, and the output of each that has another one."""
-    for pair in bench.alignment.pairs:
-        before = last is owner or pair.candidate.index < last.candidate.index
-        if before and bench.alignment.around(pair) is owner and parted(pair, "inputs") is None:
-            index = parted(pair, "outputs")
-            if index is not None:
-                yield pair, index
+    for call in owner.candidate.subtree():
+        pair = bench.alignment.of_candidate(call)
+        before = last is owner or call.index < last.candidate.index
+        if pair is None or not before or bench.alignment.around(pair) is not owner:
+            continue
+        index = other_shape(pair, "outputs") if other_shape(pair, "inputs") is None else None
+        if index is not None and all(index not in matched for matched in pair.outputs):
+            yield pair, index

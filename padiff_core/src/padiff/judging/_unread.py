@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import count, islice
-from typing import Any
 
 import attrs
 import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
-from padiff.judging._findings import place_of
+from padiff.judging._findings import finding_at
 from padiff.judging._soundness import tried
 from padiff.judging._wholes import Runs, is_mask
-from padiff.numerics import ROUNDING, Difference, difference, epsilon
+from padiff.numerics import ROUNDING, Difference, difference, epsilon, is_array
 from padiff.pytree import leaves, map_leaves
 from padiff.recording import Task
-from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
+from padiff.report import Evidence, Figures, Finding, Phase, What
 from padiff.trace import Trace, temporary_store
 
 
@@ -55,19 +54,15 @@ def unread_inputs(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Ru
 def _changed(task: Task, index: int) -> Task | None:
     """Return a task with the second half of an input changed, None where its values are not all the same."""
     given = (*task.args, dict(task.kwargs))
-    value = next(islice((np.asarray(leaf) for _, leaf in leaves(given, _is_array)), index, None), None)
+    value = next(islice((np.asarray(leaf) for _, leaf in leaves(given, is_array)), index, None), None)
     if value is None or not (value.dtype.kind in "biu" or is_mask(value)) or np.unique(value).size != 1:
         return None
     other = np.array(value)
     part = other.reshape(-1, other.shape[-1] if other.ndim else 1)
     part[:, part.shape[1] // 2 :] = 1 if not value.any() else value.flat[0].astype(int) - 1
     places = count()
-    *args, kwargs = map_leaves(given, _is_array, lambda _, leaf: other if next(places) == index else leaf)
+    *args, kwargs = map_leaves(given, is_array, lambda _, leaf: other if next(places) == index else leaf)
     return attrs.evolve(task, args=tuple(args), kwargs=kwargs, backward=False, ends=True)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
 
 
 def _answers(side: Side, task: Task, before: Trace) -> bool | None:
@@ -82,13 +77,6 @@ def _answers(side: Side, task: Task, before: Trace) -> bool | None:
 
 def unread_finding(unread: Unread, apart: Difference, root: Pair) -> Finding:
     """Write an input that one side does not read, and that gets a gradient on the other, as a finding."""
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.BACKWARD,
-        reference=place_of(root.reference),
-        candidate=place_of(root.candidate),
-        what=What("input_gradient", unread.reference, unread.index),
-        figures=Figures(apart.rel_l2, apart.max_abs),
-        evidence=(Evidence("input_unread", attrs.asdict(unread)),),
-        source=True,
-    )
+    what = What("input_gradient", unread.reference, unread.index)
+    evidence = Evidence("input_unread", attrs.asdict(unread))
+    return finding_at(root, Phase.BACKWARD, what, evidence, figures=Figures.of(apart), source=True)

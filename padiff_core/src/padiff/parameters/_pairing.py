@@ -171,12 +171,14 @@ def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pai
     """Return packings with the numbers of repeated layers taken at their word, as `_as_numbered` does."""
     known, _ = _packed(found, graphs[0].units, graphs[1].units)
     numbered = _as_numbered({**pairs, **known}, graphs)
-    standing = dict(zip(known.values(), found, strict=True))
-    others = [standing.get(numbered[i]) for i in known]
-    if any(other is None or other.ours != one.ours for one, other in zip(found, others, strict=True)):
+    standing = {j: place for place, j in enumerate(known.values())}
+    places = [standing.get(numbered[i], -1) for i in known]
+    if sorted(places) != [*range(len(found))] or any(
+        found[k].ours != one.ours for one, k in zip(found, places, strict=True)
+    ):
         return found
-    both = ((one, other) if one.ours else (other, one) for one, other in zip(found, others, strict=True))
-    return [attrs.evolve(packed, members=members.members) for packed, members in both if packed and members]
+    both = ((one, found[k]) if one.ours else (found[k], one) for one, k in zip(found, places, strict=True))
+    return [attrs.evolve(packed, members=holder.members) for packed, holder in both]
 
 
 def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
