@@ -30,12 +30,14 @@ def interleaved(sizes: Sequence[int], groups: int) -> list[tuple[tuple[int, int]
 class Part:
     """Where a role's values lie in a native parameter.
 
-    ``parameter`` is a dotted name below the module. The canonical array is the native one without its axis
+    ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
+    (experts, layers) the one ``at`` this place of its first axis, without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
     permuted by ``transpose`` (numpy's convention), of that the ``piece``
-    ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` along the first axis joined
-    in the given order (where the core splits a packed layer), of that the equal ``blocks`` along the first axis in the
+    ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` joined in the given order
+    (where the core splits a packed layer; with ``along`` they are columns), of that the equal ``blocks`` along the
+    first axis in the
     given order (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders
     differently).
     """
@@ -48,6 +50,8 @@ class Part:
     rows: tuple[tuple[int, int], ...] | None = None
     merge: tuple[int, ...] | None = None
     flip: tuple[int, ...] = ()
+    at: int | None = None
+    along: int = 0
 
     @property
     def permuted(self) -> bool:
@@ -58,12 +62,12 @@ class Part:
     @property
     def partial(self) -> bool:
         """Return whether it is only a part of the parameter."""
-        return self.piece is not None or self.rows is not None
+        return self.piece is not None or self.rows is not None or self.at is not None
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""
         views = self._views(native)
-        view = views[0] if len(views) == 1 else np.concatenate(views)
+        view = views[0] if len(views) == 1 else np.concatenate(views, self.along)
         if self.blocks is None:
             return view
         return np.concatenate([self._block(view, source) for source in self.blocks])
@@ -74,9 +78,11 @@ class Part:
         Raises ``ValueError`` when they do not: a shape is never bent to fit.
         """
         views = self._views(native)
-        shape = (sum(len(view) for view in views), *views[0].shape[1:]) if self.rows else views[0].shape
-        if shape != canonical.shape:
-            msg = f"canonical shape {canonical.shape} does not fit {shape} of {self.parameter!r}"
+        shape = list(views[0].shape)
+        if self.rows:
+            shape[self.along] = sum(view.shape[self.along] for view in views)
+        if tuple(shape) != canonical.shape:
+            msg = f"canonical shape {canonical.shape} does not fit {tuple(shape)} of {self.parameter!r}"
             raise ValueError(msg)
         if self.blocks is not None:
             for target, source in enumerate(self.blocks):
@@ -85,13 +91,13 @@ class Part:
         if not self.rows:
             views[0][...] = canonical
             return
-        start = 0
-        for view in views:
-            view[...] = canonical[start : start + len(view)]
-            start += len(view)
+        ends = np.cumsum([view.shape[self.along] for view in views])[:-1]
+        for view, values in zip(views, np.split(canonical, ends, self.along), strict=True):
+            view[...] = values
 
     def _views(self, native: Array) -> list[Array]:
-        view = native if self.squeeze is None else native.squeeze(self.squeeze)
+        view = native if self.at is None else native[self.at]
+        view = view if self.squeeze is None else view.squeeze(self.squeeze)
         view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
         view = np.flip(view, self.flip) if self.flip else view
         view = view if self.transpose is None else view.transpose(self.transpose)
@@ -99,7 +105,9 @@ class Part:
             index, count = self.piece
             size = view.shape[0] // count
             view = view[index * size : (index + 1) * size]
-        return [view] if self.rows is None else [view[start:stop] for start, stop in self.rows]
+        if self.rows is None:
+            return [view]
+        return [view[(*[slice(None)] * self.along, slice(start, stop))] for start, stop in self.rows]
 
     def _block(self, view: Array, index: int) -> Array:
         size = view.shape[0] // len(self.blocks or ())

@@ -167,7 +167,7 @@ class _Matching:
         ours, theirs = self._graphs[0].units[i], self._graphs[1].units[j]
         if ours.special is not None or theirs.special is not None:
             return ours.special is theirs.special
-        key = (_exactly(ours), ours.module.class_name, _exactly(theirs), theirs.module.class_name)
+        key = tuple((_exactly(unit), len(unit.stack), unit.module.class_name) for unit in (ours, theirs))
         if key not in self._fits:
             self._fits[key] = link_roles(ours, theirs)[0] > 0
         return self._fits[key]

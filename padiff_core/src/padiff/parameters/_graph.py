@@ -77,11 +77,11 @@ class _Builder:
         self._units, self._flow, self._joints = units, flow, joints
         self._kept: dict[str, int] = {}
         self._at: dict[str, list[int]] = {}
-        for index, unit in enumerate(units):
-            self._at.setdefault(called(unit.module.path), []).append(index)
-            paths = {path for held in (*unit.roles.values(), *unit.extras.values()) for path in held.parameter.paths}
-            for path in paths:
-                self._at.setdefault(path, []).append(index)
+        for index, one in enumerate(units):
+            holders = {called(unit.module.path) for unit in one.units}
+            helds = [held for unit in one.units for held in (*unit.roles.values(), *unit.extras.values())]
+            for key in holders | {path for held in helds for path in held.parameter.paths}:
+                self._at.setdefault(key, []).append(index)
         self._through: dict[str, dict[int, set[frozenset[str]]]] = {}
 
     def graph(self) -> Graph:
@@ -100,7 +100,7 @@ class _Builder:
             found = self._found(sources)
             for unit in self._entries(key):
                 # Written by hand, a layer may use one parameter on what another one gave: its own business.
-                inside = first.setdefault(unit, key) != key
+                inside = first.setdefault(unit, key) != key or bool(self._units[unit].stack)
                 _add(takes[unit], {source: ways for source, ways in found.items() if not inside or source != unit})
             self._inside(key, takes)
         _add(takes[count + 1], self._found(self._flow.gives))

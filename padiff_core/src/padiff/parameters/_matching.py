@@ -140,7 +140,12 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
 
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
     shapes = tuple((role, held.shape) for role, held in unit.roles.items())
-    return (unit.kind, shapes, unit.module.class_name if unit.kind is None else repr(settings_of(unit)))
+    return (
+        unit.kind,
+        len(unit.stack),
+        shapes,
+        unit.module.class_name if unit.kind is None else repr(settings_of(unit)),
+    )
 
 
 def _swapped_by_name(
@@ -228,5 +233,5 @@ def match_strays(
 
 def _strays(unit: HeldUnit, linked: set[Held]) -> Iterator[HeldUnit]:
     for role, held in unit.roles.items():
-        if unit.kind is None and unit.special is None and held not in linked:
+        if unit.kind is None and unit.special is None and not unit.stack and held not in linked:
             yield HeldUnit(unit.module, "", None, {role: held})

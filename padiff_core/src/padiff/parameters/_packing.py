@@ -17,7 +17,7 @@ from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import settings_of
+from padiff.trace import ModuleRecord, settings_of
 
 _LINEAR = "linear"
 
@@ -28,6 +28,8 @@ class Arrangement:
 
     order: tuple[int, ...]
     groups: int = 1
+    way: int = 0
+    """Which of the ways in which its matrix may lie."""
 
     def rows(self, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
         """Return, for each member, the ranges of its rows in the packed layer; ``sizes`` are the members' rows."""
@@ -37,51 +39,64 @@ class Arrangement:
 
 @attrs.frozen(eq=False)
 class Packing:
-    """A packed unit of one side and the units of the other that it packs, in execution order."""
+    """A packed unit of one side and the units of the other that it packs, in execution order.
+
+    Where these are stacks, each place of the packed one packs what is at that place, all in one way.
+    """
 
     packed: HeldUnit
     members: tuple[HeldUnit, ...]
     ours: bool
     """Whether the packed unit is the reference's."""
-    roles: Mapping[str, Held]
-    """Where its weight and bias lie, as those of a linear layer."""
+    ways: Sequence[Sequence[Mapping[str, Held]]]
+    """The ways in which its weight and bias may lie, as those of a linear layer; in each, those of every place."""
+    along: int = 0
+    """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives."""
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
         straight, *others = itertools.permutations(range(len(self.members)))
-        divisor = gcd(*self._sizes())
-        grouped = [n for n in range(2, divisor) if divisor % n == 0]
-        yield from (Arrangement(order) for order in (straight, *others))
-        yield from (Arrangement(straight, groups) for groups in grouped)
-        yield from (Arrangement(order, groups) for groups in grouped for order in others)
+        divisor = gcd(*self._sizes()) if self.along == 0 else 1
+        grouped = [n for n in range(2, divisor + 1) if divisor % n == 0]
+        plain = (Arrangement(order) for order in (straight, *others))
+        alike = (Arrangement(straight, groups) for groups in grouped)
+        rest = (Arrangement(order, groups) for groups in grouped for order in others)
+        for one in (*plain, *alike, *rest):
+            yield from (attrs.evolve(one, way=way) for way in range(len(self.ways)))
 
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
-        names = (member.path.rpartition(".")[2] for member in self.members)
-        pieces = (
-            HeldUnit(
-                self.packed.module, name, self.packed.kind or _LINEAR, self._cut(member, rows), self.packed.settings
-            )
-            for name, member, rows in zip(names, self.members, arrangement.rows(self._sizes()), strict=True)
+        rows = arrangement.rows(self._sizes())
+        return tuple(
+            self._match(self._cut(packed.module, roles, member, ranges), member)
+            for place, (packed, roles) in enumerate(zip(self.packed.units, self.ways[arrangement.way], strict=True))
+            for member, ranges in zip((one.units[place] for one in self.members), rows, strict=True)
         )
-        return tuple(self._match(piece, member) for piece, member in zip(pieces, self.members, strict=True))
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
         names = ", ".join(self.members[i].path.rpartition(".")[2] for i in arrangement.order)
-        return f"packs {names}" + (f" in {arrangement.groups} groups" if arrangement.groups > 1 else "")
+        groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
+        return f"packs {names}{groups}{', by columns' if self.along else ''}"
 
     def _sizes(self) -> list[int]:
-        return [unit.roles["weight"].shape[0] for unit in self.members]
+        return [unit.roles["weight"].shape[self.along] for unit in self.members]
 
-    def _cut(self, member: HeldUnit, rows: tuple[tuple[int, int], ...]) -> dict[str, Held]:
-        return {
-            role: Held(
-                held.parameter, attrs.evolve(held.part, rows=rows), (member.roles[role].shape[0], *held.shape[1:])
-            )
-            for role, held in self.roles.items()
-            if role in member.roles
-        }
+    def _cut(
+        self, module: ModuleRecord, roles: Mapping[str, Held], member: HeldUnit, rows: tuple[tuple[int, int], ...]
+    ) -> HeldUnit:
+        """Return the piece of a packed layer that is one of its members."""
+        cut = {}
+        for role, held in roles.items():
+            if role in member.roles:
+                whole = self.along and len(held.shape) < 2
+                part = held.part if whole else attrs.evolve(held.part, rows=rows, along=self.along)
+                shape = list(held.shape)
+                if not whole:
+                    shape[self.along] = member.roles[role].shape[self.along]
+                cut[role] = Held(held.parameter, part, tuple(shape))
+        name = member.path.rpartition(".")[2]
+        return HeldUnit(module, name, self.packed.kind or _LINEAR, cut, self.packed.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         reference, candidate = (piece, member) if self.ours else (member, piece)
@@ -96,19 +111,21 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
     """
     found: list[Packing] = []
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = list(_side_by_side(yours))
+        groups = [(0, group) for group in _side_by_side(yours)]
         for unit in mine.units:
             ways = list(_as_maps(unit)) if unit in unmatched else []
-            fits = ((way, g) for g in groups if any(u in unmatched for u in g) for way in ways if _packs(way, g))
-            way, fit = next(fits, (None, ()))
-            if way is not None:
-                groups.remove(fit)
-                found.append(Packing(unit, fit, ours, way.roles))
+            for along, group in groups if ways else ():
+                fits = [way for way in ways if any(u in unmatched for u in group) and _packs(way, group, along)]
+                if fits:
+                    groups.remove((along, group))
+                    places = [[one.roles for one in way.units] for way in fits]
+                    found.append(Packing(unit, group, ours, places, along))
+                    break
     return found
 
 
 def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
-    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, either way it may lie."""
+    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie."""
     if _is_map(unit):
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
@@ -117,13 +134,19 @@ def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
         return
     if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
         return
-    (matrix,) = matrices
     for transpose in (None, (1, 0)):
-        shape = matrix.shape if transpose is None else matrix.shape[::-1]
-        weight = Held(matrix.parameter, attrs.evolve(matrix.part, transpose=transpose), shape)
+        places = [attrs.evolve(one, kind=_LINEAR, roles=_as_linear(one, transpose), stack=()) for one in unit.units]
+        shape = places[0].roles["weight"].shape
         if all(held.shape == shape[:1] for held in vectors):
-            roles = dict(zip(("weight", "bias"), (weight, *vectors), strict=False))
-            yield attrs.evolve(unit, kind=_LINEAR, roles=roles)
+            yield attrs.evolve(places[0], stack=tuple(places) if unit.stack else ())
+
+
+def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, Held]:
+    """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
+    held = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
+    shape = held[0].shape if transpose is None else held[0].shape[::-1]
+    weight = Held(held[0].parameter, attrs.evolve(held[0].part, transpose=transpose), shape)
+    return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
 
 
 def _is_map(unit: HeldUnit) -> bool:
@@ -131,7 +154,10 @@ def _is_map(unit: HeldUnit) -> bool:
     return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
 
 
-def _packs(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
+def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
+    """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
+    if {len(member.stack) for member in members} != {len(unit.stack)}:
+        return False
     weight = unit.roles["weight"].shape
     shapes = [member.roles["weight"].shape for member in members]
     return all(_map(shape) == _map(weight) for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]

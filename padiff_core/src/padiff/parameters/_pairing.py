@@ -17,6 +17,7 @@ from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import left_over, split_where_left_over
+from padiff.parameters._stacks import stacked, unstacked
 from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
@@ -87,15 +88,16 @@ def pair_parameters(
 
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and an ``order``
-    alone where one is given. A module that holds parameters itself is taken for several layers where fewer parameters
-    are left over so.
+    alone where one is given. A module that holds parameters itself is taken for several layers, and what one side lists
+    for what the other stacks, where fewer parameters are left over so.
     """
     found = _paired(reference, candidate, flows, fixed, guess, order=order)
-    split = split_where_left_over(found, flows)
-    if (len(split[0]), len(split[1])) == (len(found.reference), len(found.candidate)):
-        return found
-    other = _paired(*split, flows, fixed, order=order)
-    return other if left_over(other) < left_over(found) else found
+    for divided in (split_where_left_over, stacked):
+        sides = divided(found, flows)
+        if sides is not None:
+            other = unstacked(_paired(*sides, flows, fixed, order=order), found)
+            found = other if left_over(other) < left_over(found) else found
+    return found
 
 
 def _paired(

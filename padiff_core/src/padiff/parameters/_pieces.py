@@ -8,7 +8,7 @@ import attrs
 
 from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import Held, HeldUnit
 
 Units = Sequence[HeldUnit]
 Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit]], dict[HeldUnit, HeldUnit]]
@@ -23,7 +23,8 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     """
     partner = {one.reference: one.candidate for one in matches}
     whole = {one.reference: one.candidate for one in matches if _is_whole(one)}
-    kept = {*whole, *whole.values()}
+    cut = {held.parameter.path for one in matches for link in one.links for held in _cut(link)}
+    kept = {*whole, *whole.values(), *(unit for unit in (*ours, *theirs) if _paths(unit) <= cut)}
     pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
     if not any(len(found) > 1 for side in pieces for found in side.values()):
         return list(matches)
@@ -45,6 +46,15 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     return result
 
 
+def _cut(link: Link) -> Iterator[Held]:
+    """Yield the ends of a link that are a part of a parameter."""
+    return (held for held in (*link.references, link.candidate) if held.part.partial)
+
+
+def _paths(unit: HeldUnit) -> set[str]:
+    return {held.parameter.path for held in unit.roles.values()}
+
+
 def _is_whole(match: UnitMatch) -> bool:
     """Return whether two units belong together as they are: by rules, or since one that a rule speaks of has it all."""
     loose = [_is_loose(unit) for unit in (match.reference, match.candidate)]
@@ -52,7 +62,7 @@ def _is_whole(match: UnitMatch) -> bool:
 
 
 def _is_loose(unit: HeldUnit) -> bool:
-    return unit.kind is None and unit.special is None
+    return unit.kind is None and unit.special is None and not unit.stack
 
 
 def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:

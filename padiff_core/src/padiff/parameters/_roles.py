@@ -80,10 +80,13 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, axes side by side may be joined (a projection to heads,
     kept as ``(in, heads, size)``), and axes of length one (a scale kept as ``(c, 1, 1)`` to be broadcast) left out.
+    Of stacks, which fit those of their length alone, the links are those of the first.
     """
     if reference.special is not None or candidate.special is not None:
         fits = reference.special is candidate.special
         return (FULL, special_links(reference, candidate)) if fits else (0.0, [])
+    if len(reference.stack) != len(candidate.stack):
+        return 0.0, []
     known = reference.kind is not None and candidate.kind is not None
     if {reference.kind, candidate.kind} == {"embedding", "linear"}:
         return _link_table(reference, candidate)

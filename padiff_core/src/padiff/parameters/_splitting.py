@@ -19,31 +19,41 @@ Units = Sequence[HeldUnit]
 
 def left_over(known: Correspondence) -> int:
     """Return how many parameters of both sides have no counterpart."""
-    return sum(map(len, _left_over(known)))
+    return sum(map(len, left_over_of(known)))
 
 
-def _left_over(known: Correspondence) -> tuple[set[str], set[str]]:
+def left_over_of(known: Correspondence) -> tuple[set[str], set[str]]:
+    """Return the paths of the parameters of both sides that have no counterpart."""
     linked = {held.parameter.path for _, link in known.links for held in (*link.references, link.candidate)}
     sides = (known.reference, known.candidate)
     ours, theirs = ({held.parameter.path for unit in units for held in unit.roles.values()} for units in sides)
     return ours - linked, theirs - linked
 
 
-def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[list[HeldUnit], list[HeldUnit]]:
-    """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart."""
-    left = _left_over(known)
+def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[Units, Units] | None:
+    """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart.
+
+    None where nothing is to be split.
+    """
+    left = left_over_of(known)
     ours, theirs = (
         [part for unit in units for part in _parts(unit, flow, lacking)]
         for units, flow, lacking in zip((known.reference, known.candidate), flows, left, strict=True)
     )
-    return (ours, theirs) if all(left) else (list(known.reference), list(known.candidate))
+    same = (len(ours), len(theirs)) == (len(known.reference), len(known.candidate))
+    return None if same or not all(left) else (ours, theirs)
 
 
 def _parts(unit: HeldUnit, flow: Flow, lacking: set[str]) -> Iterator[HeldUnit]:
-    loose = unit.kind is None and unit.special is None and len(unit.roles) > 1
+    loose = unit.kind is None and unit.special is None and not unit.stack
     if not loose or not any(held.parameter.path in lacking for held in unit.roles.values()):
         yield unit
-        return
+    else:
+        yield from parts_of(unit, flow)
+
+
+def parts_of(unit: HeldUnit, flow: Flow) -> Iterator[HeldUnit]:
+    """Yield the layers that a unit is to the dataflow."""
     groups = _Groups(unit, flow).all()
     for roles in groups:
         main = max(roles, key=lambda role: len(_bare(unit.roles[role].shape)))

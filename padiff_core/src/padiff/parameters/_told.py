@@ -32,7 +32,7 @@ def told_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tuple
             continue
         order = tuple(range(len(many)))
         arrangement = None if group.groups is None else Arrangement(order, group.groups)
-        yield Packing(few[0], tuple(many), few is found[0], few[0].roles), arrangement
+        yield Packing(few[0], tuple(many), few is found[0], [[few[0].roles]]), arrangement
 
 
 def _by_path(units: Units) -> dict[str, list[HeldUnit]]:

@@ -45,6 +45,8 @@ class HeldUnit:
     """Of a special transfer: buffers that it may read and write, and that nobody misses."""
     value: Native | None = None
     """Of a special transfer: what reads values of parameters, which decide what its function gives."""
+    stack: tuple[HeldUnit, ...] = ()
+    """The units that are taken together, of which it is the first: alike, and one for each place of a stack."""
 
     @classmethod
     def of_one(cls, module: ModuleRecord, name: str, parameter: ParameterRecord) -> HeldUnit:
@@ -55,6 +57,11 @@ class HeldUnit:
     def path(self) -> str:
         """Return the module's path with the unit's name."""
         return f"{self.module.path}.{self.name}" if self.name else self.module.path
+
+    @property
+    def units(self) -> tuple[HeldUnit, ...]:
+        """Return the units that are taken together, or itself alone."""
+        return self.stack or (self,)
 
 
 def units_of(

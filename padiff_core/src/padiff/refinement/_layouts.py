@@ -58,10 +58,14 @@ def _judged_together(correspondence: Correspondence) -> list[list[UnitMatch]]:
     """Return the open matches, those together of which the same call tells whether they are right."""
     groups: dict[object, list[UnitMatch]] = {}
     for match in correspondence.open:
-        users = correspondence.alignment.using(match.candidate.module.path)
-        judge = _judged(correspondence.alignment, users[0]).key if users else match
-        groups.setdefault(judge, []).append(match)
+        groups.setdefault(_judge_of(correspondence, match), []).append(match)
     return list(groups.values())
+
+
+def _judge_of(correspondence: Correspondence, match: UnitMatch) -> object:
+    """Return what tells the call that says whether a match is right."""
+    users = correspondence.alignment.using(match.candidate.module.path)
+    return _judged(correspondence.alignment, users[0]).key if users else match
 
 
 def _as_most(
@@ -89,16 +93,26 @@ def _as_most(
 
 
 def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence) -> tuple[Correspondence, Arrangement]:
-    """Choose how a packed layer holds what it packs; the first arrangement that is right ends the search."""
+    """Choose how a packed layer holds what it packs; the first arrangement that is right ends the search.
+
+    What else is open is tried each way with each of them, where the same call tells whether it is right.
+    """
     packing = packed.packing
-    choices = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
-    matches = {choice: packing.matches(choice) for choice in choices}
-
-    def put(choice: Arrangement) -> None:
-        evidence.assign(matches[choice])
-
     match = packed.matches[0]
-    chosen, right, tries = _tried(correspondence, evidence, match, choices, put, packing.named, first=True)
+    judge = _judge_of(correspondence, match)
+    beside = [m for m in correspondence.open if m not in packed.matches and _judge_of(correspondence, m) == judge]
+    laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE))
+    ways = itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS)
+    choices = list(itertools.product(ways, laid or [()]))
+    matches = {arrangement: packing.matches(arrangement) for arrangement, _ in choices}
+
+    def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
+        evidence.assign((*matches[choice[0]], *choice[1]))
+
+    def named(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> str:
+        return packing.named(choice[0])
+
+    (chosen, _), right, tries = _tried(correspondence, evidence, match, choices, put, named, first=True)
     found = correspondence.arranged(packed, chosen)
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
@@ -143,10 +157,20 @@ def _oriented(
 
 
 def _orders(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
-    """Yield the matches with the parameters of one of them in another order."""
-    for place, match in enumerate(matches):
-        for order in match.orders():
-            yield (*matches[:place], order, *matches[place + 1 :])
+    """Yield the matches with the parameters of one of them in another order, or of all that one stack holds."""
+    groups: dict[object, list[UnitMatch]] = {}
+    for match in matches:
+        stacks = frozenset(stack for stack in map(_stack_of, match.links) if stack is not None)
+        groups.setdefault(stacks or match, []).append(match)
+    for group in groups.values():
+        for orders in zip(*(match.orders() for match in group), strict=True):
+            turned = dict(zip(group, orders, strict=True))
+            yield tuple(turned.get(match, match) for match in matches)
+
+
+def _stack_of(link: Link) -> str | None:
+    """Return the path of the parameter that stacks what a link holds, if one does."""
+    return next((x.parameter.path for x in (link.reference, link.candidate) if x.part.at is not None), None)
 
 
 def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
@@ -158,10 +182,16 @@ def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
 
 
 def _choices(matches: Sequence[UnitMatch], told: Set[Link]) -> Iterator[tuple[UnitMatch, ...]]:
-    """Yield the matches with their open links in each way, but for those that are told."""
-    links = [link for match in matches for link in match.links if link.open and link not in told]
-    for chosen in _ways(links):
-        ways = dict(zip(links, chosen, strict=True))
+    """Yield the matches with their open links in each way, but for those that are told; a stack's lie alike."""
+    groups: dict[object, list[Link]] = {}
+    for link in (link for match in matches for link in match.links if link.open and link not in told):
+        groups.setdefault(_stack_of(link) or link, []).append(link)
+    for chosen in _ways([group[0] for group in groups.values()]):
+        ways = {
+            link: attrs.evolve(link, transposed=way.transposed, open=way.open, patch=way.patch)
+            for group, way in zip(groups.values(), chosen, strict=True)
+            for link in group
+        }
         yield tuple(_laid(match, ways) for match in matches)
 
 

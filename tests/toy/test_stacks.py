@@ -1,0 +1,128 @@
+"""Compare what one model lists with what the other stacks along the first axis of one parameter: experts, layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+TOKENS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+
+
+class Expert(rows.Module):
+    """A gated layer."""
+
+    def __init__(self, hidden: int) -> None:
+        self.w1, self.w3 = (rows.Linear(4, hidden, bias=False) for _ in range(2))
+        self.w2 = rows.Linear(hidden, 4, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+class Listed(rows.Module):
+    """Experts in a list; each is called on the tokens that are its own, and not at all where it has none."""
+
+    def __init__(self, hidden: int, count: int, top: int) -> None:
+        self.gate, self.top = rows.Linear(4, count, bias=False), top
+        self.experts = rows.ModuleList(*(Expert(hidden) for _ in range(count)))
+
+    def forward(self, x: Any) -> Any:
+        share = F.softmax(self.gate(x))
+        best = np.argsort(-share.data, -1)[:, : self.top]
+        total = x * 0.0
+        for n, expert in enumerate(self.experts):
+            mine = np.flatnonzero((best == n).any(-1))
+            if len(mine):
+                back = type(x)(np.eye(len(x.data), dtype=np.float32)[:, mine])
+                total = total + back @ (expert(x[mine]) * share[mine, n : n + 1])
+        return total
+
+
+class Stacked(columns.Layer):
+    """The same as products of stacks [experts, in, out], gate and up in one."""
+
+    def __init__(self, hidden: int, count: int, top: int, fault: str = "") -> None:
+        self.router, self.top, self.fault = columns.Dense(4, count, bias=False), top, fault
+        self.gate_up, self.down = columns.weight(count, 4, 2 * hidden), columns.weight(count, hidden, 4)
+
+    def forward(self, x: Any) -> Any:
+        share = F.softmax(self.router(x))
+        best = np.argsort(-share.data, -1)[:, : self.top]
+        chosen = np.zeros(share.shape, np.float32)
+        np.put_along_axis(chosen, best, 1, -1)
+        both = x.reshape(1, *x.shape) @ self.gate_up
+        half = both.shape[-1] // 2
+        gate, up = both[..., :half], both[..., half:]
+        if self.fault == "one":
+            gate = gate * type(x)(np.array([1, 1.01, 1, 1], np.float32)[:, None, None])
+        found = ((F.gelu if self.fault == "gelu" else F.silu)(gate) * up) @ self.down
+        share = (share * type(x)(chosen)).transpose(1, 0)
+        if self.fault == "order":
+            share = share[[1, 0, 2, 3]]
+        return (found * share.reshape(*share.shape, 1)).sum(0)
+
+
+def diffed(ours: Any, theirs: Any, *, turned: bool) -> padiff.Report:
+    return padiff.diff(theirs, ours, TOKENS) if turned else padiff.diff(ours, theirs, TOKENS)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize(("hidden", "count", "top"), [(4, 4, 2), (8, 8, 1)])
+def test_experts_are_stacked(hidden: int, count: int, top: int, turned: bool) -> None:
+    """Two matrices that may lie either way, and experts without a token; 0.4 found no counterpart for any of them."""
+    blocks = [
+        stack(*(moe(hidden, count, top) for _ in range(2)))
+        for stack, moe in ((rows.Sequential, Listed), (columns.Stack, Stacked))
+    ]
+    report = diffed(*blocks, turned=turned)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == (2 * (3 * count + 1) if turned else 6)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize("fault", ["one", "gelu", "order"])
+def test_a_fault_in_stacked_experts_is_named_in_their_block(fault: str, turned: bool) -> None:
+    report = diffed(Listed(8, 4, 2), Stacked(8, 4, 2, fault), turned=turned)
+    assert {(source.phase, source.candidate.path) for source in report.sources} == {("forward", "")}, str(report)
+
+
+class Layers(rows.Module):
+    """Layers in a list."""
+
+    def __init__(self) -> None:
+        self.layers = rows.ModuleList(*(rows.Linear(4, 4) for _ in range(3)))
+        self.norms = rows.ModuleList(*(rows.LayerNorm(4) for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = x + F.tanh(layer(norm(x)))
+        return x
+
+
+class Scanned(columns.Layer):
+    """The same layer by layer of stacks [layers, ...]."""
+
+    def __init__(self, order: tuple[int, ...] = (0, 1, 2)) -> None:
+        self.shift, self.scale = columns.weight(3, 4), columns.weight(3, 4)
+        self.matrix, self.bias, self.order = columns.weight(3, 4, 4), columns.weight(3, 4), order
+
+    def forward(self, x: Any) -> Any:
+        for n, other in enumerate(self.order):
+            y = F.layer_norm(x, self.scale[n], self.shift[n], 1e-5)
+            x = x + F.tanh(y @ self.matrix[other] + self.bias[n])
+        return x
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+def test_layers_are_stacked_in_the_order_of_their_numbers(order: tuple[int, ...], turned: bool) -> None:
+    report = diffed(Layers(), Scanned(order), turned=turned)
+    assert report.aligned is (order == (0, 1, 2)), str(report)
+    assert {source.phase for source in report.sources} <= {"forward", "backward"}
