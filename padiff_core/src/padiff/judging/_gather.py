@@ -12,6 +12,7 @@ from padiff.judging._compared import compared_calls, downstream, matching_of, mi
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._gathered import Gathered, is_pair_ignored
+from padiff.judging._harmless import harmless, harmless_note
 from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
@@ -57,6 +58,14 @@ class Outcome(Gathered):
         backward = judge.backward(excuses) if self.options.backward else []
         state = of_state(judge, [*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
+        forced = judge.forced
+        if not (self.findings or self.options.tolerance):
+            idle = harmless(judge, suspicions, Runs(trace, free))
+            self.notes += (harmless_note(one) for one in idle)
+            judge.unproven |= bool(idle)
+            suspicions = [one for one in suspicions if one not in idle]
+            spots = [one.spot.key for one in idle if one.spot is not None]
+            forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
         found = []
         for suspicion in suspicions:
             ignored = self._is_ignored(suspicion.pair)
@@ -75,7 +84,7 @@ class Outcome(Gathered):
         self.findings += found
         calls = compared_calls(
             judge.alignment,
-            judge.forced,
+            forced,
             suspicions,
             (trace, free),
             ignored=self._is_ignored,

@@ -7,20 +7,20 @@ of the call is right.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Replayed
+from padiff.forcing import Bench
 from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, Array, difference, epsilon_of
 
 
-def right_as_a_whole(bench: Bench, pair: Pair) -> bool | None:
+def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False) -> bool | None:
     """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
 
-    None where they do not run so.
+    With ``buffers`` they also leave the same in these. None where they do not run so.
     """
     free = attrs.evolve(bench, alignment=Alignment([pair], [], []))
     if any(_has_more(getattr(pair, what), pair, what) for what in ("inputs", "outputs")):
@@ -35,8 +35,10 @@ def right_as_a_whole(bench: Bench, pair: Pair) -> bool | None:
         *((ours.observed.value(leaf), theirs.observed.value(leaf)) for leaf in made),
         # Of several outputs one may be made of another.
         *((ours.observed.gradient(leaf), theirs.observed.gradient(leaf)) for leaf in (*taken, *made)),
-        (_sorted(ours), _sorted(theirs)),
+        (_sorted(ours.gradients), _sorted(theirs.gradients)),
     ]
+    if buffers:
+        compared.append((_sorted(ours.buffers), _sorted(theirs.buffers)))
     known = [(a, b) for a, b in compared if a is not None or b is not None]
     return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known)
 
@@ -58,6 +60,7 @@ def _has_more(tied: Sequence[tuple[int, int]], pair: Pair, what: str) -> bool:
     return False
 
 
-def _sorted(run: Replayed) -> Array:
-    """Return all numbers in the gradients of a call's parameters, whatever their layouts: sorted."""
-    return np.sort(np.concatenate([np.zeros(0), *(one.astype(np.float64).ravel() for one in run.gradients.values())]))
+def _sorted(arrays: Mapping[str, Array]) -> Array:
+    """Return all numbers in the gradients or buffers of a call, whatever their layouts: sorted."""
+    floats = (one.astype(np.float64).ravel() for one in arrays.values() if one.dtype.kind == "f")
+    return np.sort(np.concatenate([np.zeros(0), *floats]))

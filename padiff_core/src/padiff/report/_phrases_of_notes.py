@@ -178,6 +178,26 @@ NOTES: dict[str, Phrase] = {
         f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "
         "values that matter, a mask that hides something"
     ),
+    "zeros_replaced": lambda data: (
+        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}): "
+        + (
+            "with other values there, on both sides, the two differ, as told here; with zeros nothing shows"
+            if data["differs"]
+            else "compared with other values there, too, on both sides"
+        )
+    ),
+    "zeros_hide": lambda data: (
+        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}): whether that is right the "
+        "recorded values do not tell; record a later step, or compare the models with padiff.diff"
+    ),
+    "zeros_kept": lambda data: (
+        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}), and with other values the "
+        f"models do not run ({data['error']}): what these zeros hide is not compared"
+    ),
+    "harmless": (
+        "{value} differs by {rel_l2:.2g}, and of all that the models give nothing does, in values and gradients: "
+        "the same is computed in another way"
+    ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
     "setting_unseen": (

@@ -1,0 +1,101 @@
+"""Judge models whose weights are zeros in places, as gates and last layers are before the first step of training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.errors import InputError
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+TOKENS = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+
+
+def _zeros(layer: Any) -> Any:
+    for one in (layer.weight, layer.bias):
+        one.data[...] = 0.0
+    return layer
+
+
+class Reference(rows.Module):
+    """A block behind a gate that a layer of zeros computes, and a head of zeros, as DiT has them."""
+
+    def __init__(self) -> None:
+        self.gates, self.inner, self.head = _zeros(rows.Linear(8, 8)), rows.Linear(8, 8), _zeros(rows.Linear(8, 8))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(x + self.gates(x) * F.tanh(self.inner(x)))
+
+
+class Candidate(columns.Layer):
+    def __init__(self, change: float = 1.0) -> None:
+        self.gates, self.inner, self.head = (columns.Dense(8, 8) for _ in range(3))
+        self.change = change
+
+    def forward(self, x: Any) -> Any:
+        if self.change == 0.0 and np.any(self.head.kernel.data):
+            msg = "a head of zeros alone is written for"
+            raise InputError(msg)
+        return self.head(x + self.change * self.gates(x) * F.tanh(self.inner(x)))
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+def test_a_fault_behind_zeros_is_found_with_other_values_there(phase: str) -> None:
+    reference, candidate = Reference(), Candidate(1.1)
+    report = padiff.diff(reference, candidate, TOKENS, phase=phase)
+    (source,) = report.sources
+    assert (source.what.kind, source.between) == ("input", ("inner", "head")), str(report)
+    (note,) = (one for one in report.notes if one.kind == "zeros_replaced")
+    assert (note.data["paths"], note.data["differs"]) == (["gates.weight", "head.weight"], True)
+    weights = reference.gates.weight, reference.head.weight, candidate.gates.kernel, candidate.head.kernel
+    assert not any(one.data.any() for one in weights)
+
+
+def test_a_right_port_with_zeros_is_aligned_and_keeps_them() -> None:
+    reference, candidate = Reference(), Candidate()
+    inner = np.array(reference.inner.weight.data)
+    report = padiff.diff(reference, candidate, TOKENS)
+    assert report.aligned, str(report)
+    assert "compared with other values there, too" in str(report)
+    assert np.array_equal(reference.inner.weight.data, inner)
+    assert not any(one.data.any() for one in (reference.head.weight, candidate.head.kernel))
+    without = padiff.diff(reference, candidate, TOKENS, transfer=False)
+    assert without.aligned, str(without)
+    assert any(one.kind == "zeros_replaced" for one in without.notes)
+
+
+def test_where_other_values_do_not_run_a_note_says_so() -> None:
+    report = padiff.diff(Reference(), Candidate(0.0), TOKENS, phase="forward")
+    assert report.aligned, str(report)
+    assert "what these zeros hide is not compared" in str(report)
+
+
+def test_one_layer_of_zeros_shows_by_its_gradient_what_it_takes() -> None:
+    class Head(rows.Module):
+        def __init__(self) -> None:
+            self.head = _zeros(rows.Linear(8, 8))
+
+        def forward(self, x: Any) -> Any:
+            return self.head(x)
+
+    report = padiff.diff(Head(), Head(), TOKENS)
+    assert report.aligned, str(report)
+    assert not any(one.kind == "zeros_replaced" for one in report.notes)
+
+
+def test_recorded_runs_tell_what_zeros_hide(tmp_path: Path) -> None:
+    reference, candidate = Reference(), Candidate(1.1)
+    assert not padiff.diff(reference, candidate, TOKENS).aligned  # which gives the candidate the reference's weights
+    for model, home in ((reference, rows), (candidate, columns)):
+        with padiff.record(model, tmp_path / home.__name__) as recorder:
+            loss = model(home.Tensor(TOKENS)).mean()
+            loss.backward()
+            recorder.step(loss.data)
+    report = padiff.compare(tmp_path / rows.__name__, tmp_path / columns.__name__)
+    (note,) = (one for one in report.notes if one.kind == "zeros_hide")
+    assert note.data["paths"] == ["gates.weight", "head.weight"], str(report)
