@@ -120,7 +120,9 @@ def test_what_differs_inside_of_a_mapped_pair_and_cancels_out_is_no_alarm(kits: 
             block.down = one.linear(16, 8, bias=False)
         return models
 
-    assert not padiff.diff(*build(), X).aligned
+    told_inside = padiff.diff(*build(), X)
+    assert told_inside.aligned, told(told_inside)
+    assert any(note.kind == "harmless" for note in told_inside.notes), told(told_inside)
     assert_clean(padiff.diff(*build(), X, mapping={"block": "ffn"}))
 
 
