@@ -61,3 +61,29 @@ def test_a_mask_that_hides_nothing_and_that_a_port_never_reads_parts_them() -> N
     (source,) = report.sources
     assert (source.what.kind, source.what.name) == ("input_gradient", "mask")
     assert "the candidate does not read input mask" in str(report)
+
+
+class Masked(rows.Module):
+    def __init__(self) -> None:
+        self.inner = rows.Linear(4, 4)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return self.inner(x) * mask.reshape(2, 5, 1)
+
+
+class Turned(columns.Layer):
+    """Reads the mask from the end: of one that hides nothing that is the same."""
+
+    def __init__(self, turned: bool) -> None:
+        self.inner, self.turned = columns.Dense(4, 4), turned
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return self.inner(x) * (mask[:, ::-1] if self.turned else mask).reshape(2, 5, 1)
+
+
+def test_a_mask_of_ones_that_is_read_otherwise_is_told() -> None:
+    for turned in (False, True):
+        report = padiff.diff(Masked(), Turned(turned), {"x": X, "mask": np.ones((2, 5), "int64")})
+        assert report.aligned, str(report)
+        hidden = [note for note in report.notes if note.kind == "input_hides"]
+        assert [note.data["reference"] for note in hidden] == ["mask"] * turned, str(report)

@@ -152,8 +152,11 @@ class Outcome(Gathered):
             self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
 
     def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
-        """Tell of inputs that one side does not read; where the other's got a gradient, the two differ here, too."""
+        """Tell of inputs that hide something; where one side alone gives it a gradient, the two differ here, too."""
         for one in found:
+            if not one.side:
+                self.notes.append(Note("input_hides", attrs.asdict(one)))
+                continue
             check = next((check for check in judge.forced.inputs if check.index == one.index and check.alone), None)
             if check is None:
                 self.notes.append(Note("input_unread", attrs.asdict(one)))

@@ -178,6 +178,11 @@ NOTES: dict[str, Phrase] = {
         f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "
         "values that matter, a mask that hides something"
     ),
+    "input_hides": lambda data: (
+        f"the values of input {data['reference'] or '[0]'} are all the same, which hides a difference: with others in "
+        f"half of it the outputs are {data['apart']:.2g} apart; compare with values that matter, a mask that hides "
+        "something"
+    ),
     "zeros_replaced": lambda data: (
         f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}): "
         + (
