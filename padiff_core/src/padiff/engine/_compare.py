@@ -18,7 +18,7 @@ from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.engine._report import report_of
-from padiff.engine._zeros import hiding_zeros
+from padiff.engine._zeros import hiding
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
 from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of
@@ -128,7 +128,7 @@ def _compared(
     assert sides is not None
     assert known is not None
     if all(side.whole for side in sides) and not found.differs:
-        zeros = hiding_zeros(known, sides[0], sides[0].trace)
+        zeros = hiding(known, sides[0], sides[0].trace)
         notes += [Note("zeros_hide", {"paths": zeros})] if zeros else []
     notes += _left_out(runs, step)
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []

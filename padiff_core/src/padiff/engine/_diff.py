@@ -19,7 +19,7 @@ from padiff.engine._ends import backward_starts, check_starts
 from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
-from padiff.engine._zeros import hiding_zeros, replaced
+from padiff.engine._zeros import hiding, replaced, unproven_forward
 from padiff.errors import BackwardError, PadiffError, PluginWarning
 from padiff.forcing import NotRecorded, Side
 from padiff.isolation import served
@@ -96,20 +96,20 @@ def diff(
             run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
             for step in range(options.steps):
                 run.step(step)
-            run = _without_zeros(run, prepared, stack)
+            run = _laid_open(run, prepared, stack)
             return run.report(prepared.notes, time.perf_counter() - started)
 
 
-def _without_zeros(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
-    """Return the run; where it passes, and zeros among the weights may hide a fault, one with others that shows it."""
+def _laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
+    """Return the run; where it passes, and weights of zeros may hide a fault, one with others there that shows it."""
     known, sides = run.correspondence, (run.reference, run.candidate)
-    if known is None or not run.zeros or run.outcome.differs or run.rule is not None:
+    if known is None or not run.hidden or run.outcome.differs or run.rule is not None:
         return run
     options = attrs.evolve(run.options, optimizers=False)
     other = Run(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
-    said = {"paths": run.zeros}
+    said = {"paths": run.hidden, "ones": not options.backward}
     try:
-        with replaced(run.zeros, known, sides):
+        with replaced(run.hidden, known, sides):
             other.step(0)
     except PadiffError as error:
         run.outcome.notes.append(Note("zeros_kept", {**said, "error": str(error).partition("\n")[0]}))
@@ -136,8 +136,8 @@ class Run:
         self.begun = False
         """Whether a step was compared already: what is told of the models as they are was told."""
         self.correspondence: Correspondence | None = None
-        self.zeros: list[str] = []
-        """The reference's parameters that are zeros, and may hide something."""
+        self.hidden: list[str] = []
+        """The reference's parameters whose values, zeros or ones, may hide what is made of them."""
         self.own: dict[str, NDArray[Any]] = {}
         """What the candidate held where it has the reference's constants until the diff ends."""
         stack.callback(self._with_own_constants)
@@ -215,7 +215,9 @@ class Run:
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)
         self.outcome.prove(step, sides, tasks, (trace, free), known, judge)
-        self.zeros = [] if self.outcome.differs else hiding_zeros(known, self.reference, trace)
+        if not self.outcome.differs:
+            forward = not self.options.backward
+            self.hidden = unproven_forward(known, self.reference) if forward else hiding(known, self.reference, trace)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
         self.begun = True

@@ -59,6 +59,11 @@ def _record_next(data: Data) -> str:
     return f"{told}modules={list(data['reference'])!r} (reference), {list(data['candidate'])!r} (candidate)"
 
 
+def _zeros(data: Data) -> str:
+    which = "zeros or ones hide what is made of them" if data.get("ones") else "zeros hide what is multiplied with them"
+    return f"weights that are {which} ({few(data['paths'])})"
+
+
 NOTES: dict[str, Phrase] = {
     "record_next": _record_next,
     "ranks": lambda data: (
@@ -184,20 +189,20 @@ NOTES: dict[str, Phrase] = {
         "something"
     ),
     "zeros_replaced": lambda data: (
-        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}): "
+        f"{_zeros(data)}: "
         + (
-            "with other values there, on both sides, the two differ, as told here; with zeros nothing shows"
+            "with other values there, on both sides, the two differ, as told here; as they are nothing shows"
             if data["differs"]
             else "compared with other values there, too, on both sides"
         )
     ),
     "zeros_hide": lambda data: (
-        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}): whether that is right the "
-        "recorded values do not tell; record a later step, or compare the models with padiff.diff"
+        f"{_zeros(data)}: whether that is right the recorded values do not tell; record a later step, or compare the "
+        "models with padiff.diff"
     ),
     "zeros_kept": lambda data: (
-        f"weights that are zeros hide what is multiplied with them ({few(data['paths'])}), and with other values the "
-        f"models do not run ({data['error']}): what these zeros hide is not compared"
+        f"{_zeros(data)}, and with other values the models do not run ({data['error']}): what these "
+        "hide is not compared"
     ),
     "harmless": (
         "{value} differs by {rel_l2:.2g}, and of all that the models give nothing does, in values and gradients: "
