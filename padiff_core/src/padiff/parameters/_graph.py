@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
 import attrs
@@ -36,6 +36,8 @@ class Graph:
     """The names of their operations."""
     order: Sequence[int]
     """Unit -> when it was met first in the run; as many as there are units where it never was."""
+    gone: Set[int] = frozenset()
+    """Units that another one stands for."""
 
     @cached_property
     def gives(self) -> Sequence[Mapping[int, Labels]]:
@@ -60,7 +62,12 @@ class Graph:
             source = into.get(source, source)
             found[source] = found.get(source, frozenset()) | labels
         order = [len(self.units) if into.get(unit, unit) != unit else rank for unit, rank in enumerate(self.order)]
-        return attrs.evolve(self, takes=takes, order=order)
+        return attrs.evolve(self, takes=takes, order=order, gone={unit for unit in into if into[unit] != unit})
+
+    @property
+    def own(self) -> list[int]:
+        """Return the units that no other one stands for."""
+        return [unit for unit in range(len(self.units)) if unit not in self.gone]
 
     def is_met(self, node: int) -> bool:
         """Return whether the run used a unit."""

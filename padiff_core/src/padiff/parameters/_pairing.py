@@ -123,6 +123,7 @@ def _paired(
         ]
         pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=order is not None)
         found = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
+        found = _nearest(found, known, both, ends, fixed)
         return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
 
     pairs, symmetric = by_flow(())
@@ -154,6 +155,26 @@ def _paired(
     matches += match_strays(ours, theirs, matches)
     matches = with_told_parameters(matches, ours, theirs, fixed)
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
+
+
+def _nearest(
+    pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], fixed: Resolved
+) -> Pairs:
+    """Return the pairs, or where they leave units out those in the order of the runs, if more of the dataflow fits so.
+
+    Where one model leaves out a block, colours tell of the others only how far each is from it.
+    """
+    told = pairs.keys(), set(pairs.values())
+    if all(graph.is_met(i) <= (i in some) for graph, some in zip(graphs, told, strict=True) for i in graph.own):
+        return pairs
+    (ours, mine), (theirs, yours) = ((graph.own, [graph.units[i] for i in graph.own]) for graph in graphs)
+
+    def filled(sure: Pairs) -> Pairs:
+        found = match_units(mine, yours, fixed, {ours.index(i): theirs.index(j) for i, j in sure.items()})
+        return {ours[mine.index(one.reference)]: theirs[yours.index(one.candidate)] for one in found if one.links}
+
+    in_order = filled(known)
+    return in_order if preserved(graphs, joined, in_order) > preserved(graphs, joined, filled(pairs)) else pairs
 
 
 def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pairs, tuple[Groups, Groups]]:
@@ -208,8 +229,11 @@ def _regions(ours: Units, theirs: Units, fixed: Resolved) -> tuple[list[int | No
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:
-    """Return the graph of units, in the order in which the run met them; those it never met come last."""
-    order = graph_of(units, flow).order
+    """Return the graph of units, in the order in which the run met them; what it never met follows the one before."""
+    order = list(graph_of(units, flow).order)
+    for i, rank in enumerate(order):
+        if rank == len(units):
+            order[i] = order[i - 1] if i else -1
     return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
 
 
