@@ -46,6 +46,31 @@ def test_a_mask_may_be_computed_with_or_compared() -> None:
     assert not padiff.diff(Rows(), Columns(compared=True), (X, MASK * 2)).aligned
 
 
+class Handing(rows.Module):
+    """A model that hands its module a mask of its own making."""
+
+    def __init__(self) -> None:
+        self.inner, self.head = Rows(), rows.Linear(4, 4)
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return self.head(self.inner(x, mask * mask))
+
+
+class Handed(columns.Layer):
+    def __init__(self, detached: bool) -> None:
+        self.inner, self.head, self.detached = Columns(compared=True), columns.Dense(4, 4), detached
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        seen = type(x)(x.data.copy()) if self.detached else x
+        return self.head(self.inner(seen, mask * mask))
+
+
+def test_a_mask_that_a_model_makes_may_be_compared_too() -> None:
+    """XLNet's masks by numbers against `where`: a gradient of 1e28 to one of them was a source."""
+    assert padiff.diff(Handing(), Handed(False), (X, MASK)).aligned
+    assert not padiff.diff(Handing(), Handed(True), (X, MASK)).aligned
+
+
 def test_an_input_that_both_detach_has_no_gradient() -> None:
     assert padiff.diff(Rows(True), Columns(True), (X, MASK)).aligned
 

@@ -7,6 +7,7 @@ differs forward differs backward too; that is not a second source.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -31,6 +32,7 @@ from padiff.judging._sampled import sampled_gradients, sampled_values
 from padiff.judging._settle import Question, Settler
 from padiff.judging._shapes import moved_to_child
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
+from padiff.judging._wholes import is_mask
 from padiff.kinds import ORDERS
 from padiff.numerics import (
     ACCUMULATED,
@@ -207,7 +209,7 @@ class Judge:
             suspect = not check.close
             if check.close is None:
                 suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
-            if check.backward and suspect:
+            if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 if cut is None:
                     suspicion = self._blame(check, expected, excused)
@@ -223,6 +225,14 @@ class Judge:
         whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
         settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
         return [one for one in found if one not in whole] if settled else found
+
+    def _only_compares(self, check: Check) -> bool:
+        """Return whether a gradient comes to a mask on one side alone: the other compares it, and needs none.
+
+        What the mask was made of gets its gradient from other code, which is judged by itself.
+        """
+        nothing = check.difference.rel_l2 in (1, math.inf)
+        return nothing and is_mask(self.trace.value(check.spot.reference))
 
     def excused(self, earlier: Sequence[Suspicion]) -> set[Key]:
         """Return the keys of the calls whose later differences follow from what is known of them already."""
