@@ -146,6 +146,23 @@ def plain(rank: int, world: int, folder: Path) -> None:
             recorder.step(loss)
 
 
+def fully_sharded(rank: int, world: int, folder: Path) -> None:
+    """Train with FSDP, whose mesh names no axis."""
+    from torch.distributed.fsdp import fully_shard
+
+    model = net()
+    for layer in (model[0], model[3], model):
+        fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with padiff.record(model, folder) as recorder:
+        for step in range(STEPS):
+            loss = model(data(step, rank, world)).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step(loss)
+
+
 def zero(stage: int) -> Job:
     """Return a job that DeepSpeed trains."""
 
@@ -175,6 +192,7 @@ JOBS: dict[str, tuple[Job, int]] = {
     "tp2-stale-norm": (megatron(stale_norm), 2),
     "plain": (plain, 1),
     "ddp2": (plain, 2),
+    "fsdp2": (fully_sharded, 2),
     **{f"zero{stage}": (zero(stage), 2) for stage in (1, 2, 3)},
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 import padiff
 
-JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "zero1", "zero2", "zero3"]
+JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "fsdp2", "zero1", "zero2", "zero3"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -20,7 +20,7 @@ def compared(jobs: Path, one: str, other: str) -> Any:
     ("one", "other"),
     [
         *(("tp1", "tp2"), ("tp2", "tp1"), ("tp2", "tp2")),
-        *(("plain", name) for name in ("ddp2", "zero1", "zero2", "zero3")),
+        *(("plain", name) for name in ("ddp2", "fsdp2", "zero1", "zero2", "zero3")),
     ],
 )
 def test_jobs_that_compute_the_same_are_aligned(jobs: Path, one: str, other: str) -> None:

@@ -16,6 +16,7 @@ from padiff.adapter import Placement, Ranks
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import spread_of
 from padiff.distributed._like import Like
+from padiff.distributed._losses import Losses
 from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
 from padiff.engine import _transfer
@@ -53,6 +54,42 @@ def test_layers_behind_each_other_in_one_weight_are_inferred(count: int, packed:
     found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), sums=False)
     assert found is not None
     assert found.placements == {"world": Placement("shard", 0, packed)}
+
+
+TWO = Grid(("dp", "world"), {r: {"dp": (r // 2 * 2, r // 2 * 2 + 1), "world": (r % 2, r % 2 + 2)} for r in range(4)})
+"""Four ranks: 0 and 1 share data in one group, and 2 and 3 in another; nobody says what the other groups are for."""
+
+
+@pytest.mark.parametrize(
+    ("told", "other", "whole", "summed", "axes"),
+    [
+        ({0: 1.0, 1: 3.0, 2: 1.0, 3: 3.0}, 2.0, 2.0, False, ["dp"]),
+        ({0: 1.0, 1: 3.0, 2: 1.0, 3: 3.0}, 4.0, 2.0, False, ["dp"]),  # a stack that shares data averages
+        ({0: 1.0, 1: 1.0, 2: 3.0, 3: 3.0}, 2.0, 2.0, False, ["world"]),
+        ({0: 1.0, 1: 1.0, 2: 3.0, 3: 3.0}, 4.0, 4.0, True, ["world"]),
+        ({2: 1.0, 3: 3.0}, None, 2.0, False, ["dp"]),  # the last stage's
+        ({}, 2.0, None, False, ["world"]),
+        (dict.fromkeys(range(4), 2.0), 2.0, 2.0, False, []),
+    ],
+)
+def test_losses_of_ranks_are_one_or_a_mean_or_a_sum(
+    told: dict[int, float], other: float | None, whole: float | None, summed: bool, axes: list[str]
+) -> None:
+    found = Losses(told, TWO, other)
+    assert (found.whole, found.summed, found.axes({"world"})) == (whole, summed, axes)
+
+
+def test_of_several_readings_that_agree_replicas_that_differ_are_the_last() -> None:
+    """What two jobs hold that lie alike is the same however it is read: nothing then says that ranks disagree."""
+    whole = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    parts = dict(enumerate(np.split(whole, 2, -1)))
+    grid = Grid(("world",), {rank: {"world": (0, 1)} for rank in range(2)})
+    stacked = np.concatenate([*parts.values()])
+    like = Like(((parts[0].shape, lambda: parts[0]), (stacked.shape, lambda: stacked + np.float32(1e-7))))
+    found = spread_of(parts, grid, {}, like)
+    assert found is not None
+    assert (found.placements["world"].kind, found.unlike) == ("shard", ())
+    assert spread_of(parts, grid, {}, like, shape=whole.shape) is None
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, 2]), st.booleans())

@@ -29,11 +29,16 @@ def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Ru
         return list(runs)
     about = ours.about, theirs.about
     ties = ties_of(((about[0], ours.trace(step)), (about[1], theirs.trace(step))), told(*map(_About, about)))
-    if len(ranked) == 2 and ties is None and ranked[0].grid == ranked[1].grid:
+    if len(ranked) == 2 and ties is None and _lie_alike(ranked[0], ranked[1], step):
         ours = ranked[0].stacked()
     elif isinstance(ours, RankedRun):
         ours = ours.compared_with(Facing(theirs, ties, 0))
     return [ours, theirs.compared_with(Facing(ours, ties, 1)) if isinstance(theirs, RankedRun) else theirs]
+
+
+def _lie_alike(ours: RankedRun, theirs: RankedRun, step: int) -> bool:
+    """Return whether each rank of two jobs holds a value of the same shape at the same place."""
+    return ours.grid == theirs.grid and ours.shapes(step) == theirs.shapes(step)
 
 
 @attrs.frozen

@@ -66,33 +66,41 @@ def spread_of(
     *,
     sums: bool = True,
     added: Array | None = None,
+    shape: Shape | None = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
     ``known`` is what the framework says; ``like`` what the other run holds at this place. ``sums`` says whether the
-    ranks may hold parts of a sum: of a weight, or of what a model returns, they may not.
+    ranks may hold parts of a sum: of a weight, or of what a model returns, they may not. ``shape`` is that of the
+    whole, where it is known.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     cut = _cut(parts, grid)
     tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums)
     told = all(axis in known or not differ[axis] for axis in grid.axes)
-    fitting = [one for one, shape in tried if like is None or like.fits(shape)]
+    tried = [(one, found) for one, found in tried if shape in (None, found)]
+    fitting = [one for one, found in tried if like is None or like.fits(found)]
     if like is not None and not fitting:
         # Layers that somebody splits by hand say nothing, which reads as if they were not split.
         unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
-        inferred = spread_of(parts, grid, unsaid, like, sums=sums, added=added) if len(unsaid) < len(known) else None
+        inferred = (
+            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape)
+            if len(unsaid) < len(known)
+            else None
+        )
         if inferred is not None:
             return inferred
     if like is None or not (fitting or cut):
         fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    best, same = _nearest(parts, grid, fitting, like, added)
+    nearest = partial(_nearest, parts, grid, differ, like=like, added=added)
+    best, same = nearest(fitting)
     if not same and like is not None:
         shards = [axis for axis in differ if axis not in known and best[axis].kind == "shard"]
         packed = [{**best, **{axis: attrs.evolve(best[axis], stride=n) for axis in shards}} for n in _PACKED if shards]
         packed = [one for one in packed if _shape(parts, grid, one) is not None]
-        found, same = _nearest(parts, grid, packed, like, added) if packed else (best, False)
+        found, same = nearest(packed) if packed else (best, False)
         best = found if same else best
     unlike = [rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]]
     return Spreading(best, not told, tuple(sorted(set(unlike))))
@@ -169,21 +177,30 @@ def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tup
 
 
 def _nearest(
-    parts: Parts, grid: Grid, fitting: Sequence[Mapping[str, Placement]], like: Like | None, added: Array | None
+    parts: Parts,
+    grid: Grid,
+    differ: Mapping[str, Sequence[int]],
+    fitting: Sequence[Mapping[str, Placement]],
+    *,
+    like: Like | None,
+    added: Array | None,
 ) -> tuple[dict[str, Placement], bool]:
     """Return the reconstruction that is nearest to the other run's value, and whether it is that value.
 
-    A sum counts only where it is. Of replicas alone nobody asks.
+    A sum counts only where it is. Of replicas alone nobody asks. Several may be that value, where the other run is a
+    job too: shards come before sums then, and replicas that differ are last.
     """
     without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
-    best, least, same = dict((without or list(fitting))[0]), math.inf, False
+    best, least, same = dict((without or list(fitting))[0]), (2, math.inf), False
     alone = len(fitting) == 1 and all(how.kind == "replicate" for how in best.values())
     for one in fitting if like is not None and not alone else ():
         found = like.nearest(merged(parts, grid, one, added=added)) if like is not None else None
-        if found is None or not found.apart < least:
+        if found is None or math.isnan(found.apart):
             continue
-        if one in without or found.same:
-            best, least, same = dict(one), found.apart, found.same
+        torn = any(how.kind == "replicate" and differ[axis] for axis, how in one.items())
+        rank = (2, found.apart) if torn or not found.same else (int(one not in without), 0.0)
+        if rank < least and (one in without or found.same):
+            best, least, same = dict(one), rank, found.same
     return best, same
 
 

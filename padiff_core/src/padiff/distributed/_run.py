@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from padiff.distributed._grid import PIPELINE, Grid, grid_of
+from padiff.distributed._losses import Losses
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Ties
 from padiff.distributed._stages import joined_stages, stages_of
@@ -130,6 +131,11 @@ class RankedRun:
         """Return what one step did, merged over the ranks."""
         return self.merged(step).trace
 
+    def shapes(self, step: int) -> dict[Any, list[Any]]:
+        """Return the shapes of what the calls of the first rank were given, and gave."""
+        calls = next(iter(self._traces(step).values())).calls
+        return {call.key: [leaf.shape for leaf in (*call.inputs, *call.outputs)] for call in calls}
+
     def held(self, step: int) -> MergedStep:
         """Return the parameters of one step, merged, without its calls."""
         return self._put_together(self._traces(step), None, calls=False)
@@ -175,11 +181,14 @@ class RankedRun:
     def _put_together(self, traces: dict[int, Trace], other: Other | None, *, calls: bool = True) -> MergedStep:
         stages, store = stages_of(traces, self.ranks), MergedStore()
         paths = [{call.path for trace in stage.values() for call in trace.calls} for stage in stages]
+        told = {rank: one.loss for rank, one in traces.items() if one.loss is not None}
+        losses = Losses(told, self.grid, None if other is None else other.trace.loss)
         found = []
         for number, stage in enumerate(stages):
             before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
             inner = {"input": before, "output": behind}
             how: dict[str, Any] = {"stacked": self._stacked, "store": store, "inner": inner, "calls": calls}
+            how["losses"] = losses
             found.append(merge_step(stage, self.grid, self.ranks, other, **how))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
         return joined_stages(found, store, copies)

@@ -14,7 +14,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
-from padiff.kinds import DATA, Placement
+from padiff.kinds import Placement, is_data
 from padiff.numerics import Array
 from padiff.trace import Lent, Summary, Trace
 
@@ -98,13 +98,14 @@ def spread_over(
     sums: bool = True,
     batch: bool = False,
     added: Array | None = None,
+    shape: tuple[int, ...] | None = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told. See `spread_of`.
 
     ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
     """
     if not isinstance(arrays, Sketches):
-        return spread_of(read(arrays), grid, known, like, sums=sums, added=added)
+        return spread_of(read(arrays), grid, known, like, sums=sums, added=added, shape=shape)
     summaries = list(arrays.summaries.values())
     if len({(one.shape, one.whole) for one in summaries}) > 1:
         return None
@@ -115,8 +116,8 @@ def spread_over(
     shards = []
     for axis in grid.axes:
         cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
-        split = batch and axis == DATA and axis not in known and summaries[0].whole is not None
-        if split and _replicated(arrays.summaries, grid):
+        split = batch and is_data(axis) and axis not in known and summaries[0].whole is not None
+        if split and _replicated(arrays.summaries, grid, axis):
             return None  # each at another place of a batch that is none
         if known.get(axis) == REPLICATE and differ[axis] and like is not None and is_part_of(mine, like.of):
             return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
@@ -142,7 +143,7 @@ def spread_over(
     return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards))
 
 
-def _replicated(summaries: Mapping[int, Summary], grid: Grid) -> bool:
+def _replicated(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> bool:
     """Return whether ranks with data of their own hold the same, as far as norms and samples tell.
 
     What they sketched as parts of a batch is another thing at each place then.
@@ -156,7 +157,7 @@ def _replicated(summaries: Mapping[int, Summary], grid: Grid) -> bool:
         found = summaries[rank].sketch
         return b"" if found is None else found.tobytes()
 
-    groups = grid.groups(summaries, DATA)
+    groups = grid.groups(summaries, axis)
     return all(len(set(map(figures, one))) == 1 and len(set(map(sketches, one))) > 1 for one in groups)
 
 

@@ -106,10 +106,8 @@ class _Joiner:
             for name in _HELD:
                 for path, key in getattr(stage.trace, name).items():
                     self._hold(name, self.copies.get(path, path), key, stage.parameters.get((name, path)))
-            self.step.losses.update(stage.losses)
             self.step.left += stage.left
-        losses = list(self.step.losses.values())
-        trace.loss = None if not losses else losses[0] if len(set(losses)) == 1 else sum(losses) / len(losses)
+        trace.loss = self.stages[0].trace.loss
         sampled = {stage.trace.sampled for stage in self.stages}
         trace.sampled = True if True in sampled else None if None in sampled else False
         trace.samples = Samples(trace)

@@ -13,6 +13,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, behind, differing, merged, ways_of
 from padiff.distributed._joined import joined_of
 from padiff.distributed._like import Like, Shape, Whole, shape_left
+from padiff.distributed._losses import Losses
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
 from padiff.distributed._sketches import (
@@ -26,7 +27,7 @@ from padiff.distributed._sketches import (
     with_nothing,
 )
 from padiff.distributed._whole import whole_shape
-from padiff.kinds import DATA, Placement, Ranks, Spread
+from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_a_batch
 from padiff.numerics import Array
 from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
 
@@ -54,7 +55,6 @@ class MergedStep:
     """Token in the merged trace -> what the ranks held of that value's gradient."""
     left: int = 0
     """How many values could not be put together."""
-    losses: dict[int, float] = attrs.field(factory=dict)
     grid: Grid = attrs.field(kw_only=True)
     open: dict[tuple[int, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
     """Token, and ``value`` or ``gradient``, that could not be put together -> what ranks hold, what is known of it."""
@@ -80,15 +80,17 @@ def merge_step(
     store: MergedStore | None = None,
     inner: Mapping[str, Collection[str]] | None = None,
     calls: bool = True,
+    losses: Losses | None = None,
 ) -> MergedStep:
     """Return what the ranks did as one trace; without ``calls``, their parameters alone.
 
     ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
     alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
     modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
-    pipeline hands on.
+    pipeline hands on. ``losses`` are those of the whole job.
     """
-    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}).merge(calls=calls)
+    losses = losses or Losses({}, grid)
+    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}, losses).merge(calls=calls)
 
 
 class _Merger:
@@ -101,9 +103,10 @@ class _Merger:
         stacked: bool,
         store: MergedStore,
         inner: Mapping[str, Collection[str]],
+        losses: Losses,
     ) -> None:
         self.traces, self.grid, self.ranks = traces, grid, ranks
-        self.other, self.stacked, self.inner = other, stacked, inner
+        self.other, self.stacked, self.inner, self.losses = other, stacked, inner, losses
         self.lead = next(iter(traces))
         self.store = store
         self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
@@ -121,13 +124,11 @@ class _Merger:
 
     def merge(self, *, calls: bool) -> MergedStep:
         """Return the merged step."""
-        self.step.losses = {rank: one.loss for rank, one in self.traces.items() if one.loss is not None}
         if calls:
             self._calls()
         self._parameters()
         trace, lead = self.step.trace, self.traces[self.lead]
-        losses = list(self.step.losses.values())
-        trace.loss = None if not losses else losses[0] if len(set(losses)) == 1 else sum(losses) / len(losses)
+        trace.loss = self.losses.whole
         trace.flow, trace.sampled = lead.flow, lead.sampled
         trace.samples = Samples(trace)
         return self.step
@@ -171,8 +172,8 @@ class _Merger:
             like = self._like((call.key, side, index))
             sums, added = own.token not in self.returned, self._added(own.token)
             spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
-            if arrays and spread is None and self.other is None and DATA in self.grid.axes:
-                own_data: Spread = {**says, DATA: Placement("shard", 0)}
+            if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
+                own_data: Spread = {**says, **parts_of_a_batch(self.grid.axes)}
                 spread = spread_over(arrays, self.grid, own_data, None, sums=sums)
             if arrays and spread is None and self.stacked:
                 spread = behind(arrays, self.grid)
@@ -232,7 +233,7 @@ class _Merger:
                 if not known:
                     trace.values[token] = self._promised(parts)
                 shape = self._shape_of(trace.values[token]) if token in trace.values else shape
-            self._gradient(call, side, index, token, held, spread)
+            self._gradient((call.key, side, index), token, held, (spread, shape if token in trace.values else None))
         elif arrays and not known:
             self.step.left += 1
             shape = shape_left(shape, self._like((call.key, side, index))) if own.token in self.returned else shape
@@ -246,17 +247,18 @@ class _Merger:
         if gradients:
             self.step.open[token, "gradient"] = gradients, self._averaged(says, gradients)
 
-    def _gradient(self, call: Call, side: str, index: int, token: int, held: Mapping[int, Leaf], of: Spreading) -> None:
+    def _gradient(self, place: Spot, token: int, held: Mapping[int, Leaf], value: tuple[Spreading, Any]) -> None:
+        of, shape = value  # what it is of, and its shape
         keys = {rank: self.traces[rank].gradients.get(leaf.token) for rank, leaf in held.items()}
         arrays = with_nothing(self.traces, keys, {rank: leaf.shape for rank, leaf in held.items()})
         if len(arrays) < len(held) or token in self.step.trace.gradients:
             return
-        like = self._like((call.key, side, index), "gradient")
+        like = self._like(place, "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         if isinstance(arrays, Sketches):  # those of shards add up
             added = (axis for axis, how in of.placements.items() if how.kind == "partial")
-            known |= {axis: of.placements[axis] for axis in added if axis == DATA or not of.inferred}
-        spread = spread_over(arrays, self.grid, self._averaged(known, arrays), like, batch=True)
+            known |= {axis: of.placements[axis] for axis in added if is_data(axis) or not of.inferred}
+        spread = spread_over(arrays, self.grid, self._averaged(known, arrays), like, batch=True, shape=shape)
         if spread is not None:
             parts = self.step.gradients[token] = Parts(arrays, spread)
             self.step.trace.gradients[token] = self._promised(parts)
@@ -264,21 +266,15 @@ class _Merger:
             self.step.open[token, "gradient"] = arrays, self._averaged(known, arrays)
 
     def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
-        """Return how a gradient is spread, where each rank has the loss of its own data: a share of their mean's."""
+        """Return how a gradient is spread, where each rank has the loss of its own data: a share of the whole one's."""
         found = dict(known)
-        for axis in self._axes_of_data():
-            how = known.get(axis, Placement("partial"))
-            same = how.kind == "partial" and not differing(read(arrays), self.grid, axis)
-            found[axis] = Placement() if same else attrs.evolve(how, mean=True)
-        return found
-
-    def _axes_of_data(self) -> list[str]:
-        """Return the axis along which ranks have losses of their own data; where nobody says, inputs tell."""
-        if len(set(self.step.losses.values())) < 2:
-            return []
         given = [self.spreads.get(leaf.token) for leaf in self.traces[self.lead].root.inputs]
         split = {axis for one in given if one for axis, how in one.placements.items() if how.kind == "shard"}
-        return [axis for axis in self.grid.axes if axis == DATA or (axis == _UNKNOWN and axis in split)]
+        for axis in self.losses.axes(split):
+            how = known.get(axis, Placement("partial"))
+            same = how.kind == "partial" and not differing(read(arrays), self.grid, axis)
+            found[axis] = Placement() if same else attrs.evolve(how, mean=not self.losses.summed)
+        return found
 
     def _promised(self, parts: Parts) -> int:
         how = parts.spreading.placements
@@ -318,7 +314,8 @@ class _Merger:
         like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data.
-            known = self._averaged({axis: how for axis, how in says.items() if how.kind == "shard"}, arrays)
+            shards = {axis: how for axis, how in says.items() if how.kind == "shard"}
+            known = self._averaged(shards if self._shaped(path, arrays) else {}, arrays)
         spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
@@ -326,6 +323,11 @@ class _Merger:
             return
         parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
+
+    def _shaped(self, path: str, arrays: Arrays) -> bool:
+        """Return whether gradients have the shape of what ranks hold of a parameter: else they lie in another way."""
+        given = arrays.summaries if isinstance(arrays, Sketches) else read(arrays)
+        return self._shapes(path) == {rank: one.shape for rank, one in given.items()}
 
     def _shape(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of a whole parameter: as its framework says, or as the other run has it."""
@@ -341,8 +343,6 @@ class _Merger:
         return attrs.evolve(record, shape=known if known != record.shape else self.left.get(path, known))
 
 
-_UNKNOWN = "world"
-"""The axis of ranks of which nobody says what for."""
 _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
 
 

@@ -18,7 +18,7 @@ from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._recorded import Sides, before, both, of_traces, scale_of
 from padiff.judging._sizes import Size, held, magnitude, projected
 from padiff.judging._step_sums import step_sums
-from padiff.numerics import ACCUMULATION, EXACT, SAME, Array
+from padiff.numerics import ACCUMULATION, EXACT, SAME, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 
@@ -101,7 +101,7 @@ def of_recorded_update(
             if done is None or done.gradients is None:
                 continue
             done = attrs.evolve(done, scale=math.inf)
-        if not size.close if size.close is not None else _exceeds(meter, link, sides, size, done):
+        if not size.close if size.close is not None else _exceeds(meter, match, link, sides, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = sides[0].about, sides[1].about
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
@@ -154,7 +154,7 @@ def _norm(values: Array) -> float:
     return float(np.linalg.norm(values))
 
 
-def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | None) -> bool:
+def _exceeds(meter: Meter, match: UnitMatch, link: Link, sides: Sides, size: Size, done: _Step | None) -> bool:
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
@@ -162,7 +162,7 @@ def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | N
     """
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     sent = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
-    noise = max(size.eps, 0.0 if sent is None else sent.error)
+    noise = max(size.eps, _computed_with(match, sides) if sent is None else sent.error)
     allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
@@ -170,6 +170,14 @@ def _exceeds(meter: Meter, link: Link, sides: Sides, size: Size, done: _Step | N
         clean = noise <= SAME(size.eps)
         return step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean).exceeds(done.eps)
     return done.apart > max(allowed * done.moved, EXACT(size.eps))
+
+
+def _computed_with(match: UnitMatch, sides: Sides) -> float:
+    """Return the epsilon of the coarsest type in which a module gave values."""
+    paths = match.modules.reference, match.modules.candidate
+    held = ((side.trace.calls, path) for side, path in zip(sides, paths, strict=True))
+    given = {leaf.dtype for calls, path in held for call in calls if call.path == path for leaf in call.outputs}
+    return max((epsilon_of(dtype) or 0.0 for dtype in given), default=0.0)
 
 
 def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> Drift:

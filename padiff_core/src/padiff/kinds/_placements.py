@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import attrs
 
-DATA = "dp"
-"""The name of the groups whose ranks have data of their own."""
+_DATA = "dp"
 
 
 @attrs.frozen
@@ -35,6 +34,19 @@ class Placement:
 
 Spread = Mapping[str, Placement]
 """Name of a group -> how a value lies on its ranks; in a group that is not named, nobody says."""
+
+
+def is_data(group: str) -> bool:
+    """Return whether the ranks of a group have data of their own, and average what they make of it: by its name.
+
+    Where they are two groups, say those that hold shards of weights and those that hold the same, a word follows.
+    """
+    return group.partition("_")[0] == _DATA
+
+
+def parts_of_a_batch(groups: Iterable[str]) -> Spread:
+    """Return how a value lies of which ranks with data of their own have each a part, along its first axis."""
+    return {group: Placement("shard", 0) for group in groups if is_data(group)}
 
 
 @attrs.frozen

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.kinds import DATA, Part, Placement, Ranks, Spread
+from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_a_batch
 from padiff.numerics import Array, sketch
 from padiff.trace import Description, Summary, layouts_of, summarized
 
@@ -79,7 +79,7 @@ class Places:
         if self._ranks is None:
             return Where()
         spread = self._ranks.outputs.get(path, {}) if path is not None else {}
-        return Where(None, _shards(self._ranks, {DATA: Placement("shard", 0), **spread}))
+        return Where(None, _shards(self._ranks, {**parts_of_a_batch(self._ranks.groups), **spread}))
 
 
 def _shards(ranks: Ranks | None, spread: Spread) -> tuple[tuple[Placement, int, int], ...]:

@@ -39,9 +39,10 @@ def ranks_of(model: Any) -> Ranks | None:
     wrapper = getattr(model, "wrapper", model.native)
     split = any(_is_megatrons(module) for _, module in model.natives())
     split = split or any(getattr(native, "tensor_model_parallel", False) for native in natives.values())
-    groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper, split))
+    data = _data_axes(model)
+    groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper, split, data))
     gated = _gated(model)
-    parameters = {path: dict(_spread(native, groups, id(native) in gated)) for path, native in natives.items()}
+    parameters = {path: dict(_spread(native, groups, data, id(native) in gated)) for path, native in natives.items()}
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups, gated))}
     shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
@@ -70,7 +71,21 @@ def _is_megatrons(module: Any) -> bool:
     return any(cls.__module__.startswith("megatron.") for cls in type(module).__mro__)
 
 
-def _groups(natives: Any, wrapper: Any, split: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _axes_of(mesh: Any) -> tuple[str, ...]:
+    return tuple(mesh.mesh_dim_names or (f"dim{index}" for index in range(mesh.ndim)))
+
+
+def _data_axes(model: Any) -> dict[str, str]:
+    """Return the axes of meshes along which `fully_shard` shares data, and what they are called here."""
+    found: dict[str, None] = {}
+    for _, module in model.natives():
+        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+        info = getattr(getattr(state, "_fsdp_param_group", None), "mesh_info", None)
+        found.update(dict.fromkeys(() if info is None else _axes_of(info.mesh)))
+    return {name: "dp" if len(found) == 1 else f"dp_{name.removeprefix('dp_')}" for name in found}
+
+
+def _groups(natives: Any, wrapper: Any, split: bool, data: Mapping[str, str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the groups of more than one rank that this one is in; ``world`` where nobody says what a group is for.
 
     Megatron's count where it ``split`` the model: a process may train another one beside.
@@ -84,10 +99,8 @@ def _groups(natives: Any, wrapper: Any, split: bool) -> Iterator[tuple[str, tupl
         for native in natives:
             if hasattr(native, "device_mesh"):
                 mesh = native.device_mesh
-                names = mesh.mesh_dim_names or tuple(f"dim{index}" for index in range(mesh.ndim))
-                for name in names:
-                    group = mesh.get_group(name if mesh.mesh_dim_names else names.index(name))
-                    found[name] = tuple(dist.get_process_group_ranks(group))
+                for index, name in enumerate(_axes_of(mesh)):
+                    found[data.get(name, name)] = tuple(dist.get_process_group_ranks(mesh.get_group(index)))
         if not found:
             found["world" if wrapper is None else "dp"] = tuple(range(dist.get_world_size()))
     yield from ((name, ranks) for name, ranks in found.items() if len(ranks) > 1)
@@ -109,11 +122,12 @@ def _gated(model: Any) -> set[int]:
 _MLP = "megatron.core.transformer.mlp.MLP"
 
 
-def _spread(native: Any, groups: Mapping[str, tuple[int, ...]], gated: bool = False) -> Iterator[tuple[str, Placement]]:
+def _spread(
+    native: Any, groups: Mapping[str, tuple[int, ...]], data: Mapping[str, str], gated: bool
+) -> Iterator[tuple[str, Placement]]:
     """Yield how a parameter is spread over the ranks of each group."""
     if hasattr(native, "placements") and hasattr(native, "device_mesh"):
-        mesh = native.device_mesh
-        names = mesh.mesh_dim_names or tuple(f"dim{index}" for index in range(mesh.ndim))
+        names = (data.get(name, name) for name in _axes_of(native.device_mesh))
         for name, placement in zip(names, native.placements, strict=True):
             if name in groups:
                 shard = placement.is_shard()

@@ -1,0 +1,58 @@
+"""Know what the losses of a job's ranks are: one that all have, those of data of their own, or parts of a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+
+import attrs
+
+from padiff.distributed._grid import Grid
+from padiff.kinds import is_data
+
+
+@attrs.frozen(eq=False)
+class Losses:
+    """The losses that the ranks told in one step, and the loss of the other run, where it has one."""
+
+    of: Mapping[int, float]
+    """Rank -> its loss: of a pipeline those of the last stage alone."""
+    grid: Grid
+    other: float | None = None
+
+    @property
+    def whole(self) -> float | None:
+        """Return the job's loss."""
+        return self._whole(mean=not self.summed)
+
+    @property
+    def summed(self) -> bool:
+        """Return whether the ranks' losses add up to the other run's; a stack that shares data averages them."""
+        if self.other is None or any(self._differ(axis) and is_data(axis) for axis in self.grid.axes):
+            return False
+        mean, total = self._whole(mean=True), self._whole(mean=False)
+        return mean is not None and total is not None and abs(total - self.other) < abs(mean - self.other)
+
+    def axes(self, split: Collection[str]) -> list[str]:
+        """Return the axes along which ranks have losses of their own data; what the model is given is ``split`` there.
+
+        Where no rank told a loss the inputs alone say it.
+        """
+        if not self.of:
+            return [axis for axis in self.grid.axes if axis in split]
+        return [axis for axis in self.grid.axes if self._differ(axis) and (is_data(axis) or axis in split)]
+
+    def _differ(self, axis: str) -> bool:
+        return any(len({self.of[rank] for rank in group}) > 1 for group in self.grid.groups(self.of, axis))
+
+    def _whole(self, *, mean: bool) -> float | None:
+        values = dict(self.of)
+        for axis in self.grid.axes:
+            values = self.grid.reduced(values, axis, partial(_joined, mean=mean))
+        return next(iter(values.values()), None)
+
+
+def _joined(losses: list[float], *, mean: bool) -> float:
+    if len(set(losses)) == 1:
+        return losses[0]
+    return sum(losses) / (len(losses) if mean else 1)
