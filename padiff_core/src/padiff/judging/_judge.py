@@ -23,6 +23,7 @@ from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
 from padiff.judging._input_gradients import of_inputs
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
+from padiff.judging._mistaken import with_value_named
 from padiff.judging._policies import Policies
 from padiff.judging._reading import gradient_of, value_of
 from padiff.judging._replays import Replays
@@ -132,6 +133,7 @@ class Judge:
             if ruling.verdict not in AGREEING:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
+                    ruling = self._named(ruling, owner, spot) if check.close is None else ruling
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
                     suspicion = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
@@ -160,6 +162,14 @@ class Judge:
         runs = self.settler.runs(owner, "float64")
         hint = found_by_setting(self.settler.bench, owner, runs.reference, self._read(spot, owner))
         return ruling if hint is None else attrs.evolve(ruling, hint=hint)
+
+    def _named(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
+        """Return a ruling that names the reference's value which the candidate has in this one's place."""
+        if ruling.verdict is not Verdict.DIFFERS or ruling.hint is not None or not owner.candidate.children:
+            return ruling
+        runs = self.settler.runs(owner, "float64")
+        both = runs.reference, runs.candidate
+        return with_value_named(ruling, owner, spot, self._read(spot, owner), both, self.alignment)
 
     def _read(self, spot: Spot, owner: Pair) -> Reader:
         """Return what takes a value of a call's own code from what the call did alone.

@@ -1,0 +1,44 @@
+"""Say whose value it is that stands where another one should: an output in another's place, a step left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+
+
+class Heads(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two, self.norm = rows.Linear(4, 6), rows.Linear(4, 6), rows.LayerNorm(6)
+
+    def forward(self, x: Any) -> Any:
+        y = F.relu(self.norm(self.one(x)))
+        return y, self.two(x)
+
+
+class Ported(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.one, self.two, self.ln = columns.Dense(4, 6), columns.Dense(4, 6), columns.LayerNormalization(6)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.ln(self.one(x))
+        if self.fault == "small":
+            y = y * 1.0001
+        y, z = y if self.fault == "no relu" else F.relu(y), self.two(x)
+        return (z, y) if self.fault == "order" else (y, z)
+
+
+@pytest.mark.parametrize(("fault", "value"), [("order", "output [1]"), ("no relu", "output of norm"), ("small", None)])
+def test_a_value_in_the_place_of_another_is_named(fault: str, value: str | None) -> None:
+    """Outputs in another order were a source without a word of the order."""
+    (source,) = padiff.diff(Heads(), Ported(fault), (X,)).sources
+    told = [one.figures["value"] for one in source.evidence if one.kind == "mistaken_value"]
+    assert told == ([] if value is None else [value])
