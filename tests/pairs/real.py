@@ -8,7 +8,7 @@ import numpy as np
 
 from .zoo import native
 
-__all__ = ["BERT", "SHALLOW", "built", "image", "language", "sentences", "shallow", "vision"]
+__all__ = ["BERT", "SHALLOW", "built", "image", "language", "narrowed", "sentences", "shallow", "vision"]
 
 BERT = {
     "vocab_size": 60,
@@ -129,6 +129,14 @@ def built(framework: str, name: str, *, train: bool, **settings: Any) -> Any:
     family, _, head = name.partition(".")
     model = language(framework, family, head, **settings) if head else vision(framework, name, **settings)
     return native.set_mode(framework, model, train=train)
+
+
+def narrowed(model: Any, width: int = 64) -> Any:
+    """Return VGG with narrow hidden layers in its head, which holds 120 of its 130 million parameters."""
+    linear = type(model.classifier[0])
+    for index, sizes in ((0, (512 * 7 * 7, width)), (3, (width, width)), (6, (width, 1000))):
+        model.classifier[index] = linear(*sizes)
+    return model
 
 
 def image(size: int = 64, batch: int = 2) -> np.ndarray:

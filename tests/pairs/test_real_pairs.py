@@ -13,7 +13,7 @@ import pytest
 import padiff
 
 from .judging import assert_aligned, describe
-from .real import built, image, language, sentences
+from .real import built, image, language, narrowed, sentences
 
 DIRECTIONS = [("torch", "paddle"), ("paddle", "torch")]
 BOTH = pytest.mark.parametrize("frameworks", DIRECTIONS, ids="-".join)
@@ -41,12 +41,14 @@ def _sources(report: padiff.Report) -> set[tuple[str, str | None, str | None]]:
 def test_vision_models_are_aligned(name: str, train: bool, frameworks: tuple[str, str]) -> None:
     # In train mode the last stages of a 64-pixel image normalise over 8 values: free runs drift by 5 % there.
     reference, candidate = (built(framework, name, train=train) for framework in frameworks)
+    if name == "mobilenet_v2":  # what draws runs 64 times on each side: that is MobileNet v3's business, and VGG's
+        reference.classifier[0].p = candidate.classifier[0].p = 0.0
     assert_aligned(padiff.diff(reference, candidate, (image(),)))
 
 
 def test_vgg_is_aligned() -> None:
     # Dropouts of 0.5 draw; the bias of a convolution before a BatchNorm has a gradient of mere rounding.
-    reference, candidate = (built(framework, "vgg11_bn", train=True) for framework in DIRECTIONS[0])
+    reference, candidate = (narrowed(built(framework, "vgg11_bn", train=True)) for framework in DIRECTIONS[0])
     assert_aligned(padiff.diff(reference, candidate, (image(),)))
 
 
@@ -133,7 +135,7 @@ def test_language_heads_are_aligned(name: str, transferred: bool, frameworks: tu
 
 @BOTH
 def test_a_language_model_in_training_is_aligned(frameworks: tuple[str, str]) -> None:
-    chances = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    chances = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "num_hidden_layers": 1}
     reference, candidate = (language(framework, "Bert", **chances) for framework in frameworks)
     reference.train()
     candidate.train()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -14,15 +13,6 @@ from flax import nnx
 import padiff
 
 RNGS = nnx.Rngs(0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_fast() -> Iterator[None]:
-    """Spare XLA's optimizations: compiling each layer takes half of the time."""
-    before = jax.config.values["jax_disable_most_optimizations"]
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 class TorchModel(torch.nn.Module):

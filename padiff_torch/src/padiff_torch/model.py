@@ -121,7 +121,11 @@ class TorchModel(HookedModel):
 
     def differentiated(self, starts: Sequence[tuple[Any, Any | None]]) -> None:
         """Run backward from tensors, each with its gradient."""
-        torch.autograd.backward([tensor for tensor, _ in starts], [gradient for _, gradient in starts])
+        tensors, gradients = zip(*starts, strict=True)
+        if any(gradient is None for gradient in gradients):
+            torch.autograd.backward(tensors, gradients)
+        else:
+            torch.autograd.backward(_Start.apply(torch.empty(()), gradients, *tensors))
 
     def ranks(self) -> Ranks | None:
         """Return what this process is among the ranks of its job."""
@@ -139,6 +143,24 @@ class TorchModel(HookedModel):
                 msg += "Hint: compare the model before quantization"
                 raise LiftError(msg)
         return super().lifted(dtype)
+
+
+class _Start(torch.autograd.Function):
+    """A scalar behind the tensors that backward starts from.
+
+    Given gradients itself, torch compares their shapes by what it imports then: sympy, for a second.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scalar: Any, gradients: Sequence[Any], *tensors: Any) -> Any:
+        """Keep the gradients that the tensors get."""
+        ctx.gradients = gradients
+        return scalar
+
+    @staticmethod
+    def backward(ctx: Any, _: Any) -> tuple[Any, ...]:
+        """Hand each tensor its gradient."""
+        return None, None, *ctx.gradients
 
 
 def _trouble(module: Any) -> tuple[str, str] | None:

@@ -58,7 +58,7 @@ class Detour:
             if first:
                 for namespace, name, wrap in self._places:
                     # What stands there now: a user may have put a function of their own in its place.
-                    function, own = inspect.getattr_static(namespace, name), name in vars(namespace)
+                    function, own = _standing(namespace, name), name in vars(namespace)
                     setattr(namespace, name, wrap(function))
                     hook.add(functools.partial(_put_back, namespace, name, function, own))
             for holder in self._holders(modules):
@@ -135,6 +135,14 @@ def _made_alike(one: Any, other: Any) -> bool:
         return bool(vars(one) == vars(other))
     except (TypeError, ValueError):
         return False  # an array among its attributes
+
+
+def _standing(namespace: Any, name: str) -> Any:
+    """Return what a module or a class holds by a name; ``inspect.getattr_static`` takes 20 times as long."""
+    for holder in namespace.__mro__ if isinstance(namespace, type) else (namespace,):
+        if name in holder.__dict__:
+            return holder.__dict__[name]
+    return inspect.getattr_static(namespace, name)
 
 
 def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:

@@ -1,0 +1,27 @@
+"""Compile fast, and nothing twice: compiling small functions is most of the time that these tests take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+AS_USERS_HAVE_IT = ("test_pairs", "test_readme")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep what was compiled: the same loop of a recurrent layer is traced anew in each run of a model."""
+    if config.cache is not None:
+        jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_disable_most_optimizations", True)  # the suite's examples are built at collection
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_fast(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare XLA's optimizations, but for whole models and the README."""
+    jax.config.update("jax_disable_most_optimizations", request.path.stem not in AS_USERS_HAVE_IT)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
