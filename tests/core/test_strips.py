@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from padiff.numerics import difference, is_crosswise, laid_out
+from padiff.numerics import difference, in_order, is_crosswise, laid_out
 
 SHAPES = [(300, 301), (257, 1025), (1025, 257), (4099, 17), (17, 4099)]
 
@@ -32,6 +32,23 @@ def test_laid_out_keeps_every_element(shape: tuple[int, int], dtype: object) -> 
     assert copied.dtype == array.dtype
     assert (copied == array).all()
     assert laid_out(array) is array
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 14, 1 << 20])
+def test_parts_come_in_order_however_an_array_lies(size: int) -> None:
+    matrix, cube = _matrix((300, 701), "f4"), np.random.default_rng(0).standard_normal((7, 9, 50, 16))
+    arrays = [
+        matrix,
+        _crosswise(matrix),
+        _crosswise(matrix)[::2],
+        cube.transpose(0, 2, 1, 3),
+        np.array(3.0),
+        matrix[:0],
+    ]
+    for array in [*arrays, _crosswise(matrix).astype(ml_dtypes.bfloat16, order="K")]:
+        parts = [part.copy() for part in in_order(array, size)]
+        assert all(part.size == size for part in parts[:-1])
+        assert np.concatenate([*parts, array.ravel()[:0]]).tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -16,7 +16,7 @@ from padiff.errors import InputError
 from padiff.numerics import sample
 from padiff.testing.toy import rows
 from padiff.trace import open_run
-from padiff.trace._staging import Staging
+from padiff.trace._staging import Staging, checksum
 
 MOMENTS = 20
 
@@ -185,8 +185,12 @@ def test_memory_for_copies_is_used_again_up_to_its_bound() -> None:
         else:
             array = rng.standard_normal((int(rng.choice([3, 200, 300, 400, 700])), 250), dtype=np.float32).T
             held.append(staging.copy(array))
-            assert held[-1].tobytes() == array.tobytes()
-            assert not any(np.shares_memory(held[-1], other) for other in held[:-1])
+            assert b"".join(part.tobytes() for part in held[-1].parts) == array.tobytes()
+            assert held[-1].sum == checksum(np.ascontiguousarray(array))
+            assert held[-1].holds(np.ascontiguousarray(array))
+            assert not any(
+                np.shares_memory(part, one) for other in held[:-1] for one in other.parts for part in held[-1].parts
+            )
     for array in held:
         staging.reuse(array)
     assert 0 < staging.kept <= 1 << 20
@@ -198,7 +202,7 @@ def test_memory_for_copies_is_used_again_up_to_its_bound() -> None:
 def test_a_full_disk_is_told_at_the_step_and_what_is_finished_stays(tmp_path: Path, monkeypatch: Any) -> None:
     import padiff.trace._shards as shards
 
-    model, write, left = Net(), shards._write, [40]
+    model, write, left = Net(), shards._write, [9]
 
     def full(file: Any, array: Any) -> None:
         left[0] -= 1

@@ -136,6 +136,11 @@ def _fields(cls: type, types: Mapping[str, type]) -> Iterable[tuple[str, Any]]:
     return [(field.name, field.type) for field in attrs.fields(cls)]
 
 
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, for which numpy looks for long; a framework may have a bfloat16 of its own."""
+    return _NAMES.get(dtype) or dtype.name
+
+
 class _Encoder:
     def __init__(self, codec: Codec, arrays: Sink) -> None:
         self._codec = codec
@@ -197,7 +202,7 @@ class _Encoder:
         return ["r", name, number, *map(self.encoded, fields)]
 
     def _array(self, array: Array) -> list[Any]:
-        name = _NAMES.get(array.dtype, array.dtype.name)  # a framework may have registered a bfloat16 of its own
+        name = name_of(array.dtype)
         if name not in DTYPES:
             msg = f"an array of {array.dtype} is no array of numbers"
             raise Unsendable(msg)

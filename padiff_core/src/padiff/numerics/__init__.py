@@ -11,7 +11,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
 from padiff.numerics._compare import beside_masks, close, difference, sample
-from padiff.numerics._dtypes import Array, is_array, numpy_dtype
+from padiff.numerics._dtypes import Array, is_array, numpy_dtype, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
@@ -46,4 +46,4 @@ from padiff.numerics._rounding import (
     relative,
 )
 from padiff.numerics._sketch import BLOCK, SKETCH_ERROR, Sketcher, sketch, work_of
-from padiff.numerics._strips import is_crosswise, laid_out
+from padiff.numerics._strips import in_order, is_crosswise, laid_out

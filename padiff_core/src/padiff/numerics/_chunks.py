@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from padiff.numerics._dtypes import Array
-from padiff.numerics._strips import copy_in_strips, is_crosswise
+from padiff.numerics._strips import copy_in_tiles, is_crosswise
 
 _ROWS = 256
 
@@ -42,7 +42,7 @@ def _blocks(
                 block = array[top : top + _ROWS, left : left + width]
                 flat = buffer[: block.size]
                 if is_crosswise(array):
-                    copy_in_strips(flat.reshape(block.shape), block)
+                    copy_in_tiles(flat.reshape(block.shape), block)
                 else:
                     np.copyto(flat.reshape(block.shape), block, casting="unsafe")
                 done.append(flat)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.codec import name_of
 from padiff.errors import InputError
 from padiff.numerics import sample, work_of
 from padiff.recording._describe import describe, parameter_record
@@ -81,11 +82,11 @@ class _StepRecorder(Recorder):
             return self.trace.summarized(tensor.read(summarized))
         return self.trace.summarized(where.sketched(tensor.view()))
 
-    def state(self, parameter: Parameter, name: str, *, extremes: bool = True) -> int:
-        """Keep what a parameter or buffer holds now; return its key."""
+    def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:
+        """Keep what a parameter or buffer holds now; return its key. ``ended``: it stays until the step is written."""
         view = parameter.view()
         if self._kind == "tensors":
-            return self._store.put(view, name)
+            return (self._store.lend if ended else self._store.put)(view, name)
         if self._kind == "summary":
             return self.trace.summarized(summarized(view, extremes=extremes))
         return self.trace.summarized(self._places.of_parameter(parameter.path).sketched(view))
@@ -239,8 +240,8 @@ class Loop(Listener):
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
         for path, parameter in parameters.items() if self.values != "structure" else ():
             if parameter.buffer:
-                trace.buffers[path] = recorder.state(parameter, f"{path}.after")
-            trace.updated[path] = recorder.state(parameter, f"{path}.updated", extremes=False)
+                trace.buffers[path] = recorder.state(parameter, f"{path}.after", ended=True)
+            trace.updated[path] = recorder.state(parameter, f"{path}.updated", ended=True, extremes=False)
         trace.loss, trace.flow = self._number(loss), flow
         trace.start_seed, trace.by_value = self.start_seed, self.by_value
         trace.samples = {}
@@ -260,7 +261,7 @@ def _glimpse(parameter: Parameter, values: Kept) -> Summary:
     found = sample(view)
     # As a sketch's summary holds them: what is there already is not written again.
     kept = found.astype(work_of(view.dtype)) if values == "sketch" else found
-    return Summary(view.dtype.name, tuple(view.shape), sample=kept)
+    return Summary(name_of(view.dtype), tuple(view.shape), sample=kept)
 
 
 def _chosen(model: Model, modules: str | Sequence[str] | None) -> Chosen:

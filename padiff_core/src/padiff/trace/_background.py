@@ -14,10 +14,12 @@ from padiff.trace._directory import PlacedStore
 from padiff.trace._records import Trace
 from padiff.trace._run_writer import RunWriter
 from padiff.trace._shards import ShardReader
-from padiff.trace._staging import Staging
+from padiff.trace._staging import Staged, Staging
 
 _WAITING = 256 << 20
 """Bytes that may wait to be written."""
+_ENOUGH = 4 << 20
+"""Bytes for which the thread that writes is woken: each change of threads costs as much as writing a small value."""
 
 
 class QueuedStore(PlacedStore):
@@ -39,7 +41,11 @@ class QueuedStore(PlacedStore):
             staging.reuse(copied)
             return placed
 
-        return self._queue(written, copied.nbytes)
+        return self._queue(written, copied.size)
+
+    def lend(self, array: Array, name: str = "") -> int:
+        """Let an array be written from where it lies, which nobody changes until the step is finished."""
+        return self._queue(lambda writer: writer.put(Staged.of(array), name), array.nbytes)
 
     def put_sum(self, keys: Sequence[int], name: str = "") -> int:
         """Let the sum of arrays that were put be written; return its key."""
@@ -49,7 +55,7 @@ class QueuedStore(PlacedStore):
             total = arrays[0].copy()
             for array in arrays[1:]:
                 np.add(total, array, out=total)
-            return writer.put(total, name)
+            return writer.put(Staged.of(total), name)
 
         return self._queue(added, 0)
 
@@ -68,8 +74,10 @@ class Background:
         self._most = waiting
         self.staging = Staging(waiting)
         self._size = 0
-        self._tasks: deque[tuple[Callable[[RunWriter], Any], int] | None] = deque()
+        self._tasks: list[tuple[Callable[[RunWriter], Any], int]] = []
         self._changed = threading.Condition()
+        self._hurry = self._closed = False
+        """Whether what waits is to be written now, however little; whether nothing will follow."""
         self._error: BaseException | None = None
         self._busy = False
         self._thread = threading.Thread(target=self._work, name="padiff-record", daemon=True)
@@ -86,11 +94,13 @@ class Background:
         """
         with self._changed:
             while self._size and self._size + size > self._most and self._error is None:
+                self._urge()
                 self._changed.wait()
             if self._error is None:
                 self._tasks.append((task, size))
                 self._size += size
-                self._changed.notify_all()
+                if self._size >= _ENOUGH and not self._busy:
+                    self._changed.notify_all()
 
     def finish(self, step: int, trace: Trace) -> None:
         """Write the records of a step; it is there for good when this returns."""
@@ -103,35 +113,42 @@ class Background:
 
     def _wait(self) -> None:
         with self._changed:
+            self._urge()
             while (self._tasks or self._busy) and self._error is None:
                 self._changed.wait()
             if self._error is not None:
                 raise self._error
 
+    def _urge(self) -> None:
+        self._hurry = True
+        self._changed.notify_all()
+
     def close(self) -> None:
         """End the thread, behind what still waits."""
         with self._changed:
-            self._tasks.append(None)
-            self._changed.notify_all()
+            self._closed = True
+            self._urge()
         self._thread.join()
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._tasks:
-                    self._changed.wait()
-                found = self._tasks.popleft()
-                self._busy = found is not None
-            if found is None:
-                return
-            task, size = found
-            try:
-                if self._error is None:
-                    task(self._writer)
-            except BaseException as error:  # told to whoever records, at the next word
-                self._error = error
-            del task, found  # the array goes
-            with self._changed:
-                self._size -= size
                 self._busy = False
                 self._changed.notify_all()
+                while not (self._closed or (self._tasks and (self._hurry or self._size >= _ENOUGH))):
+                    self._changed.wait()
+                if not self._tasks:
+                    return
+                tasks, self._tasks = deque(self._tasks), []
+                self._busy, self._hurry = True, False
+            while tasks:
+                task, size = tasks.popleft()
+                try:
+                    if self._error is None:
+                        task(self._writer)
+                except BaseException as error:  # told to whoever records, at the next word
+                    self._error = error
+                del task  # the array goes
+                with self._changed:
+                    self._size -= size
+                    self._changed.notify_all()

@@ -17,25 +17,41 @@ from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
 from padiff.trace._folder import Folder, folder_of
+from padiff.trace._lately import Lately
 from padiff.trace._model import Description
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept
-from padiff.trace._shards import Placed, Shard, ShardReader, checksum
+from padiff.trace._shards import ALIGNED, Placed, Shard, ShardReader
+from padiff.trace._staging import Staged
 
 _ROOM = 1 << 14, 1 << 20
 """Bytes that a shard has for its header: the first one of a directory, and any later one at most."""
 
 
 class _Inline:
-    """Where the arrays go that stand in records themselves: to the shards too."""
+    """Where the small arrays go that stand in records themselves: together, as one value of a shard."""
 
     def __init__(self, writer: RunWriter) -> None:
+        self.bytes = bytearray()
         self._writer = writer
 
     def put(self, array: Array) -> list[int | str]:
         """Keep an array; return what says where it lies."""
-        placed = self._writer.put(array, "record")
+        raw = array.tobytes()
+        placed = self._writer.inline.get(raw)
+        if placed is None:
+            placed = self._placed(Staged.of(np.frombuffer(raw, np.uint8)))
+            self._writer.inline.put(raw, placed)
         return [placed.shard, placed.start, placed.sum]
+
+    def _placed(self, value: Staged) -> Placed:
+        known = self._writer.known(value)
+        if known is not None:
+            return known
+        shard = self._writer.open_shard(0)
+        start = shard.start + len(self.bytes)
+        self.bytes += value.parts[0].tobytes().ljust(value.size + -value.size % ALIGNED, b"\0")
+        return Placed(shard.name, start, value.dtype, value.shape, value.sum)
 
 
 class RunWriter:
@@ -49,7 +65,9 @@ class RunWriter:
         self._numbers = 0
         self._shards = 0
         self._room = _ROOM[0]
-        self._known: dict[tuple[int, int], Placed] = {}
+        self._known: Lately[tuple[int, int]] = Lately()
+        self.inline: Lately[bytes] = Lately()
+        """Where the small arrays of records lie."""
         self.reader = ShardReader(self.folder)
         try:
             self.folder.make()
@@ -68,35 +86,38 @@ class RunWriter:
             return self._shard.bytes_at(placed).view(DTYPES[placed.dtype]).reshape(placed.shape)
         return self.reader.get(placed)
 
-    def put(self, array: Array, name: str = "") -> Placed:
-        """Write one array, if its bytes do not lie there yet; return where it lies."""
-        array = np.asarray(array, order="C")
+    def put(self, value: Staged, name: str = "") -> Placed:
+        """Write one value, if its bytes do not lie there yet; return where it lies."""
         try:
-            return self._put(array, name)
+            return self._put(value, name)
         except OSError as error:
             self.discard()
             raise _unwritten(self.folder, error) from error
 
-    def _put(self, array: Array, name: str) -> Placed:
-        found = checksum(array)
-        known = self._known.get((found, array.nbytes))
-        if known is not None and self._is_same(known, array):
-            dtype = Shard.name_of(array.dtype)
-            return attrs.evolve(known, dtype=dtype, shape=tuple(array.shape))
-        if self._shard is not None and not self._shard.takes(array):
+    def _put(self, value: Staged, name: str) -> Placed:
+        placed = self.known(value)
+        if placed is None:
+            self._numbers += 1
+            placed = self.open_shard(value.size).put(value, name, self._numbers)
+            self._known.put((value.sum, value.size), placed)
+        return placed
+
+    def known(self, value: Staged) -> Placed | None:
+        """Return where the bytes of a value lie already, if that is known."""
+        found = self._known.get((value.sum, value.size))
+        if found is None or not value.holds(self.read(found)):
+            return None
+        return attrs.evolve(found, dtype=value.dtype, shape=value.shape)
+
+    def open_shard(self, size: int) -> Shard:
+        """Return the shard that has room for so many bytes more."""
+        if self._shard is not None and not self._shard.takes(size):
             self._finish_shard()
             self._room = min(4 * self._room, _ROOM[1])
         if self._shard is None:
             self._shard = Shard(self.folder, self._shards, self._room)
             self._shards += 1
-        self._numbers += 1
-        placed = self._shard.put(array, name, self._numbers, found)
-        self._known[placed.sum, array.nbytes] = placed
-        return placed
-
-    def _is_same(self, known: Placed, array: Array) -> bool:
-        kept = self.read(known).reshape(-1).view(np.uint8)
-        return np.array_equal(kept, array.reshape(-1).view(np.uint8))
+        return self._shard
 
     def _finish_shard(self) -> None:
         if self._shard is not None:
@@ -106,14 +127,20 @@ class RunWriter:
     def finish(self, step: int, trace: Trace) -> None:
         """Write the records of a step, which is there for good then; its values are put where they are not yet."""
         if not isinstance(trace.store, PlacedStore):
-            places = [self.put(array) for array in trace.store.arrays()]
+            places = [self.put(Staged.of(array)) for array in trace.store.arrays()]
             trace = attrs.evolve(trace, store=PlacedStore(self.reader, places), samples={}, outputs=[])
         self._write(records_name(step), trace)
+        self._known.end_step()
+        self.inline.end_step()
 
     def _write(self, name: str, value: Any) -> None:
         try:
             codec = run_codec()
-            text = codec.encode(value, _Inline(self))
+            inline = _Inline(self)
+            text = codec.encode(value, inline)
+            if inline.bytes:
+                self._numbers += 1
+                self.open_shard(0).put(Staged.of(np.frombuffer(inline.bytes, np.uint8)), "records", self._numbers)
             self._finish_shard()
             head = {
                 "format": FORMAT,
@@ -136,7 +163,8 @@ class RunWriter:
         """Remove what was written since the last finished step."""
         if self._shard is not None:
             self._shard.discard()
-            self._known = {key: place for key, place in self._known.items() if place.shard != self._shard.name}
+            self._known.forget(self._shard.name)
+            self.inline.forget(self._shard.name)
         self._shard = None
 
 

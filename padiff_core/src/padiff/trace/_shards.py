@@ -11,7 +11,7 @@ import json
 import os
 import re
 import struct
-import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from padiff.codec import DTYPES
 from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.trace._folder import Folder
+from padiff.trace._staging import Staged, checksum
 
 _NAMES = {
     "bool": "BOOL",
@@ -39,9 +40,9 @@ _NAMES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
-_ALIGNED = 8
-_BLOCK = 1 << 13
-"""Words of 8 bytes that are summed to one."""
+ALIGNED = 8
+_SMALL, _TOGETHER = 1 << 14, 1 << 20
+"""Bytes of a small value, and of how many of them are written in one go."""
 _LONGEST_NAME = 160
 _LARGEST = 2 << 30
 """Bytes of values after which another shard begins."""
@@ -75,14 +76,6 @@ class Placed:
         return size
 
 
-def checksum(array: Array) -> int:
-    """Return a number that says whether bytes are what they were: the CRC of the sums of blocks, read at full speed."""
-    raw = array.reshape(-1).view(np.uint8)
-    whole = raw.size // (8 * _BLOCK) * (8 * _BLOCK)
-    words = raw[:whole].view("<u8").reshape(-1, _BLOCK)
-    return zlib.crc32(raw[whole:].data, zlib.crc32(words.sum(axis=1, dtype=np.uint64).data))
-
-
 class Shard:
     """A shard that is being written, under a name of its own until it is finished."""
 
@@ -90,56 +83,70 @@ class Shard:
         self.name = f"shard-{number:05d}.safetensors"
         self._folder = folder
         self._room = room
-        self._entries: dict[str, Any] = {}
+        self._entries: list[str] = []
         self._header = 2
         self._size = 0
+        self._small: list[Array] = []
+        """What is not written yet, and follows what is."""
+        self._waiting = 0
         self._file = folder.opened(self.name)
         self._file.seek(8 + room)
 
-    @staticmethod
-    def name_of(dtype: np.dtype[Any]) -> str:
-        """Return the name of a dtype; raise `InputError` where it is none of numbers."""
-        name = next((name for name, one in DTYPES.items() if one == dtype), dtype.name)
-        if name not in DTYPES:
-            msg = f"an array of {dtype} is no array of numbers.\nHint: keep numbers in tensors."
-            raise InputError(msg)
-        return name
+    @property
+    def start(self) -> int:
+        """Return where the next array will lie."""
+        return 8 + self._room + self._size + -self._size % ALIGNED
 
-    def takes(self, array: Array) -> bool:
-        """Return whether another array has room; an empty shard takes any."""
+    def takes(self, size: int) -> bool:
+        """Return whether another array of so many bytes has room; an empty shard takes any."""
         if not self._entries:
             return True
-        return self._size + array.nbytes <= _LARGEST and self._header + 2 * (_LONGEST_NAME + 240) <= self._room
+        return self._size + size <= _LARGEST and self._header + 2 * (_LONGEST_NAME + 240) <= self._room
 
-    def put(self, array: Array, name: str, number: int, found: int) -> Placed:
-        """Write one array, which is contiguous, and whose checksum was found; return where it lies."""
-        padding = -self._size % _ALIGNED
+    def put(self, value: Staged, name: str, number: int) -> Placed:
+        """Write one value; return where it lies."""
+        padding, start = -self._size % ALIGNED, self.start
         if padding:
-            self._entry(f"_{self._size}", "U8", [padding], np.zeros(padding, np.uint8))
-        start = 8 + self._room + self._size
-        spelled = _NAMES.get(self.name_of(array.dtype))
-        shape = list(array.shape) if spelled else [array.nbytes]
+            self._entry(f"_{self._size}", "U8", [padding], [np.zeros(padding, np.uint8)])
+        spelled = _NAMES.get(value.dtype)
+        shape = list(value.shape) if spelled else [value.size]
         kept = name.encode("ascii", "replace").decode()[: _LONGEST_NAME - 12]
-        self._entry(f"{kept}#{number}", spelled or "U8", shape, array)
-        return Placed(self.name, start, self.name_of(array.dtype), tuple(array.shape), found)
+        self._entry(f"{kept}#{number}", spelled or "U8", shape, value.parts)
+        return Placed(self.name, start, value.dtype, value.shape, value.sum)
 
-    def _entry(self, name: str, dtype: str, shape: list[int], array: Array) -> None:
-        end = self._size + array.nbytes
-        self._entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [self._size, end]}
-        self._header += len(json.dumps(name)) + len(json.dumps(self._entries[name])) + 2
-        _write(self._file, array)
-        self._size = end
+    def _entry(self, name: str, dtype: str, shape: list[int], parts: Sequence[Array]) -> None:
+        size = sum(part.nbytes for part in parts)
+        about = {"dtype": dtype, "shape": shape, "data_offsets": [self._size, self._size + size]}
+        entry = f"{json.dumps(name)}:{json.dumps(about, separators=(',', ':'))}"
+        self._entries.append(entry)
+        self._header += len(entry) + 1
+        if size <= _SMALL:
+            self._small += [np.array(part) for part in parts]  # whose memory is used again
+            self._waiting += size
+        if size > _SMALL or self._waiting >= _TOGETHER:
+            self._flush()
+        if size > _SMALL:
+            _write(self._file, parts)
+        self._size += size
+
+    def _flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            _write(self._file, [np.concatenate(self._small)])
+        self._small, self._waiting = [], 0
 
     def bytes_at(self, placed: Placed) -> Array:
         """Return the bytes of an array that this shard, unfinished, holds."""
+        self._flush()
         return np.frombuffer(os.pread(self._file.fileno(), placed.size, placed.start), np.uint8)
 
     def finish(self) -> None:
         """Write the header, and give the shard its name."""
-        header = json.dumps(self._entries, separators=(",", ":")).encode()
+        self._flush()
+        header = f"{{{','.join(self._entries)}}}".encode()
         assert len(header) <= self._room
         self._file.seek(0)
-        _write(self._file, np.frombuffer(struct.pack("<Q", self._room) + header.ljust(self._room), np.uint8))
+        _write(self._file, [np.frombuffer(struct.pack("<Q", self._room) + header.ljust(self._room), np.uint8)])
         self._folder.finish(self.name, self._file)
 
     def discard(self) -> None:
@@ -147,10 +154,12 @@ class Shard:
         self._folder.discard(self.name, self._file)
 
 
-def _write(file: Any, array: Array) -> None:
-    left: Any = array.reshape(-1).view(np.uint8).data
-    while left:
-        left = left[file.write(left) :]
+def _write(file: Any, parts: Iterable[Array]) -> None:
+    """Write bytes that lie in several places."""
+    for part in parts:
+        left: Any = part.data
+        while left:
+            left = left[file.write(left) :]
 
 
 class ShardReader:

@@ -10,7 +10,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.numerics import BLOCK, Sketcher, laid_out, sample, sketch, work_of
+from padiff.codec import name_of
+from padiff.numerics import BLOCK, Sketcher, in_order, sample, sketch, work_of
 
 _CHUNK = 2 * BLOCK
 _ROW = 256
@@ -68,23 +69,20 @@ def summarized(array: NDArray[Any], *, extremes: bool = True, sketched: bool = F
 
     Without ``extremes`` mean, smallest and largest are left out, for half of the time. ``sketched`` adds a sketch.
     """
-    name, shape = array.dtype.name, tuple(array.shape)
+    name, shape = name_of(array.dtype), tuple(array.shape)
     picked: NDArray[np.floating[Any]] = sample(array)
     beside = sketched and array.dtype.kind != "c"
-    flat = (
-        np.abs(array).ravel()
-        if array.dtype.kind == "c"
-        else (laid_out(array).ravel() if beside else array.ravel(order="K"))
-    )
-    work = work_of(flat.dtype)
-    found = _Figures()
-    sketcher = Sketcher(flat.size, work) if beside else None
+    values = np.abs(array) if array.dtype.kind == "c" else array if beside else array.ravel(order="K")
+    work = work_of(values.dtype)
+    found, start = _Figures(), 0
+    sketcher = Sketcher(values.size, work) if beside else None
     with np.errstate(all="ignore"):
-        for start in range(0, flat.size, _CHUNK):
-            part = flat[start : start + _CHUNK].astype(work, copy=False)
+        for raw in in_order(values, _CHUNK):
+            part = raw.astype(work, copy=False)
             found.add(part, extremes)
             if sketcher is not None:
                 sketcher.add(start, part)
+                start += part.size
     if sketched and work is np.float32:
         picked = picked.astype(np.float32)  # which loses nothing
     mine = sketcher.found if sketcher is not None else sketch(array) if sketched else None
