@@ -19,7 +19,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Check, Forced, Reader, Spot, is_recorded
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
-from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
+from padiff.judging._cuts import Cuts, cut_side, with_cut
 from padiff.judging._input_gradients import of_inputs
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
@@ -43,7 +43,6 @@ from padiff.numerics import (
     NEGLIGIBLE_SENT,
     Array,
     Threshold,
-    difference,
     epsilon,
     is_suspect,
     numpy_dtype,
@@ -79,8 +78,6 @@ class Judge:
         self.policies = Policies(bench)
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
-        self._moved: set[Key] = set()
-        """Calls that only passed on a wrong mask."""
         self._right: dict[Key, bool | None] = {}
 
     @cached_property
@@ -142,7 +139,7 @@ class Judge:
             return found
         if all(check.close is None for check in self.forced.checks):
             found += sampled_values(self.settler, self.alignment.around, self._read, found)
-        return sorted(map(self._traced_to_masks, found), key=lambda suspicion: suspicion.order)
+        return sorted(found, key=lambda suspicion: suspicion.order)
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
         """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
@@ -180,30 +177,6 @@ class Judge:
         matched = (call for call in inside if self.alignment.of_reference(call) is not None)
         handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
         return value_of(spot, self.trace.value(spot.reference) if handed_on else None)
-
-    def _traced_to_masks(self, suspicion: Suspicion) -> Suspicion:
-        """Return the suspicion moved to the code that made a mask, where the call is right with the reference's."""
-        spot = suspicion.spot
-        kept = [check for check in self.forced.checks if check.kept]
-        near = [c for c in kept if suspicion.pair in (c.spot.pair, self.alignment.around(c.spot.pair))]
-        if suspicion.verdict is not Verdict.DIFFERS or spot is None or not near:
-            return suspicion
-        runs = self.settler.runs(suspicion.pair, "float64", own=False)
-        truth = self.trace.value(spot.reference)
-        if runs.reference is None or runs.candidate is None or truth is None:
-            return suspicion
-        read = value_of(spot)
-        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
-        if ours is None or theirs is None or is_suspect(difference(ours, theirs), np.dtype(np.float32)):
-            return suspicion
-        made = next(c for c in kept if c.spot.reference.token == near[0].spot.reference.token)
-        if made.spot.owner is None:
-            return suspicion
-        self._moved.add(suspicion.pair.key)
-        call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
-        right = Evidence.of("right_when_given", call=call, name=made.spot.reference.path)
-        ruling = attrs.evolve(suspicion.ruling, evidence=(*suspicion.ruling.evidence, right))
-        return suspicion_of(made.spot.owner, Phase.FORWARD, value_at(made.spot), ruling, made)
 
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
         """Settle the suspects of the backward pass that no forward source explains."""
@@ -261,7 +234,7 @@ class Judge:
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss
         bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
-        return known | self._moved | {pair.key for pair in (*unfit, *around, *bare)}
+        return known | {pair.key for pair in (*unfit, *around, *bare)}
 
     def _blame(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
@@ -326,8 +299,7 @@ class Judge:
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
-        pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
-        return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+        return suspicion_of((suspects or [spot.pair])[0], Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs

@@ -5,7 +5,7 @@ They are of a call whose own outputs and gradients were judged before; what thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -35,19 +35,8 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     excused = judge.excused(earlier)
     found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
     found += _frozen(judge)
-    found += _of_one_caller(_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer)
+    found += [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
     return [suspicion for suspicion in found if suspicion is not None]
-
-
-def _of_one_caller(found: Iterable[Suspicion | None]) -> Iterator[Suspicion | None]:
-    """Yield what was found of buffers, once what the extra calls of one piece of code leave in all of them."""
-    told: set[Key] = set()
-    for one in found:
-        if one is None or one.held is not None:
-            yield one
-        elif one.pair.key not in told:
-            told.add(one.pair.key)
-            yield one
 
 
 def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
@@ -123,20 +112,12 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         evidence = (*ruling.evidence, Evidence("narrow_gradient"))
         ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
-    if _called_elsewhere(judge, pairs):
+    if _calling_more(judge, pairs) is not None:
         judge.unproven = True
         return None  # by calls that have no counterpart: these were told
     evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
     ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
     return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
-
-
-def _called_elsewhere(judge: Judge, pairs: Sequence[Pair]) -> bool:
-    """Return whether a side calls the modules of some pairs more often than there are pairs."""
-    root = judge.alignment.pairs[0]
-    ours, theirs = {pair.reference.module.path for pair in pairs}, {pair.candidate.module.path for pair in pairs}
-    calls = (root.reference, ours), (root.candidate, theirs)
-    return any(sum(one.module.path in paths for one in call.subtree()) > len(pairs) for call, paths in calls)
 
 
 def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:

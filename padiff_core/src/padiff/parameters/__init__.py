@@ -2,11 +2,11 @@
 
 from padiff.parameters._constants import is_alike, with_buffers
 from padiff.parameters._containment import out_of_place
-from padiff.parameters._correspondence import Correspondence, Packed, Try
+from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names
 from padiff.parameters._packing import Arrangement, Packing
-from padiff.parameters._pairing import Order, defined_alike, matched_unrun, matcher, named_alike, pair_parameters
+from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials
 from padiff.parameters._transfer import held_of, transfer, values_of

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from padiff.parameters._graph import ENDS, Graph, Labels, of_the_catalogue
+from padiff.parameters._graph import ENDS, Graph, Labels
 from padiff.parameters._roles import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
@@ -75,7 +75,6 @@ class _View:
 
 _WAYS: tuple[tuple[Any, ...], ...] = (
     (_nothing, _unset),
-    (of_the_catalogue, _unset),
     (_everything, _unset),
     (_everything, _unset, True),
     (_everything, _set, True),

@@ -14,18 +14,6 @@ from padiff.parameters._units import HeldUnit
 from padiff.recording import Turns
 
 
-@attrs.frozen
-class Try:
-    """One hypothesis that a refinement tried, and how far off the code around was under it."""
-
-    refinement: str
-    about: str
-    """Path of the candidate's module that was tried."""
-    hypothesis: str
-    error: float
-    """The largest relative L2 error; infinity where it did not run."""
-
-
 @attrs.frozen(eq=False)
 class Packed:
     """A packed layer and what belongs together under the way of packing that is believed."""
@@ -61,7 +49,6 @@ class Correspondence:
     """Parameters of the candidate of which nothing tells the layout, or whose they are."""
     crossed: Mapping[str, tuple[tuple[str, str], ...]] = attrs.field(factory=dict)
     """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
-    tries: tuple[Try, ...] = ()
 
     @property
     def links(self) -> Iterator[tuple[UnitMatch, Link]]:

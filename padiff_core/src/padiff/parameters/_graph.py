@@ -7,13 +7,11 @@ from functools import cached_property
 
 import attrs
 
-from padiff.kinds import CATALOGUE
 from padiff.parameters._units import HeldUnit
 from padiff.trace import INPUT, Flow, called, joint_of
 
 Labels = frozenset[frozenset[str]]
 """The names of the operations on each way from one unit to another."""
-_KINDS = frozenset(CATALOGUE)
 ENDS = 2
 """Nodes that are no unit: the model's inputs, and its outputs."""
 _MOST = 64
@@ -162,8 +160,3 @@ class _Builder:
 def _add(known: dict[int, set[frozenset[str]]], more: Mapping[int, set[frozenset[str]]]) -> None:
     for node, ways in more.items():
         known.setdefault(node, set()).update(ways)
-
-
-def of_the_catalogue(labels: Labels) -> Labels:
-    """Return the ways with only those operations named that every framework calls alike."""
-    return frozenset(names & _KINDS for names in labels)

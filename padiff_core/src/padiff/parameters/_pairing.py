@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import attrs
 
@@ -12,7 +11,7 @@ from padiff.alignment import Resolved, agreement, namesakes, region_of
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
-from padiff.parameters._matching import match_strays, match_units, same_names, same_order
+from padiff.parameters._matching import match_units, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
@@ -25,7 +24,6 @@ from padiff.trace import Flow
 Units = Sequence[HeldUnit]
 Pairs = dict[int, int]
 Groups = list[list[int]]
-Order = Literal["run", "definition"]
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
 """The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 _TOLD = 3
@@ -82,20 +80,20 @@ def pair_parameters(
     fixed: Resolved,
     guess: Correspondence | None = None,
     *,
-    order: Order | None = None,
+    by_order: bool = False,
 ) -> Correspondence:
     """Match units by the dataflow of both models' runs; order, then names, say what symmetries leave.
 
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
-    kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and an ``order``
-    alone where one is given. A module that holds parameters itself is taken for several layers, and what one side lists
-    for what the other stacks, where fewer parameters are left over so.
+    kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and the order of
+    definition, ``by_order``, where that is asked for. A module that holds parameters itself is taken for several
+    layers, and what one side lists for what the other stacks, where fewer parameters are left over so.
     """
-    found = _paired(reference, candidate, flows, fixed, guess, order=order)
+    found = _paired(reference, candidate, flows, fixed, guess, by_order=by_order)
     for divided in (split_where_left_over, stacked):
         sides = divided(found, flows)
         if sides is not None:
-            other = unstacked(_paired(*sides, flows, fixed, order=order), found)
+            other = unstacked(_paired(*sides, flows, fixed, by_order=by_order), found)
             found = other if left_over(other) < left_over(found) else found
     return found
 
@@ -107,12 +105,12 @@ def _paired(
     fixed: Resolved,
     guess: Correspondence | None = None,
     *,
-    order: Order | None = None,
+    by_order: bool,
 ) -> Correspondence:
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
-    choose = _chooser(ours, theirs, (reference, candidate) if order == "definition" else (ours, theirs))
+    choose = _chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs))
     regions = _regions(ours, theirs, fixed)
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
@@ -121,7 +119,7 @@ def _paired(
         both, ends = [
             (one[0].joined(groups[0]), one[1].joined(groups[1])) if packings else one for one in (graphs, joined)
         ]
-        pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=order is not None)
+        pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=by_order)
         found = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
         found = _nearest(found, known, both, ends, fixed)
         return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
@@ -152,7 +150,6 @@ def _paired(
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
     matches += [match for one in packed for match in one.matches] + settled
-    matches += match_strays(ours, theirs, matches)
     matches = with_told_parameters(matches, ours, theirs, fixed)
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 

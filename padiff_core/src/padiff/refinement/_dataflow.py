@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, Order, out_of_place, pair_parameters
+from padiff.parameters import Correspondence, HeldUnit, out_of_place, pair_parameters
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
@@ -24,16 +24,17 @@ from padiff.refinement._orders import with_orders_borne_out
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return what the dataflow says, where it says otherwise and less differs under it.
 
-    It tries all that the dataflow says, and what it says but for symmetries, which order and names then settle.
+    It tries all that the dataflow says, and what it says but for symmetries, which names and the order of definition
+    then settle.
     The candidate is given its parameters anew, and its calls are matched anew.
     """
     if not (evidence.transfer and _in_doubt(correspondence, evidence)):
         return correspondence
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
-    tries: tuple[tuple[Correspondence | None, Order | None], ...] = ((first, None), (None, "run"), (None, "definition"))
-    for guess, order in tries:
-        found = with_buffers_matched(pair_parameters(ours, theirs, flows, first.fixed, guess, order=order), evidence)
+    for guess in (first, None):
+        found = pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None)
+        found = with_buffers_matched(found, evidence)
         found = attrs.evolve(found, wrong=first.wrong)  # the candidate has the reference's of these by now
         if correspondence is first:
             symmetric = attrs.evolve(first, symmetric=found.symmetric)

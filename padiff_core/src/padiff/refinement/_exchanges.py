@@ -15,7 +15,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair, agreement, region_of
 from padiff.judging import Judge
-from padiff.parameters import Correspondence, Try, UnitMatch, held_of, link_roles, matcher
+from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -55,7 +55,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         if not cycles and owner.candidate.module.class_name not in looked:
             looked.add(owner.candidate.module.class_name)
             named = list(itertools.islice(_cycles(below), _MOST))
-            told, _ = _best(named, _SURE, Trial(bench, owner, bench.trace))
+            told = _best(named, _SURE, Trial(bench, owner, bench.trace))
             if told is not None:
                 crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
         if not cycles:
@@ -63,8 +63,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         trial = trial_without_chance(bench, owner)
         # Where nothing is drawn the code is known to be wrong as it is.
         least = RIGHT if trial is None else trial.error()
-        best, tries = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
-        result = attrs.evolve(result, tries=result.tries + tries)
+        best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
         if best is not None:
             result = result.rematched({match: _partner(match, following) for match, following in _steps(best)})
         elif least > RIGHT:
@@ -78,21 +77,17 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     return without_mismatches(aligned(result, evidence), evidence)
 
 
-def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> tuple[Cycle | None, tuple[Try, ...]]:
+def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
     """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
-    best, tries = None, []
+    best = None
     for cycle in cycles if least >= _SURE else ():
         error = trial.error(_crossed(trial.bench.alignment, cycle))
-        crossed = ", ".join(
-            f"{match.reference.path} <- {following.candidate.path}" for match, following in _steps(cycle)
-        )
-        tries.append(Try("exchanges", trial.pair.candidate.path, crossed, error))
         if error < least:
             # Query and key exchanged may be nearly right: where attention is nearly even.
             best, least = cycle, error
         if error < _SURE:
             break
-    return best, tuple(tries)
+    return best
 
 
 def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -127,32 +122,7 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     if not changed:
         return correspondence
-    _follow(result, [match in changed for match in matches], correspondence, evidence)
-    return correspondence.rematched(dict(zip(matches, result, strict=True)))
-
-
-def _follow(
-    matches: list[UnitMatch], exchanged: Sequence[bool], correspondence: Correspondence, evidence: Evidence
-) -> None:
-    """Match what the dataflow left open anew, now that values told of some: norms go with the layers beside them.
-
-    Their own values, equal on all sides as they began, do not tell.
-    """
-    settled = [
-        now or (match.reference not in correspondence.symmetric) for match, now in zip(matches, exchanged, strict=True)
-    ]
-    whole = {match.reference: match.candidate for match, sure in zip(matches, settled, strict=True) if sure}
-    units = [match.reference for match in matches], [match.candidate for match in matches]
-    found = matcher(evidence.flows(), correspondence.fixed)(*units, whole)
-    result = list(matches)
-    for index, match in enumerate(matches):
-        partner = found.get(match.reference)
-        if not settled[index] and partner is not None and partner is not match.candidate:
-            result[index] = UnitMatch(match.reference, partner, link_roles(match.reference, partner)[1])
-    changed = [(match, now) for match, now in zip(matches, result, strict=True) if match is not now]
-    partners = [{match.candidate for match in some} for some in zip(*changed, strict=True)]
-    if partners and partners[0] == partners[1] and all(evidence.holds_alike(now) for _, now in changed):
-        matches[:] = result
+    return correspondence.rematched(changed)
 
 
 def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence) -> None:

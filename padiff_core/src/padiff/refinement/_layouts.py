@@ -15,7 +15,7 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
 from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, Try, UnitMatch, canonical, held_of
+from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, UnitMatch, canonical, held_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
@@ -109,16 +109,13 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
     def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
         evidence.assign((*matches[choice[0]], *choice[1]))
 
-    def named(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> str:
-        return packing.named(choice[0])
-
-    (chosen, _), right, tries = _tried(correspondence, evidence, match, choices, put, named, first=True)
+    (chosen, _), right = _tried(correspondence, evidence, match, choices, put, first=True)
     found = correspondence.arranged(packed, chosen)
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
-        return attrs.evolve(found, settled=settled, tries=found.tries + tries), chosen
+        return attrs.evolve(found, settled=settled), chosen
     unsettled = {link.candidate.parameter.path for one in packed.matches for link in one.links}
-    return attrs.evolve(found, undecided=(*found.undecided, *unsettled), tries=found.tries + tries), chosen
+    return attrs.evolve(found, undecided=(*found.undecided, *unsettled)), chosen
 
 
 def _oriented(
@@ -137,17 +134,11 @@ def _oriented(
     told = frozenset(ways.values())
     choices = list(itertools.islice(_choices(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
-
-        def put(choice: Sequence[UnitMatch]) -> None:
-            evidence.assign(choice)
-
-        now, right, tries = _tried(correspondence, evidence, matches[0], choices, put, _named)
+        now, right = _tried(correspondence, evidence, matches[0], choices, evidence.assign)
         orders = () if right else itertools.islice(_orders(now), _MOST_ORDERS)
         others = [way for order in orders for way in itertools.islice(_choices(order, told), _ALIKE)]
         if others:
-            now, right, more = _tried(correspondence, evidence, matches[0], [now, *others], put, _named, first=True)
-            tries += more
-        correspondence = attrs.evolve(correspondence, tries=correspondence.tries + tries)
+            now, right = _tried(correspondence, evidence, matches[0], [now, *others], evidence.assign, first=True)
         layouts = {link.candidate.parameter.path: word for link, word in _uncertain(now).items() if link not in told}
         if right:
             correspondence = attrs.evolve(correspondence, settled={**correspondence.settled, **layouts})
@@ -219,32 +210,24 @@ def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
     return attrs.evolve(match, links=[ways.get(link, link) for link in match.links])
 
 
-def _named(choice: Sequence[UnitMatch]) -> str:
-    return ", ".join(_uncertain(choice).values())
-
-
 def _tried(
     correspondence: Correspondence,
     evidence: Evidence,
     match: UnitMatch,
     choices: Sequence[Choice],
     put: Callable[[Choice], None],
-    named: Callable[[Choice], str],
     *,
     first: bool = False,
-) -> tuple[Choice, bool, tuple[Try, ...]]:
+) -> tuple[Choice, bool]:
     """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
-    path = match.candidate.module.path
-    users = correspondence.alignment.using(path)
+    users = correspondence.alignment.using(match.candidate.module.path)
     best, least = choices[0], math.inf
-    tries: list[Try] = []
 
     def search(trials: Sequence[Trial]) -> tuple[Choice, float]:
         best, least = choices[0], math.inf
         for choice in choices:
             put(choice)
             error = max(trial.error() for trial in trials)
-            tries.append(Try("layouts", path, named(choice), error))
             if error < least:
                 best, least = choice, error
             if first and least <= RIGHT:
@@ -262,7 +245,7 @@ def _tried(
         if still:
             best, least = search(still)
     put(best)
-    return best, least <= RIGHT, tuple(tries)
+    return best, least <= RIGHT
 
 
 def _judged(alignment: Alignment, pair: Pair) -> Pair:

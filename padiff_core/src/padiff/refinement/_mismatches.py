@@ -12,19 +12,17 @@ from typing import Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
-from padiff.numerics import ACCUMULATED, SAME, difference, epsilon, epsilon_of
+from padiff.numerics import ACCUMULATED, difference, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
-from padiff.trace import Call, Leaf, Trace, contrasts
+from padiff.trace import Leaf, Trace, contrasts
 
-_NEAR = 3
 _SINGLY = 4
 """Operations that are doubted one by one."""
 
@@ -82,7 +80,7 @@ def _backward(judge: Judge) -> Sequence[Suspicion]:
 
 def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence without the calls' matches that forcing does not bear out."""
-    trace, free = evidence.trace, evidence.free(correspondence.axes)
+    trace = evidence.trace
 
     def without(pairs: Sequence[Pair]) -> Correspondence:
         return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
@@ -97,7 +95,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         correspondence = without(unlike)
         judge = evidence.judged(correspondence)
         rough = judge.forward(rough=True)
-    found = (_may_be_mismatched(s, rough, judge, trace, free) for s in rough)
+    found = (_may_be_mismatched(s, rough, judge) for s in rough)
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
         return correspondence
@@ -134,9 +132,7 @@ def _is_unlike(spot: Spot) -> bool:
     return spot.what == "input" and pair.why == BY_PLACE and not pair.candidate.children and kinds[0] != kinds[1]
 
 
-def _may_be_mismatched(
-    suspicion: Suspicion, all_of_them: Sequence[Suspicion], judge: Judge, trace: Trace, free: Trace
-) -> Pair | None:
+def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], judge: Judge) -> Pair | None:
     """Return the pair whose match is in doubt: at its exit it may end elsewhere, at its entry be another call."""
     spot = suspicion.spot
     if spot is None or suspicion.verdict is not Verdict.DIFFERS:
@@ -158,28 +154,7 @@ def _may_be_mismatched(
     if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
         return pair
-    return pair if _ends_elsewhere(suspicion, judge, trace, free) else None
-
-
-def _ends_elsewhere(suspicion: Suspicion, judge: Judge, trace: Trace, free: Trace) -> bool:
-    """Return whether a module's output is what comes a little later on the other side: a fused activation."""
-    pair, spot = suspicion.pair, suspicion.spot
-    assert spot is not None
-    runs = judge.settler.runs(pair, "float64")
-    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
-    truth = trace.value(spot.reference)
-    if local is not None and truth is not None and _is_rectified(truth, local):
-        return True
-    if local is not None:
-        for leaf in _next_leaves(trace, pair.reference, spot.reference):
-            value = trace.value(leaf)
-            if value is not None and difference(value, local).rel_l2 < SAME(epsilon(value.dtype)):
-                return True
-    whole = trace.samples.get(spot.reference.token)
-    own = pair.candidate.outputs[0] if pair.candidate.outputs else spot.candidate
-    later = (free.samples.get(leaf.token) for leaf in _next_leaves(free, pair.candidate, own))
-    bound = SAME(epsilon_of(spot.reference.dtype))
-    return whole is not None and any(s is not None and difference(whole, s).rel_l2 < bound for s in later)
+    return None
 
 
 def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
@@ -202,20 +177,6 @@ def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     values = [trace.value(leaf) for leaf in inside if leaf.token not in known]
     apart = [difference(value, local).rel_l2 for value in values if value is not None and value.shape == local.shape]
     return min(apart, default=np.inf) < difference(truth, local).rel_l2
-
-
-def _is_rectified(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether one array is the other after a relu: fused on one side, a function call on the other."""
-    pairs = ((x, y) for x, y in ((a, b), (b, a)) if x.dtype.kind == "f")
-    return any(difference(x, np.maximum(y, 0)).rel_l2 < SAME(epsilon(x.dtype)) for x, y in pairs)
-
-
-def _next_leaves(trace: Trace, call: Call, output: Leaf) -> Iterator[Leaf]:
-    """Yield the tensors of the next few calls that look like the output and are not it."""
-    for later in trace.calls[call.index + 1 : call.index + 1 + _NEAR]:
-        for leaf in (*later.inputs, *later.outputs):
-            if leaf.shape == output.shape and leaf.token != output.token:
-                yield leaf
 
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
