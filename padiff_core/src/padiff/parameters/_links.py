@@ -115,6 +115,38 @@ class Link:
 
 
 @attrs.frozen(eq=False)
+class SumLink(Link):
+    """One parameter of the candidate, matched with the sum of some of the reference's: of biases that are added up.
+
+    Of none it is zero: the sum is that of another one beside it.
+    """
+
+    terms: tuple[Held, ...] = attrs.field(kw_only=True)
+
+    @property
+    def references(self) -> tuple[Held, ...]:
+        """Return where what is added up lies, or what the gradient is that of."""
+        return self.terms or (self.reference,)
+
+    @property
+    def single(self) -> bool:
+        """Return False."""
+        return False
+
+    def expected(self, native: Native) -> Array | None:
+        """Return the sum."""
+        found = [native(held.parameter) for held in self.terms]
+        terms = [canonical(held, one) for held, one in zip(self.terms, found, strict=True) if one is not None]
+        if len(terms) < len(self.terms):
+            return None
+        return sum(terms, np.zeros(self.candidate.shape, (terms or [np.zeros((), np.float32)])[0].dtype))
+
+    def gradient(self, native: Native) -> Array | None:
+        """Return what each of the terms is given: all that is added up gets the same."""
+        return Link.expected(self, native)
+
+
+@attrs.frozen(eq=False)
 class SpecialLink(Link):
     """One parameter of a candidate's module, matched with those of a reference's by a special transfer."""
 

@@ -15,11 +15,12 @@ import attrs
 
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
+from padiff.parameters._links import SumLink
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import ModuleRecord, settings_of
 
-_LINEAR = "linear"
+_LINEAR, _TABLE = "linear", "embedding"
 
 
 @attrs.frozen
@@ -67,11 +68,26 @@ class Packing:
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
         rows = arrangement.rows(self._sizes())
-        return tuple(
-            self._match(self._cut(packed.module, roles, member, ranges), member)
-            for place, (packed, roles) in enumerate(zip(self.packed.units, self.ways[arrangement.way], strict=True))
-            for member, ranges in zip((one.units[place] for one in self.members), rows, strict=True)
-        )
+        found: list[UnitMatch] = []
+        for place, (packed, roles) in enumerate(zip(self.packed.units, self.ways[arrangement.way], strict=True)):
+            members = [one.units[place] for one in self.members]
+            cut = [self._cut(packed.module, roles, *both) for both in zip(members, rows, strict=True)]
+            matches = [self._match(*both) for both in zip(cut, members, strict=True)]
+            found += self._with_one_bias(matches) if self.along else matches
+        return tuple(found)
+
+    def _with_one_bias(self, matches: Sequence[UnitMatch]) -> Iterator[UnitMatch]:
+        """Yield matches of members that add up, whose biases together are the packed one's."""
+        biases = [link for match in matches for link in match.links if link.role == "bias"]
+        terms = tuple(link.reference for link in biases)
+        for match in matches:
+            links = list(match.links)
+            for index, link in enumerate(links):
+                if link in biases and len(biases) > 1:
+                    first = link is biases[0]
+                    some = (terms[:1] if first else ()) if self.ours else terms
+                    links[index] = SumLink(link.role, link.reference, link.candidate, terms=some)
+            yield attrs.evolve(match, links=links)
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
@@ -112,12 +128,14 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
     found: list[Packing] = []
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
         groups = [(0, group) for group in _side_by_side(yours)]
+        groups += [(0, group) for group in _tables(yours, unmatched)]
+        groups += [(1, group) for group in _added_up(yours, unmatched)]
         for unit in mine.units:
             ways = list(_as_maps(unit)) if unit in unmatched else []
             for along, group in groups if ways else ():
                 fits = [way for way in ways if any(u in unmatched for u in group) and _packs(way, group, along)]
                 if fits:
-                    groups.remove((along, group))
+                    groups = [one for one in groups if not {*one[1]} & {*group}]
                     places = [[one.roles for one in way.units] for way in fits]
                     found.append(Packing(unit, group, ours, places, along))
                     break
@@ -125,8 +143,11 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
 
 
 def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
-    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie."""
-    if _is_map(unit):
+    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
+
+    A table of vectors is a map, too.
+    """
+    if _is_map(unit) or unit.kind == _TABLE:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
@@ -156,11 +177,19 @@ def _is_map(unit: HeldUnit) -> bool:
 
 def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
     """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
-    if {len(member.stack) for member in members} != {len(unit.stack)}:
+    if {len(member.stack) for member in members} != {len(unit.stack)} or (
+        any((member.kind == _TABLE) is not (unit.kind == _TABLE) for member in members)
+    ):
         return False
     weight = unit.roles["weight"].shape
     shapes = [member.roles["weight"].shape for member in members]
-    return all(_map(shape) == _map(weight) for shape in shapes) and sum(shape[0] for shape in shapes) == weight[0]
+    rest = (_map, _column)[along]
+    return all(rest(one) == rest(weight) for one in shapes) and sum(one[along] for one in shapes) == weight[along]
+
+
+def _column(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of one column."""
+    return (shape[0], *shape[2:])
 
 
 def _map(shape: Sequence[int]) -> tuple[int, ...]:
@@ -175,4 +204,23 @@ def _side_by_side(graph: Graph) -> Iterator[tuple[HeldUnit, ...]]:
         if _is_map(unit) and takes:
             parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
             groups.setdefault((parent, frozenset(takes)), []).append(unit)
+    return (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _tables(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[tuple[HeldUnit, ...]]:
+    """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
+    groups: dict[str, list[HeldUnit]] = {}
+    for unit in graph.units:
+        if unit in unmatched and unit.kind == _TABLE:
+            groups.setdefault(unit.module.path.rpartition(".")[0], []).append(unit)
+    return (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[tuple[HeldUnit, ...]]:
+    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
+    groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
+    for unit, gives in zip(graph.units, graph.gives, strict=False):
+        if unit in unmatched and _is_map(unit) and gives:
+            parent = unit.module.path.rpartition(".")[0]
+            groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)

@@ -180,8 +180,11 @@ class Follower(Listener):
         self._deep += 1
         try:
             made: list[_Made] = []
+            # One number says which, as code could: the weights of an expert are not made of what its router gave.
             given = list(self._tensors((args, kwargs)))
-            self._told(lambda: made.append(self._combined([self._of(tensor) for tensor in given], short_name(name))))
+            said = short_name(name)
+            taken = given[:1] + [one for one in given[1:] if one.shape or said != "getitem"]
+            self._told(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], said)))
             output = handed_on(function, args, kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
             self._told(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)

@@ -240,6 +240,11 @@ def _tried(
     if pairs:
         benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
         best, least = search([Trial(bench, pair, bench.trace) for pair, bench in benches.items()])
+        if least > RIGHT and any(pair.candidate.children for pair in pairs):
+            # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
+            alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
+            whole, error = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
+            best, least = (whole, error) if error <= RIGHT else (best, least)
         trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least > RIGHT else []
         still = [trial for trial in trials if trial is not None]
         if still:

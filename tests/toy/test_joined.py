@@ -1,0 +1,91 @@
+"""Compare a layer with several that it joins by columns or rows: of concatenated inputs, and of tables with offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+RNG = np.random.default_rng(0)
+STEPS = RNG.standard_normal((2, 5, 4)).astype(np.float32)
+INDICES = np.stack([RNG.integers(0, count, 6) for count in (5, 7, 3)], 1)
+
+
+class Concatenated(rows.Module):
+    """A recurrent layer with one matrix for input and state."""
+
+    def __init__(self) -> None:
+        self.gates, self.out = rows.Linear(7, 3), rows.Linear(3, 4)
+
+    def forward(self, x: Any) -> Any:
+        state = x[:, 0, :3] * 0.0
+        for n in range(x.shape[1]):
+            state = F.tanh(self.gates(F.concat([x[:, n], state])))
+        return self.out(state)
+
+
+class Added(columns.Layer):
+    """The same with a matrix for each."""
+
+    def __init__(self, biases: tuple[bool, bool], fault: float = 1.0) -> None:
+        self.of_state, self.of_input = columns.Dense(3, 3, biases[0]), columns.Dense(4, 3, biases[1])
+        self.out, self.fault = columns.Dense(3, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        state = x[:, 0, :3] * 0.0
+        for n in range(x.shape[1]):
+            state = F.tanh(self.of_input(x[:, n]) + self.of_state(state) * self.fault)
+        return self.out(state)
+
+
+def diffed(ours: Any, theirs: Any, inputs: Any, *, turned: bool) -> padiff.Report:
+    return padiff.diff(theirs, ours, inputs) if turned else padiff.diff(ours, theirs, inputs)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["apart", "joined"])
+@pytest.mark.parametrize("biases", [(False, True), (True, False), (True, True)], ids=["second", "first", "both"])
+def test_a_matrix_of_concatenated_inputs_is_two(biases: tuple[bool, bool], turned: bool) -> None:
+    """Biases that are added up are one: 0.4 found no counterpart of the matrices."""
+    report = diffed(Concatenated(), Added(biases), STEPS, turned=turned)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == report.transfer.copied == (4 if turned else 4 + sum(biases))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["apart", "joined"])
+def test_a_fault_beside_columns_is_no_layout(turned: bool) -> None:
+    report = diffed(Concatenated(), Added((True, True), 1.01), STEPS, turned=turned)
+    assert {(source.phase, source.candidate.path) for source in report.sources} == {("forward", "")}, str(report)
+
+
+class Tables(rows.Module):
+    """A table for each feature."""
+
+    def __init__(self) -> None:
+        self.tables = rows.ModuleList(*(rows.Embedding(count, 4) for count in (5, 7, 3)))
+        self.out = rows.Linear(12, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.concat([table(x[:, n]) for n, table in enumerate(self.tables)]))
+
+
+class Table(columns.Layer):
+    """One table for all, with an offset for each feature."""
+
+    def __init__(self, last: int) -> None:
+        self.table, self.out, self.offsets = columns.Embed(15, 4), columns.Dense(12, 2), np.array([0, 5, last])
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.table(type(x)(x.data + self.offsets)).reshape(len(x.data), 12))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+@pytest.mark.parametrize("last", [12, 11], ids=["right", "wrong"])
+def test_tables_are_joined_with_offsets(last: int, turned: bool) -> None:
+    report = diffed(Tables(), Table(last), INDICES, turned=turned)
+    assert [source.candidate.path for source in report.sources] == [""] * (last != 12), str(report)
