@@ -17,6 +17,8 @@ ORDERS = frozenset({LAYOUT, "batch_first"})
 """The settings that say in which order a module takes and gives axes."""
 PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 """The kinds that compute the same at single points, or on patches side by side."""
+CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
+"""The kinds that compute the same where a kernel has one element along the axes that another one has not."""
 FUSED = "fused"
 """The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 

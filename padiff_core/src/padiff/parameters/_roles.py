@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import ModulePair
-from padiff.kinds import PRODUCTS
+from padiff.kinds import CONVOLUTIONS, PRODUCTS
 from padiff.parameters._links import Link, special_links
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
@@ -92,12 +92,15 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         return _link_table(reference, candidate)
     if known:
         products = is_product(reference) and is_product(candidate)
-        same = reference.kind == candidate.kind or products
+        fewer = {reference.kind, candidate.kind} <= CONVOLUTIONS
+        same = reference.kind == candidate.kind or products or fewer
         if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
             return 0.0, []
         shared = [role for role in reference.roles if role in candidate.roles]
         shapes = [(reference.roles[role].shape, candidate.roles[role].shape) for role in shared]
-        if not shared or any(a != b and not (products and _same_product(a, b)) for a, b in shapes):
+        if not shared or any(
+            a != b and not (products and _same_product(a, b)) and not (fewer and _same_kernel(a, b)) for a, b in shapes
+        ):
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
@@ -119,7 +122,7 @@ def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[L
 def _link_known(role: str, reference: Held, candidate: Held) -> Link:
     """Return the link of one role of a known kind; a kernel may lie in a linear layer's weight in several orders."""
     longer = max(reference.shape, candidate.shape, key=len)
-    if len(reference.shape) == len(candidate.shape) or _is_point(longer):
+    if len(reference.shape) == len(candidate.shape) or _is_point(longer) or _same_kernel(longer, candidate.shape):
         return Link(role, reference, candidate)
     return Link(role, reference, candidate, open=True, patch=tuple(range(1, len(longer))))
 
@@ -153,6 +156,12 @@ def _same_product(reference: Sequence[int], candidate: Sequence[int]) -> bool:
     """Return whether two shapes are of one product: of single points both, or a linear layer's and a kernel's."""
     points = _is_point(reference) and _is_point(candidate)
     return flat(reference) == flat(candidate) and (points or 2 in (len(reference), len(candidate)))
+
+
+def _same_kernel(reference: Sequence[int], candidate: Sequence[int]) -> bool:
+    """Return whether two kernels are one but for axes of one element: (out, in, 1, 3, 3) is (out, in, 3, 3)."""
+    a, b = ([extent for extent in shape[2:] if extent != 1] for shape in (reference, candidate))
+    return len(reference) != len(candidate) and tuple(reference[:2]) == tuple(candidate[:2]) and a == b
 
 
 def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:

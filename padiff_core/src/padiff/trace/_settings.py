@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 import attrs
 
-from padiff.kinds import CATALOGUE, FUSED, PRODUCTS
+from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS
 from padiff.numerics import SETTING
 from padiff.pytree import leaves
 from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
 
 _NOT_FUSED = SettingRecord(None, "None")
+_IDLE = {"stride": 1, "padding": (0, 0), "dilation": 1}
+"""What a convolution is set to along an axis on which it does nothing."""
 _LONGEST = 40
 """Characters of one argument that are shown."""
 
@@ -47,6 +50,8 @@ def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
         alike = {ours.kind, theirs.kind} == {"embedding", "linear"} or (
             _is_product(reference) and _is_product(candidate)
         )
+        if not alike and {ours.kind, theirs.kind} <= CONVOLUTIONS:
+            return list(_of_fewer_axes(reference, candidate))
         return [] if alike else [Contrast("kind", _class(ours), _class(theirs))]
     return list(_settings(reference, candidate))
 
@@ -124,6 +129,22 @@ def _settings(reference: Described, candidate: Described) -> Iterator[Contrast]:
         ours, theirs = reference.settings.get(name, default), candidate.settings.get(name, default)
         if ours is not None and theirs is not None and not _same(ours.value, theirs.value):
             yield Contrast(name, ours.spelled, theirs.spelled)
+
+
+def _of_fewer_axes(reference: Described, candidate: Described) -> Iterator[Contrast]:
+    """Yield the hyper-parameters in which two convolutions differ of which one has more axes, that do nothing there."""
+    for contrast in _settings(reference, candidate):
+        ours, theirs = (side.settings[contrast.setting].value for side in (reference, candidate))
+        both = isinstance(ours, tuple) and isinstance(theirs, tuple)
+        longer, shorter = sorted((ours, theirs), key=len, reverse=True) if both else ((), ())
+        idle = _IDLE.get(contrast.setting)
+        rests = itertools.combinations(range(len(longer)), len(longer) - len(shorter))
+        if not any(
+            all(longer[axis] == idle for axis in axes)
+            and _same(tuple(one for axis, one in enumerate(longer) if axis not in axes), shorter)
+            for axes in (rests if both else ())
+        ):
+            yield contrast
 
 
 def settings_of(described: Described) -> dict[str, Any]:
