@@ -89,6 +89,12 @@ def read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
     return {rank: one() for rank, one in arrays.items()}
 
 
+def shapes_of(arrays: Arrays) -> dict[int, tuple[int, ...]]:
+    """Return the shapes of what the ranks hold."""
+    held = arrays.summaries if isinstance(arrays, Sketches) else read(arrays)
+    return {rank: one.shape for rank, one in held.items()}
+
+
 def spread_over(
     arrays: Arrays,
     grid: Grid,

@@ -22,6 +22,7 @@ from padiff.distributed._sketches import (
     Sketches,
     gathered,
     read,
+    shapes_of,
     spread_over,
     whole_summary,
     with_nothing,
@@ -29,7 +30,7 @@ from padiff.distributed._sketches import (
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_a_batch
 from padiff.numerics import Array
-from padiff.trace import Call, Leaf, ParameterRecord, Samples, Trace
+from padiff.trace import Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
 
 @attrs.frozen(eq=False)
@@ -313,21 +314,20 @@ class _Merger:
         known: dict[str, Placement] = dict(says)
         like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
-            # Before a reduction each rank has its own gradient, of its own data.
+            # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
             shards = {axis: how for axis, how in says.items() if how.kind == "shard"}
-            known = self._averaged(shards if self._shaped(path, arrays) else {}, arrays)
+            known = self._averaged(shards if self._shapes(path) == shapes_of(arrays) else {}, arrays)
         spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
-            self.left[path] = shape_left(self.traces[self.lead].parameters[path].shape, like)
+            record = self.traces[self.lead].parameters[path]
+            self.left[path] = shape_left(record.shape, like)
+            if name == "parameter_gradients":  # there is one, which is another thing than none
+                unknown = self.step.trace.summarized(Summary(record.dtype, whole or record.shape))
+                self.step.trace.parameter_gradients[path] = unknown
             return
         parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
-
-    def _shaped(self, path: str, arrays: Arrays) -> bool:
-        """Return whether gradients have the shape of what ranks hold of a parameter: else they lie in another way."""
-        given = arrays.summaries if isinstance(arrays, Sketches) else read(arrays)
-        return self._shapes(path) == {rank: one.shape for rank, one in given.items()}
 
     def _shape(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of a whole parameter: as its framework says, or as the other run has it."""
