@@ -41,6 +41,13 @@ class Spreading:
     """The ranks that hold something else than the first of their group, where the group's should hold the same."""
     shards: tuple[str, ...] = ()
     """The axes along which sketches of shards add up: what they are of is no sum."""
+    alike: tuple[str, ...] = ()
+    """The axes along which replicas were sketched as parts of a batch: the first one's sketch is that of them all."""
+
+    @property
+    def split(self) -> list[str]:
+        """Return the axes along which each rank has a part of the elements."""
+        return [*self.shards, *(axis for axis, how in self.placements.items() if how.kind == "shard")]
 
 
 def merged(

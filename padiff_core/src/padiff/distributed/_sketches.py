@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
-from padiff.kinds import Placement, is_data
+from padiff.kinds import UNKNOWN, Placement, parts_of_a_batch
 from padiff.numerics import Array
 from padiff.trace import Lent, Summary, Trace
 
@@ -117,14 +117,26 @@ def spread_over(
         return None
     parts = read(arrays)
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
-    mine = summaries[0].whole or summaries[0].shape
+    batched = [axis for axis in parts_of_a_batch(grid.axes) if batch and axis not in known and summaries[0].whole]
+    alike = tuple(
+        axis
+        for axis in batched
+        if _replicated(arrays.summaries, grid, axis)
+        or (axis == UNKNOWN and like is not None and like.of == summaries[0].shape)
+    )
+    mine = _whole(summaries[0], alike, grid)
     options: dict[str, list[Placement]] = {}
     shards = []
     for axis in grid.axes:
         cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
-        split = batch and is_data(axis) and axis not in known and summaries[0].whole is not None
-        if split and _replicated(arrays.summaries, grid, axis):
-            return None  # each at another place of a batch that is none
+        if axis in alike:
+            if cut:
+                return None
+            options[axis] = [REPLICATE]
+            continue
+        split = axis in batched
+        if split and axis == UNKNOWN and (like is None or like.of != mine):
+            return None  # no parts of a batch, for all that is known
         if known.get(axis) == REPLICATE and differ[axis] and like is not None and is_part_of(mine, like.of):
             return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
         adds = split or (axis in known and known[axis].kind in ("shard", "range"))
@@ -145,8 +157,17 @@ def spread_over(
     if not ways:
         return None
     best = ways[0] if like is None else min(ways, key=lambda one: _apart(like, merged(parts, grid, one)))
+    differ |= {axis: _unlike(arrays.summaries, grid, axis) for axis in alike}
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
-    return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards))
+    return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards), alike)
+
+
+def _whole(summary: Summary, alike: Sequence[str], grid: Grid) -> tuple[int, ...]:
+    """Return the shape of the whole value, of which replicas along some axes were taken for parts of a batch."""
+    first, *others = summary.whole or summary.shape or (1,)
+    for axis in alike:
+        first //= grid.size(axis)
+    return (first, *others) if summary.shape else ()
 
 
 def _replicated(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> bool:
@@ -155,16 +176,23 @@ def _replicated(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> bool
     What they sketched as parts of a batch is another thing at each place then.
     """
 
-    def figures(rank: int) -> tuple[Any, ...]:
-        one = summaries[rank]
-        return one.norm, None if one.sample is None else one.sample.tobytes()
-
     def sketches(rank: int) -> bytes:
         found = summaries[rank].sketch
         return b"" if found is None else found.tobytes()
 
+    apart = all(len(set(map(sketches, group))) > 1 for group in grid.groups(summaries, axis))
+    return apart and not _unlike(summaries, grid, axis)
+
+
+def _unlike(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> tuple[int, ...]:
+    """Return the ranks whose norms or samples are not those of the first of their group."""
+
+    def figures(rank: int) -> tuple[Any, ...]:
+        one = summaries[rank]
+        return one.norm, None if one.sample is None else one.sample.tobytes()
+
     groups = grid.groups(summaries, axis)
-    return all(len(set(map(figures, one))) == 1 and len(set(map(sketches, one))) > 1 for one in groups)
+    return tuple(rank for group in groups for rank in group[1:] if figures(rank) != figures(group[0]))
 
 
 def _apart(like: Like, sketch: Array) -> tuple[bool, float]:
@@ -180,7 +208,7 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
     sums = {axis: Placement("partial") if one.kind != "replicate" else one for axis, one in how.items()}
     nans, infinities = merged(counts, grid, sums)
     assert lead.sketch is not None
-    shape = list(lead.whole or lead.shape)
+    shape = list(_whole(lead, spreading.alike, grid))
     for axis, one in how.items():  # compared rank by rank, one behind the other
         if one.kind == "shard":
             shape[0] *= grid.size(axis)

@@ -270,7 +270,7 @@ class _Merger:
         """Return how a gradient is spread, where each rank has the loss of its own data: a share of the whole one's."""
         found = dict(known)
         given = [self.spreads.get(leaf.token) for leaf in self.traces[self.lead].root.inputs]
-        split = {axis for one in given if one for axis, how in one.placements.items() if how.kind == "shard"}
+        split = {axis for one in given if one for axis in one.split}
         for axis in self.losses.axes(split):
             how = known.get(axis, Placement("partial"))
             same = how.kind == "partial" and not differing(read(arrays), self.grid, axis)

@@ -8,6 +8,8 @@ from typing import Literal
 import attrs
 
 _DATA = "dp"
+UNKNOWN = "world"
+"""The name of the group of all ranks, where nobody says what it is for."""
 
 
 @attrs.frozen
@@ -45,8 +47,11 @@ def is_data(group: str) -> bool:
 
 
 def parts_of_a_batch(groups: Iterable[str]) -> Spread:
-    """Return how a value lies of which ranks with data of their own have each a part, along its first axis."""
-    return {group: Placement("shard", 0) for group in groups if is_data(group)}
+    """Return how a value lies of which ranks with data of their own have each a part, along its first axis.
+
+    Ranks of which nobody says what they are for may be such: the first one's part lies where the whole does.
+    """
+    return {group: Placement("shard", 0) for group in groups if is_data(group) or group == UNKNOWN}
 
 
 @attrs.frozen
