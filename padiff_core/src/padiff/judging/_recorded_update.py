@@ -162,8 +162,10 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, sides: Sides, size: Siz
     """
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     sent = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
-    noise = max(size.eps, _computed_with(match, sides) if sent is None else sent.error)
+    noise = max(size.eps, 0.0 if sent is None else sent.error)
     allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
+    if sent is None:
+        allowed = max(allowed, EXACT(_computed_with(match, sides)))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
