@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment import (
     Resolved,
+    agreement,
     align_sequences,
     forward_run,
     region_of,
@@ -19,6 +20,9 @@ from padiff.alignment import (
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
+
+_SETTINGS_WEIGHT = 0.3
+_NEVER = -99
 
 
 def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
@@ -58,9 +62,10 @@ def match_units(
     """Match units of two models; both sequences in execution order. What is ``known`` already stays, by index.
 
     Kinds and shapes must fit. Order and names then decide together: a global alignment in execution order
-    (Needleman-Wunsch) gives a first matching, and what is left over is matched by name. What is below a module that
-    the user ``fixed`` to one of the candidate belongs below that; where a mapping file only names it, what finds no
-    counterpart there may find one elsewhere.
+    (Needleman-Wunsch) gives a first matching, what is left over is matched by name, and partners are exchanged where
+    names say so beyond doubt (q, k and v called in another order). What is below a module that the user ``fixed`` to
+    one of the candidate belongs below that; where a mapping file only names it, what finds no counterpart there may
+    find one elsewhere.
     """
     fixed = fixed or Resolved()
     found = _matched_within(reference, candidate, fixed, known or {})
@@ -92,12 +97,13 @@ def _matched_within(
             if key not in cache:
                 cache[key] = _fit(ours, theirs)
             fit[i, j] = cache[key]
+    sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
     told = dict(known)
     fit[list(told), :] = 0
     fit[:, list(told.values())] = 0
     scores = np.where(fit > 0, fit + names, 0).astype(np.float32)
     pairs = _aligned_between(told, scores)
-    pairs = [*told.items(), *pairs, *_left_over(pairs, scores)]
+    pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
 
@@ -117,10 +123,16 @@ def _named(units: Sequence[HeldUnit]) -> list[str]:
 
 
 def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
-    """Return how well the roles of two units fit; 0 where they cannot."""
+    """Return how well two units fit: their roles first, then how many hyper-parameters agree; 0 where they cannot."""
     if reference.special is not None and reference.special is candidate.special:
         return FULL  # what its function gives is asked for once the partners are known
-    return link_roles(reference, candidate)[0]
+    fit = link_roles(reference, candidate)[0]
+    ours, theirs = settings_of(reference), settings_of(candidate)
+    shared = ours.keys() & theirs.keys()
+    if not fit or not shared or reference.kind != candidate.kind:
+        return fit
+    equal = sum(bool(ours[name] == theirs[name]) for name in shared)
+    return fit + _SETTINGS_WEIGHT * equal / len(shared)
 
 
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
@@ -131,6 +143,25 @@ def _signature(unit: HeldUnit) -> tuple[Any, ...]:
         shapes,
         unit.module.class_name if unit.kind is None else repr(settings_of(unit)),
     )
+
+
+def _swapped_by_name(
+    pairs: list[tuple[int, int]], fit: NDArray[np.float32], alike: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """Return the pairs with partners exchanged, as long as that puts more together whose names say the same."""
+    if len(pairs) < 2:
+        return pairs
+    ours = np.array([i for i, _ in pairs])
+    theirs = np.array([j for _, j in pairs])
+    for _ in range(len(pairs)):
+        crossed = np.where(fit[np.ix_(ours, theirs)] > 0, alike[np.ix_(ours, theirs)], _NEVER)
+        now = alike[ours, theirs]
+        gain = crossed + crossed.T - now[:, None] - now[None, :]
+        a, b = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if gain[a, b] <= 0:
+            break
+        theirs[a], theirs[b] = theirs[b], theirs[a]
+    return list(zip(ours.tolist(), theirs.tolist(), strict=True))
 
 
 def _misfits(
