@@ -84,3 +84,36 @@ def test_what_is_returned_may_be_used_inside_as_well(scale: float) -> None:
     assert [(found.what.kind, found.what.name) for found in report.sources] == [("output", "[0]")][: scale != 1], str(
         report
     )
+
+
+class Siamese(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm = rows.Linear(4, 8), rows.BatchNorm(8)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.norm(self.first(x)) * self.norm(self.first(y))
+
+
+class Biased(columns.Layer):
+    """The same in a framework that tracks variances without Bessel's correction."""
+
+    def __init__(self, keep: float) -> None:
+        self.first, self.norm = columns.Dense(4, 8), columns.BatchNormalization(8, keep=keep)
+
+    def normed(self, x: Any) -> Any:
+        kept = self.norm.moving_variance.data * self.norm.keep
+        y = self.norm(self.first(x))
+        self.norm.moving_variance.data[...] = kept + (self.norm.moving_variance.data - kept) * (len(x.data) - 1) / len(
+            x.data
+        )
+        return y
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return self.normed(x) * self.normed(y)
+
+
+@pytest.mark.parametrize("keep", [0.9, 0.8])
+def test_a_norm_that_is_called_twice_may_track_variances_by_convention(keep: float) -> None:
+    """Every Siamese network of torch was wrong in Paddle, which tracks them so."""
+    report = padiff.diff(Siamese(), Biased(keep), (TOKENS, TOKENS * 2))
+    assert report.aligned == (keep == 0.9), str(report)
