@@ -83,6 +83,7 @@ bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/operations.py
 	$(BIN)/python benchmarks/ranks.py
+	$(BIN)/python benchmarks/runs.py
 	$(BIN)/python benchmarks/sketches.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/versus.py

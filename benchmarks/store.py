@@ -1,24 +1,16 @@
-"""Measure what recording a training step costs, and what comparing two recorded runs costs.
+"""Measure what recording a training step costs.
 
-Run ``python benchmarks/store.py`` (``record``, ``compare``, ``large`` or ``all``; ``--repeats``, ``--json``). It wants
-15 GB of disk (``--folder`` says where).
+Run ``python benchmarks/store.py`` (``--repeats``, ``--json``; ``--folder`` says where it writes, 5 GB at a time).
 
 The model is a GPT of 98 million parameters (12 blocks of width 768, 12 heads, a vocabulary of 16,384 tied to the head),
 trained in float32 by AdamW on 4 sequences of 128 tokens, on one thread.
 
-*record*: one process takes turns: two plain steps, then a recording of two steps in each way; each figure is the median
-of the turns after the first. CPU seconds are those of the whole process, its writing thread included, and of the
-second step: the first one also writes the weights that the run starts from, and follows the dataflow (told beside).
-Peak RSS is that of a process of its own for each way, of one step after one plain one. Bytes are those of a directory
-of one step; beside them stands what one file for each tensor takes: every tensor that each call takes and gives, with
-its gradient, the parameters' gradients, and the parameters before and after; no header is counted.
-
-*compare*: ``padiff.compare`` on two directories of one step, in a process that imports no framework, by a thread for
-each core: GB of values of both by CPU second (imports and records included). *Equal* is a run with itself, *rounding*
-is a run of weights that differ by 1e-6.
-
-*large*: the same on runs of many steps which hold 25 GB each. Their disk would be 50 GB: all steps but the first refer
-to the values of the second, which are read and compared anew for each step.
+One process takes turns: two plain steps, then a recording of two steps in each way; each figure is the median of the
+turns after the first. CPU seconds are those of the whole process, its writing thread included, and of the second step:
+the first one also writes the weights that the run starts from, and follows the dataflow (told beside). Peak RSS is that
+of a process of its own for each way, of one step after one plain one. Bytes are those of a directory of one step;
+beside them stands what one file for each tensor takes: every tensor that each call takes and gives, with its gradient,
+the parameters' gradients, and the parameters before and after; no header is counted.
 """
 
 from __future__ import annotations
@@ -45,10 +37,8 @@ AIMS = {
     "sketch_mb": 1.0,
     "tensors": 1.5,
     "bytes": 0.6,
-    "gb_per_cpu_second": 3.0,
-    "rss_mb": 1000.0,
 }
-MSPROBE = {"summary": 1.11, "tensors": 2.61, "gigabytes": 1.81, "gb_per_cpu_second": 0.096}
+MSPROBE = {"summary": 1.11, "tensors": 2.61, "gigabytes": 1.81}
 WAYS: dict[str, dict[str, Any]] = {
     "summary": {"values": "summary"},
     "summary, operations": {"values": "summary", "operations": True},
@@ -228,55 +218,17 @@ def further(folder: str, name: str) -> float:
     return (found[1] - found[0]) / 1e6
 
 
-def compare(reference: str, candidate: str) -> dict[str, Any]:
-    """Compare two runs; return what it took."""
-    import padiff
-    from padiff.trace import open_run
-
-    seconds = time.process_time()
-    start = time.perf_counter()
-    report = padiff.compare(reference, candidate)
-    taken = time.process_time()
-    wall = time.perf_counter() - start
-    size = 0
-    for path in (reference, candidate):
-        run = open_run(path)
-        for step in run.steps:
-            trace = run.trace(step)
-            size += sum(trace.store.lent(key).bytes for key in range(len(trace.store.places)))
-    return {
-        "gigabytes": size / 1e9,
-        "cpu_seconds": taken,
-        "import_seconds": seconds,
-        "wall_seconds": wall,
-        "gb_per_cpu_second": size / 1e9 / taken,
-        "rss_mb": peak_mb(),
-        "aligned": report.aligned,
-        "steps": len(report.recorded.steps),
-    }
-
-
-def repeat_step(folder: Path, gigabytes: float) -> None:
-    """Let a run of two steps hold so much: further steps are the second one, under other numbers."""
-    second = folder / "step-00000001.json"
-    shards = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    for number in range(2, 2 + int(gigabytes / (shards / 2 / 1e9))):
-        shutil.copy(second, folder / f"step-{number:08d}.json")
-
-
 CHILDREN: dict[str, Callable[..., Any]] = {
     "cpu": record_cpu,
     "rss": record_rss,
     "sizes": sizes,
     "further": further,
-    "compare": compare,
-    "make": lambda folder, steps, disturbed: recorded(Path(folder), int(steps), float(disturbed), values="tensors"),
 }
 
 
-def child(*arguments: str) -> Any:
-    """Run this file in a fresh process; return what it prints last, as JSON."""
-    command = [sys.executable, os.path.abspath(__file__), "--child", *arguments]
+def child(script: str, *arguments: str) -> Any:
+    """Run a script in a fresh process; return what it prints last, as JSON."""
+    command = [sys.executable, os.path.abspath(script), "--child", *arguments]
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -284,59 +236,34 @@ def child(*arguments: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure(what: str, folder: Path, repeats: int) -> dict[str, Any]:
-    """Return the figures of one part."""
-    if what == "record":
-        figures: dict[str, Any] = child("cpu", str(folder), str(repeats))
-        figures["rss_mb"] = {name: child("rss", str(folder), name) for name in ("plain", *WAYS)}
-        figures["sizes"] = {name: child("sizes", str(folder), name) for name in WAYS if name.startswith("tensors")}
-        figures["sketch_mb"] = child("further", str(folder), "sketch")
-        return figures
-    steps = "1" if what == "compare" else "2"
-    ours, theirs = folder / "a", folder / "b"
-    for run, disturbed in ((ours, "0"), (theirs, "1e-6")):
-        child("make", str(run), steps, disturbed)
-        if what == "large":
-            repeat_step(run, 25.0)
-    try:
-        found = {"rounding": child("compare", str(ours), str(theirs))}
-        if what == "compare":
-            found["equal"] = child("compare", str(ours), str(ours))
-        return found
-    finally:
-        shutil.rmtree(ours)
-        shutil.rmtree(theirs)
+def measure(folder: Path, repeats: int) -> dict[str, Any]:
+    """Return all figures."""
+    figures: dict[str, Any] = child(__file__, "cpu", str(folder), str(repeats))
+    figures["rss_mb"] = {name: child(__file__, "rss", str(folder), name) for name in ("plain", *WAYS)}
+    written = [name for name in WAYS if name.startswith("tensors")]
+    figures["sizes"] = {name: child(__file__, "sizes", str(folder), name) for name in written}
+    figures["sketch_mb"] = child(__file__, "further", str(folder), "sketch")
+    return figures
 
 
-def shown(what: str, figures: dict[str, Any]) -> str:
-    """Return the figures of one part as text."""
-    lines = []
-    if what == "record":
-        lines.append(f"{'':22}{'CPU s':>8}{'ratio':>8}{'aim':>6}{'first step':>12}{'RSS, MB':>10}")
-        plain = figures["seconds"]["plain"]
-        lines.append(f"{'plain step':22}{plain:8.2f}{'':26}{figures['rss_mb']['plain']:10.0f}")
-        for name in WAYS:
-            aim = AIMS.get(name, "")
-            lines.append(
-                f"{name:22}{figures['seconds'][name]:8.2f}{figures['ratios'][name]:8.3f}{aim:>6}"
-                f"{figures['first'][name]:12.2f}{figures['rss_mb'][name]:10.0f}"
-            )
-        for name, size in figures["sizes"].items():
-            lines.append(
-                f"{name}: {size['directory']:.2f} GB, one file for each tensor {size['apart']:.2f} GB "
-                f"({size['directory'] / size['apart']:.0%}); calls and gradients alone {size['calls']:.2f} GB of "
-                f"{size['calls_apart']:.2f} GB ({size['calls'] / size['calls_apart']:.0%}); aim {AIMS['bytes']:.0%}"
-            )
-        lines.append(f"sketch: a further step takes {figures['sketch_mb']:.2f} MB; aim {AIMS['sketch_mb']}")
-        return "\n".join([*lines, f"msprobe 26.2, measured earlier elsewhere: {MSPROBE}"])
-    for name, one in figures.items():
+def shown(figures: dict[str, Any]) -> str:
+    """Return the figures as text."""
+    lines = [f"{'':22}{'CPU s':>8}{'ratio':>8}{'aim':>6}{'first step':>12}{'RSS, MB':>10}"]
+    lines.append(f"{'plain step':22}{figures['seconds']['plain']:8.2f}{'':26}{figures['rss_mb']['plain']:10.0f}")
+    for name in WAYS:
+        aim = AIMS.get(name, "")
         lines.append(
-            f"{what}, {name}: {one['gigabytes']:.1f} GB in {one['steps']} steps, {one['cpu_seconds']:.2f} CPU s "
-            f"({one['import_seconds']:.2f} of them imports), {one['wall_seconds']:.1f} s: "
-            f"{one['gb_per_cpu_second']:.2f} GB per CPU s (aim {AIMS['gb_per_cpu_second']}), "
-            f"RSS {one['rss_mb']:.0f} MB (aim {AIMS['rss_mb']:.0f}), {'aligned' if one['aligned'] else 'not aligned'}"
+            f"{name:22}{figures['seconds'][name]:8.2f}{figures['ratios'][name]:8.3f}{aim:>6}"
+            f"{figures['first'][name]:12.2f}{figures['rss_mb'][name]:10.0f}"
         )
-    return "\n".join(lines)
+    for name, size in figures["sizes"].items():
+        lines.append(
+            f"{name}: {size['directory']:.2f} GB, one file for each tensor {size['apart']:.2f} GB "
+            f"({size['directory'] / size['apart']:.0%}); calls and gradients alone {size['calls']:.2f} GB of "
+            f"{size['calls_apart']:.2f} GB ({size['calls'] / size['calls_apart']:.0%}); aim {AIMS['bytes']:.0%}"
+        )
+    lines.append(f"sketch: a further step takes {figures['sketch_mb']:.2f} MB; aim {AIMS['sketch_mb']}")
+    return "\n".join([*lines, f"msprobe 26.2, measured earlier elsewhere: {MSPROBE}"])
 
 
 def main() -> int:
@@ -345,24 +272,17 @@ def main() -> int:
         print(json.dumps(CHILDREN[sys.argv[2]](*sys.argv[3:])))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "what", nargs="?", default="all", choices=["record", "compare", "large", "all"], help="(default all)"
-    )
     parser.add_argument("--repeats", type=int, default=3, help="counted turns of each way of recording (default 3)")
     parser.add_argument("--folder", help="where to write (default: the system's temporary folder)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    figures = {}
-    for what in ("record", "compare", "large") if options.what == "all" else (options.what,):
-        with tempfile.TemporaryDirectory(dir=options.folder, prefix="padiff-store-") as folder:
-            figures[what] = measure(what, Path(folder), options.repeats)
-        if not options.json:
-            print(shown(what, figures[what]) + "\n", flush=True)
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="padiff-store-") as folder:
+        figures = measure(Path(folder), options.repeats)
     where = machine("numpy", "torch")
     if options.json:
         print(json.dumps({"machine": where, "figures": figures, "aims": AIMS, "msprobe": MSPROBE}, indent=2))
         return 0
-    print(", ".join(f"{key} {value}" for key, value in where.items()))
+    print(shown(figures) + "\n\n" + ", ".join(f"{key} {value}" for key, value in where.items()))
     return 0
 
 
