@@ -132,7 +132,7 @@ class _Directory:
         self.folder = folder
         self.where = folder.where
         self._reader = ShardReader(folder)
-        manifest = self._read(MANIFEST)
+        manifest = self._read(MANIFEST, self._reader)
         found = manifest if isinstance(manifest, dict) else {}
         about: Any = found.get("about")
         values: Any = found.get("values")
@@ -154,7 +154,7 @@ class _Directory:
         if step not in self.steps:
             raise without_step(self, step)
         name = records_name(step)
-        trace = self._read(name)
+        trace = self._read(name, self._reader.anew())  # what was read of a step is known as long as that
         if not isinstance(trace, Trace) or not trace.calls:
             raise _damaged(self.folder.at(name), "it holds no trace")
         keys = (
@@ -167,7 +167,7 @@ class _Directory:
         trace.samples = Samples(trace)
         return trace
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, reader: ShardReader) -> Any:
         path = self.folder.at(name)
         try:
             first, _, text = self.folder.read(name, _LARGEST).partition(b"\n")
@@ -178,7 +178,7 @@ class _Directory:
         if head.get("bytes") != len(text) or head.get("crc") != zlib.crc32(text):
             raise _damaged(path, "its bytes are not those that were written")
         try:
-            return run_codec(self._reader).decode(text, _Inline(self._reader), _fields(path, head))
+            return run_codec(reader).decode(text, _Inline(reader), _fields(path, head))
         except Malformed as error:
             raise _damaged(path, str(error)) from error
 

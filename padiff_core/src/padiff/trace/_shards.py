@@ -163,13 +163,24 @@ def _write(file: Any, parts: Iterable[Array]) -> None:
 
 
 class ShardReader:
-    """What shows the arrays of a directory's shards: each is read, and its checksum tried, when it is asked for."""
+    """What shows the arrays of a directory's shards when they are asked for, and tries the checksum of each at first.
 
-    def __init__(self, folder: Folder) -> None:
+    In another process it is one that has read nothing yet.
+    """
+
+    def __init__(self, folder: Folder, run: str = "") -> None:
         self._folder = folder
-        self.run = ""
+        self.run = run
         """What the run is called, where it has a name."""
         self._sound: set[Placed] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes another one."""
+        return ShardReader, (self._folder, self.run)
+
+    def anew(self) -> ShardReader:
+        """Return another one, which has read nothing yet."""
+        return ShardReader(self._folder, self.run)
 
     def get(self, placed: Placed) -> Array:
         """Return an array; raise `InputError` where its bytes are not there, or not those that were written."""
@@ -185,7 +196,7 @@ class ShardReader:
 
     def lent(self, placed: Placed) -> InShard:
         """Return what reads an array in another process."""
-        return InShard(self._folder, placed, self.run)
+        return InShard(self, placed)
 
     def _bytes(self, placed: Placed) -> Array:
         try:
@@ -204,10 +215,8 @@ class ShardReader:
 class InShard:
     """Where an array of a directory lies: see `Lent`."""
 
-    folder: Folder
+    reader: ShardReader
     placed: Placed
-    run: str = ""
-    """What the run is called, wherever it lies."""
 
     @property
     def bytes(self) -> int:
@@ -217,11 +226,11 @@ class InShard:
     @property
     def name(self) -> str | None:
         """Return what no other value is called."""
-        return f"{self.run} {self.placed!r}" if self.run else None
+        return f"{self.reader.run} {self.placed!r}" if self.reader.run else None
 
     def read(self) -> Array:
         """Return the array; raises `InputError` as `ShardReader.get`."""
-        return ShardReader(self.folder).get(self.placed)
+        return self.reader.get(self.placed)
 
 
 _HINT = "Hint: whatever else the directory holds can be read; copy it again, or record again."
