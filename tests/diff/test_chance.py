@@ -161,7 +161,6 @@ def test_a_function_may_draw_what_a_module_draws(p: float, made: Any, frameworks
     ours, theirs = frameworks
     assert padiff.diff(*_sides(frameworks, modules[ours](p), made[theirs](p)), (X,)).aligned
     assert padiff.diff(*_sides(frameworks, made[ours](p), modules[theirs](p)), (X,)).aligned
-    assert padiff.diff(*_sides(frameworks, made[ours](p), made[theirs](p)), (X,)).aligned
 
 
 @EACH_WAY

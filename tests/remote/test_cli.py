@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
-from .conftest import PORTS
+from .conftest import PORTS, SITE
 
 PYTHON = sys.executable
 MAIN = """
@@ -24,7 +25,8 @@ sys.exit(status)
 def padiff(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line among the ports; its last line on stderr tells what it imported itself."""
     command = [PYTHON, "-W", "ignore", "-c", MAIN, "diff", *arguments]
-    return subprocess.run(command, cwd=PORTS, capture_output=True, text=True, timeout=120, check=False)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(SITE)])}
+    return subprocess.run(command, cwd=PORTS, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_both_sides_remote_with_inputs_loss_and_optimizers() -> None:
@@ -52,12 +54,12 @@ def test_one_side_remote() -> None:
     ("arguments", "said"),
     [
         (
-            ["torch_port:build", "paddle_port:build", "--optimizers", "torch_port:optimizer"],
-            "padiff: --optimizers torch_port:optimizer is one SPEC, and the models are in different processes.\nHint: ",
+            ["toy_trouble:build", "toy_trouble:build", "--optimizers", "toy_trouble:step"],
+            "padiff: --optimizers toy_trouble:step is one SPEC, and the models are in different processes.\nHint: ",
         ),
-        (["torch_port:nothing", "paddle_port:build"], "torch_port has no attribute 'nothing'.\nHint: "),
-        (["torch_port:build", "trouble:raises"], "in deeper\n    raise ValueError(msg)\nValueError: no weights here"),
-        (["torch_port:build", "paddle_port:build", "--reference-python", "nowhere/python"], "there is no interpreter"),
+        (["toy_trouble:nothing", "toy_trouble:build"], "toy_trouble has no attribute 'nothing'.\nHint: "),
+        (["toy_trouble:build", "trouble:raises"], "in deeper\n    raise ValueError(msg)\nValueError: no weights here"),
+        (["toy_trouble:build", "toy_trouble:build", "--reference-python", "nowhere/python"], "there is no interpreter"),
     ],
 )
 def test_trouble_is_one_message_and_status_2(arguments: list[str], said: str) -> None:

@@ -104,6 +104,8 @@ def _done(framework: str, job: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Do the jobs that standard input lists."""
     framework = sys.argv[1]
+    if framework == "mindspore":  # as tests/conftest.py does, and for the same reason
+        import_module(framework).set_context(runtime_num_threads=1)
     import_module(framework)
     others = {"torch", "paddle", "mindspore"} - {framework}
     found = [_done(framework, job) for job in json.load(sys.stdin)]

@@ -7,6 +7,8 @@ from typing import Any
 import mindcv
 import mindspore
 
+mindspore.set_context(runtime_num_threads=1)  # as tests/conftest.py does, and for the same reason
+
 
 def build() -> Any:
     """Return a MobileNetV2 in evaluation mode."""
