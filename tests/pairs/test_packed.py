@@ -170,3 +170,29 @@ def test_gpt_of_two_libraries_is_aligned(first: str) -> None:
     assert not transfer.unmatched_reference, transfer
     assert not transfer.unmatched_candidate, transfer
     assert not transfer.unverified, transfer
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01], ids=["right", "wrong"])
+def test_a_convolution_in_groups_packs_one_for_each(factor: float) -> None:
+    class Grouped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.grouped = torch.nn.Conv2d(3, 8, 3), torch.nn.Conv2d(8, 12, 3, groups=4)
+
+        def forward(self, x: Any) -> Any:
+            return torch.relu(self.grouped(torch.relu(self.first(x))))
+
+    class Branches(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = paddle.nn.Conv2D(3, 8, 3)
+            self.branches = paddle.nn.LayerList(paddle.nn.Conv2D(2, 3, 3) for _ in range(4))
+
+        def forward(self, x: Any) -> Any:
+            parts = paddle.chunk(paddle.nn.functional.relu(self.first(x)), 4, 1)
+            first, *others = (branch(part) for branch, part in zip(self.branches, parts, strict=True))
+            return paddle.nn.functional.relu(paddle.concat([first * factor, *others], 1))
+
+    images = np.random.default_rng(0).standard_normal((2, 3, 7, 7), dtype=np.float32)
+    report = padiff.diff(Grouped(), Branches(), images)
+    assert [source.candidate.path for source in report.sources] == [""] * (factor != 1), str(report)

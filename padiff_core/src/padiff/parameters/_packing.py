@@ -145,9 +145,9 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
 def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
     """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
 
-    A table of vectors is a map, too.
+    A table of vectors is a map, too, and a convolution in groups is one for each of these.
     """
-    if _is_map(unit) or unit.kind == _TABLE:
+    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == _TABLE:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
@@ -183,6 +183,8 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
         return False
     weight = unit.roles["weight"].shape
     shapes = [member.roles["weight"].shape for member in members]
+    if settings_of(unit).get("groups", 1) not in ((1, len(members)) if along == 0 else (1,)):
+        return False
     rest = (_map, _column)[along]
     return all(rest(one) == rest(weight) for one in shapes) and sum(one[along] for one in shapes) == weight[along]
 
