@@ -118,12 +118,11 @@ def spread_over(
     parts = read(arrays)
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     batched = [axis for axis in parts_of_a_batch(grid.axes) if batch and axis not in known and summaries[0].whole]
-    alike = tuple(
-        axis
-        for axis in batched
-        if _replicated(arrays.summaries, grid, axis)
-        or (axis == UNKNOWN and like is not None and like.of == summaries[0].shape)
-    )
+    same = [axis for axis in batched if _replicated(arrays.summaries, grid, axis)]
+    if any(axis != UNKNOWN for axis in same):
+        return None  # each at another place of a batch that is none
+    as_here = like is not None and like.of == summaries[0].shape
+    alike = tuple(axis for axis in batched if axis == UNKNOWN and (same or as_here))
     mine = _whole(summaries[0], alike, grid)
     options: dict[str, list[Placement]] = {}
     shards = []

@@ -252,7 +252,7 @@ class _Merger:
         of, shape = value  # what it is of, and its shape
         keys = {rank: self.traces[rank].gradients.get(leaf.token) for rank, leaf in held.items()}
         arrays = with_nothing(self.traces, keys, {rank: leaf.shape for rank, leaf in held.items()})
-        if len(arrays) < len(held) or token in self.step.trace.gradients:
+        if of.alike or len(arrays) < len(held) or token in self.step.trace.gradients:
             return
         like = self._like(place, "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
