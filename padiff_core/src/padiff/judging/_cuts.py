@@ -6,12 +6,12 @@ one, on the way to wherever a gradient was missed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Check
+from padiff.forcing import Check, Forced, Spot
 from padiff.judging._ruling import Ruling
 from padiff.judging._suspicion import Suspicion, suspicion_of, value_at
 from padiff.report import Evidence, Figures, Phase, Verdict, What
@@ -33,6 +33,20 @@ def with_cut(suspicion: Suspicion) -> Suspicion:
         return suspicion
     evidence = (*ruling.evidence, Evidence("gradient_cut", {"side": side}))
     return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=evidence))
+
+
+def likely_sender(spot: Spot, suspects: Sequence[Pair], forced: Forced, alignment: Alignment) -> Pair:
+    """Return whose code most likely sent a wrong gradient, where no replay tells.
+
+    That is what is around a call that takes another tensor than it does in the reference: it gave it that. Else it is
+    the innermost of the model's own code.
+    """
+    token, takers = spot.reference.token, [*forced.consumers.get(spot.candidate.token, ()), spot.pair]
+    taking = (one for one in alignment.pairs if any(ours.token == token for ours, _ in one.taken))
+    others = [alignment.around(one) for one in taking if one not in takers]
+    modules = ((pair, pair.candidate.module) for pair in suspects)
+    own = (pair for pair, module in modules if module.kind is None and not module.operation)
+    return next(pair for pair in (*others, *own, *suspects, spot.pair) if pair is not None)
 
 
 class Cuts:

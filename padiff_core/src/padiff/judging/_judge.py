@@ -19,7 +19,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Check, Forced, Reader, Spot, is_recorded
 from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
 from padiff.judging._coverage import coverage_of
-from padiff.judging._cuts import Cuts, cut_side, with_cut
+from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
 from padiff.judging._input_gradients import of_inputs
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._metrics import Measures
@@ -299,7 +299,8 @@ class Judge:
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
-        return suspicion_of((suspects or [spot.pair])[0], Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+        pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
+        return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
