@@ -15,7 +15,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair, agreement, region_of
 from padiff.judging import Judge
-from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles
+from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -122,7 +122,32 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     if not changed:
         return correspondence
-    return correspondence.rematched(changed)
+    _follow(result, [match in changed for match in matches], correspondence, evidence)
+    return correspondence.rematched(dict(zip(matches, result, strict=True)))
+
+
+def _follow(
+    matches: list[UnitMatch], exchanged: Sequence[bool], correspondence: Correspondence, evidence: Evidence
+) -> None:
+    """Match what the dataflow left open anew, now that values told of some: norms go with the layers beside them.
+
+    Their own values, equal on all sides as they began, do not tell.
+    """
+    settled = [
+        now or (match.reference not in correspondence.symmetric) for match, now in zip(matches, exchanged, strict=True)
+    ]
+    whole = {match.reference: match.candidate for match, sure in zip(matches, settled, strict=True) if sure}
+    units = [match.reference for match in matches], [match.candidate for match in matches]
+    found = matcher(evidence.flows(), correspondence.fixed)(*units, whole)
+    result = list(matches)
+    for index, match in enumerate(matches):
+        partner = found.get(match.reference)
+        if not settled[index] and partner is not None and partner is not match.candidate:
+            result[index] = UnitMatch(match.reference, partner, link_roles(match.reference, partner)[1])
+    changed = [(match, now) for match, now in zip(matches, result, strict=True) if match is not now]
+    partners = [{match.candidate for match in some} for some in zip(*changed, strict=True)]
+    if partners and partners[0] == partners[1] and all(evidence.holds_alike(now) for _, now in changed):
+        matches[:] = result
 
 
 def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence) -> None:
