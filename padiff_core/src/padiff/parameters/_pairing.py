@@ -61,7 +61,9 @@ def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> l
     """
     left = _without_counterpart(ours, theirs, matches)
     mine, yours = ([unit for unit in units if unit in left] for units in (ours, theirs))
-    listed = tuple(Graph(one, [{len(one): frozenset()} for _ in one], [], range(len(one))) for one in (mine, yours))
+    listed = tuple(
+        Graph(one, [*({len(one): frozenset()} for _ in one), {}, {}], [], range(len(one))) for one in (mine, yours)
+    )
     packings = find_packings((listed[0], listed[1]), left)
     gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
     kept = [match for match in matches if not gone & {match.reference, match.candidate}]
