@@ -34,6 +34,8 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     same = bool(gaps) and all(gap.rel_l2 <= ends.negligible(gap.eps) for gap in gaps)
     if not (same and differing and all(_matters(one, judge.trace) for one in differing)):
         return []
+    if any(map(judge.settler.chance.takes, judge.alignment.pairs)):
+        return []  # one draw proves nothing
     return differing if right_as_a_whole(judge.settler.bench, ends.root, buffers=True) else []
 
 
