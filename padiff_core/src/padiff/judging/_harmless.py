@@ -15,6 +15,7 @@ from padiff.judging._findings import finding_of
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.judging._wholes import Ends, Runs
+from padiff.numerics import SAME
 from padiff.report import Note, Phase, Verdict
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     ends = Ends(judge.alignment)
-    gaps = ends.gaps(runs)
-    same = bool(gaps) and all(gap.rel_l2 <= ends.negligible(gap.eps) for gap in gaps)
+    gaps = ends.gaps(runs)  # at sight: what they are in float64 decides
+    same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
     if not (same and differing and all(_matters(one, judge.trace) for one in differing)):
         return []
     if any(map(judge.settler.chance.takes, judge.alignment.pairs)):
