@@ -70,6 +70,7 @@ PRIVATE: Mapping[str, str] = {
     "_buffers": "as _parameters",
     "_base": "whether a tensor is a view, and of what, has no public name",
     "_version": "the count of changes in place, which torch's own errors speak of, has no public name",
+    "_get_fsdp_state": "along which axis of a mesh fully_shard() shares data has no public name; newer versions",
 }
 """Names of attributes that the adapter reads wherever it meets a module or a tensor -> why; all versions have them."""
 

@@ -13,28 +13,17 @@ from functools import lru_cache
 from typing import Any
 
 import attrs
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.codec._arrays import Sink, Source
+from padiff.codec._dtypes import DTYPES, name_of
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
 
 Array = NDArray[Any]
 
-_NUMPY = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    **{name: np.dtype(name) for name in _NUMPY.split()},
-    **{
-        name: np.dtype(kind)
-        for name, kind in vars(ml_dtypes).items()
-        if isinstance(kind, type) and issubclass(kind, np.generic)
-    },
-}
-"""What an array may be made of."""
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEEPEST = 250
 _MOST_DIMENSIONS = 64
 _AS_IS = (type(None), bool, int, float, str)
@@ -136,11 +125,6 @@ def _fields(cls: type, types: Mapping[str, type]) -> Iterable[tuple[str, Any]]:
     return [(field.name, field.type) for field in attrs.fields(cls)]
 
 
-def name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype, for which numpy looks for long; a framework may have a bfloat16 of its own."""
-    return _NAMES.get(dtype) or dtype.name
-
-
 class _Encoder:
     def __init__(self, codec: Codec, arrays: Sink) -> None:
         self._codec = codec
@@ -163,7 +147,7 @@ class _Encoder:
         if isinstance(value, Mapping):
             return ["d", *([self.encoded(key), self.encoded(item)] for key, item in value.items())]
         if isinstance(value, np.generic):
-            return ["n", _NAMES[value.dtype], value.tobytes().hex()]
+            return ["n", name_of(value.dtype), value.tobytes().hex()]
         if kind is complex:
             return ["c", value.real, value.imag]
         if kind is bytes:
