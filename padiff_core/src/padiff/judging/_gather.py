@@ -59,7 +59,7 @@ class Outcome(Gathered):
         state = of_state(judge, [*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
         forced = judge.forced
-        if not (self.findings or self.options.tolerance):
+        if not (self.findings or self.options.tolerance or self.resolved):  # a mapping is taken at its word
             idle = harmless(judge, suspicions, Runs(trace, free))
             self.notes += (harmless_note(one) for one in idle)
             judge.unproven |= bool(idle)
