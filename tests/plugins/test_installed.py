@@ -145,12 +145,13 @@ def test_a_right_port_is_aligned_forward_and_backward(done: dict[str, Any]) -> N
     assert report["notes"] == []
 
 
-def test_without_the_plugin_the_experts_have_no_counterparts(home: Path) -> None:
-    done = shell(home, "-m", "padiff.cli", *given("right", "--json", "-"), plugin=False)
-    assert done.returncode == 1, done.stderr
-    report = json.loads(done.stdout)
-    assert "0.weight" in report["transfer"]["unmatched_reference"]
-    assert all(source["figures"] is None or source["figures"]["metrics"] == [] for source in report["sources"])
+def test_without_the_plugin_the_experts_are_matched_as_a_stack(home: Path, done: dict[str, Any]) -> None:
+    """Which a special transfer overrules, and says so."""
+    bare = shell(home, "-m", "padiff.cli", *given("right", "--json", "-"), plugin=False)
+    assert bare.returncode == 0, bare.stderr
+    assert "special transfer" in done["right"].stdout
+    assert "special transfer" not in bare.stdout
+    assert json.loads(bare.stdout)["output"]["metrics"] == []
 
 
 def test_a_metric_is_chosen_as_the_tolerance(done: dict[str, Any]) -> None:

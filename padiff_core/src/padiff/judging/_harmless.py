@@ -15,7 +15,7 @@ from padiff.judging._findings import finding_of
 from padiff.judging._insides import right_as_a_whole
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.judging._wholes import Ends, Runs
-from padiff.numerics import SAME
+from padiff.numerics import SAME, epsilon_of
 from padiff.report import Note, Phase, Verdict
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     """Return the differences inside that change nothing; none of them where one may be a fault.
 
     ``runs`` are the free ones. In float64 both models, from one input, have to give the same values, the same gradients
-    to all inputs and parameters, and the same buffers.
+    to all inputs and parameters, and the same buffers, but for an epsilon of float32 of what differs inside.
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     ends = Ends(judge.alignment)
@@ -37,7 +37,9 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
         return []
     if any(map(judge.settler.chance.takes, judge.alignment.pairs)):
         return []  # one draw proves nothing
-    return differing if right_as_a_whole(judge.settler.bench, ends.root, buffers=True) else []
+    least = min(one.ruling.figures.rel_l2 for one in differing)
+    bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same
+    return differing if right_as_a_whole(judge.settler.bench, ends.root, buffers=True, bound=bound) else []
 
 
 def _matters(suspicion: Suspicion, trace: Trace) -> bool:

@@ -17,10 +17,11 @@ from padiff.forcing import Bench
 from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, Array, difference, epsilon_of
 
 
-def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False) -> bool | None:
+def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False, bound: float | None = None) -> bool | None:
     """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
 
-    With ``buffers`` they also leave the same in these. None where they do not run so.
+    With ``buffers`` they also leave the same in these. No more than ``bound`` may be left of a difference, relative L2,
+    by default what constants in float32 make. None where they do not run so.
     """
     free = attrs.evolve(bench, alignment=Alignment([pair], [], []))
     if any(_has_more(getattr(pair, what), pair, what) for what in ("inputs", "outputs")):
@@ -40,14 +41,15 @@ def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False) -> bool
     if buffers:
         compared.append((_sorted(ours.buffers), _sorted(theirs.buffers)))
     known = [(a, b) for a, b in compared if a is not None or b is not None]
-    return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known)
+    return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known, bound)
 
 
-def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]]) -> bool:
+def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]], bound: float | None) -> bool:
     """Return whether arrays are together; of one that cancels, as far as the largest of all rounds."""
     apart = [difference(a, b) for a, b in pairs if a is not None and b is not None]
     largest = max((float(np.abs(a).max()) for a, _ in pairs if a is not None and a.size), default=0.0)
-    bound, rounded = CONSTANT(epsilon_of("float32")), NEGLIGIBLE_GRADIENT(epsilon_of("float64")) * largest
+    bound = CONSTANT(0.0) if bound is None else bound
+    rounded = min(bound, NEGLIGIBLE_GRADIENT(epsilon_of("float64"))) * largest
     return all(one.rel_l2 <= bound or one.max_abs <= rounded for one in apart)
 
 
