@@ -136,10 +136,15 @@ def plain(rank: int, world: int, folder: Path) -> None:
     """Train with torch alone, or with DistributedDataParallel."""
     model = net()
     wrapped = torch.nn.parallel.DistributedDataParallel(model) if world > 1 else model
+    trained(wrapped, rank, world, folder)
+
+
+def trained(model: Any, rank: int, world: int, folder: Path) -> None:
+    """Record a few steps of a script's own loop."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with padiff.record(wrapped, folder) as recorder:
+    with padiff.record(model, folder) as recorder:
         for step in range(STEPS):
-            loss = wrapped(data(step, rank, world)).pow(2).mean()
+            loss = model(data(step, rank, world)).pow(2).mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -153,14 +158,7 @@ def fully_sharded(rank: int, world: int, folder: Path) -> None:
     model = net()
     for layer in (model[0], model[3], model):
         fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with padiff.record(model, folder) as recorder:
-        for step in range(STEPS):
-            loss = model(data(step, rank, world)).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            recorder.step(loss)
+    trained(model, rank, world, folder)
 
 
 def zero(stage: int) -> Job:

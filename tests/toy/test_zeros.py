@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.errors import InputError
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -40,7 +39,7 @@ class Candidate(columns.Layer):
     def forward(self, x: Any) -> Any:
         if self.change == 0.0 and np.any(self.head.kernel.data):
             msg = "a head of zeros alone is written for"
-            raise InputError(msg)
+            raise ValueError(msg)
         return self.head(x + self.change * self.gates(x) * F.tanh(self.inner(x)))
 
 

@@ -28,7 +28,7 @@ _DEEPEST = 250
 _MOST_DIMENSIONS = 64
 _AS_IS = (type(None), bool, int, float, str)
 _SEQUENCES: Mapping[str, Callable[[Iterable[Any]], Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
-_TAGS = {list: "l", tuple: "t", set: "s", frozenset: "f"}
+_TAGS: Mapping[type[Any], str] = {list: "l", tuple: "t", set: "s", frozenset: "f"}
 
 
 @attrs.frozen
@@ -136,7 +136,7 @@ class _Encoder:
         kind: type[Any] = type(value)
         if kind in _AS_IS:
             return value
-        tag = _TAGS.get(kind)  # type: ignore[call-overload]
+        tag = _TAGS.get(kind)
         if tag is not None:
             return [tag, *map(self.encoded, value)]
         if kind is np.ndarray:

@@ -15,7 +15,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     given = [int(word) for word in sys.argv[2:5]]
     del sys.path[0]  # this folder
-    found: dict = {  # type: ignore[type-arg]
+    found: dict[str, object] = {
         "python": sys.version.split()[0],
         "frameworks": [name for name in sys.argv[5:] if importlib.util.find_spec(name) is not None],
     }
