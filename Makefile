@@ -9,6 +9,8 @@ INSTALL := $(PIP_INSTALL) -c constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 # An environment of MindSpore alone: what padiff.remote is for.
 APART := .venv-mindspore
+# What another environment holds already is not unpacked again.
+SHARE := requirements/share.py $(VENV)
 PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./padiff_mindspore
 PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
   padiff_mindspore/pyproject.toml
@@ -58,14 +60,15 @@ test: test-main test-flax test-ranks test-oldest  ## lint, then the whole test s
 test-main: lint $(APART)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
 
+# One process each, beside those of the main tests: more would load the frameworks again, for cores that are not there.
 test-flax: $(FLAX)/test.stamp
-	cd examples/padiff_flax && OMP_NUM_THREADS=1 ../../$(FLAX)/bin/python -m pytest $(SPREAD)
+	cd examples/padiff_flax && OMP_NUM_THREADS=1 ../../$(FLAX)/bin/python -m pytest
 
 test-ranks: $(RANKS)/test.stamp
-	cd padiff_torch && OMP_NUM_THREADS=1 ../$(RANKS)/bin/python -m pytest $(SPREAD)
+	cd padiff_torch && OMP_NUM_THREADS=1 ../$(RANKS)/bin/python -m pytest
 
 test-oldest: $(OLDEST)/test.stamp
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(SPREAD) $(OLDEST_TESTS)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest $(OLDEST_TESTS)
 
 lint: $(VENV)/test.stamp  ## ruff, mypy and the import contracts
 	$(BIN)/ruff check
@@ -114,25 +117,28 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp requirements/test.txt requirements/test-n
 	@touch $@
 
 $(APART)/test.stamp: padiff_core/pyproject.toml padiff_mindspore/pyproject.toml constraints.txt \
-  requirements/mindspore.txt requirements/mindspore-nodeps.txt | $(VENV)/bin/python
+  requirements/mindspore.txt requirements/mindspore-nodeps.txt | $(VENV)/test.stamp
 	@echo "Installing MindSpore into an environment of its own, $(APART): a minute or more."
 	test -x $(APART)/bin/python || $(BIN)/python -m venv $(APART)
+	$(APART)/bin/python $(SHARE) mindspore mindcv scipy
 	$(APART)/bin/python $(INSTALL) -r requirements/mindspore.txt -e ./padiff_core -e ./padiff_mindspore
 	$(APART)/bin/python $(INSTALL) --no-deps -r requirements/mindspore-nodeps.txt
 	@touch $@
 
 $(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
-  examples/padiff_flax/pyproject.toml constraints-flax.txt requirements/flax.txt | $(VENV)/bin/python
+  examples/padiff_flax/pyproject.toml constraints-flax.txt requirements/flax.txt | $(VENV)/demo.stamp
 	@echo "Installing JAX and Flax into an environment of its own, $(FLAX): a minute or more."
 	test -x $(FLAX)/bin/python || $(BIN)/python -m venv $(FLAX)
+	$(FLAX)/bin/python $(SHARE) torch sympy paddlepaddle
 	$(FLAX)/bin/python $(PIP_INSTALL) -c constraints-flax.txt \
 	  -r requirements/flax.txt -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
 	@touch $@
 
 $(RANKS)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml constraints.txt \
-  requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/bin/python
+  requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/demo.stamp
 	@echo "Installing DeepSpeed and Megatron into an environment of their own, $(RANKS): a minute or more."
 	test -x $(RANKS)/bin/python || $(BIN)/python -m venv $(RANKS)
+	$(RANKS)/bin/python $(SHARE) torch sympy transformers tokenizers megatron-core
 	$(RANKS)/bin/python $(INSTALL) -r requirements/ranks.txt -e ./padiff_core -e ./padiff_torch
 	DS_BUILD_OPS=0 $(RANKS)/bin/python $(INSTALL) --no-deps --no-build-isolation -r requirements/ranks-nodeps.txt
 	@touch $@
