@@ -26,12 +26,14 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the jobs recorded that a file of tests names as its ``JOBS``."""
+    """Return where the jobs recorded that the files of tests name as their ``JOBS``: all forks of one process."""
     folder = tmp_path_factory.mktemp("jobs")
+    modules = dict.fromkeys(item.module for item in request.session.items if isinstance(item, pytest.Function))
+    names = dict.fromkeys(name for module in modules for name in getattr(module, "JOBS", ()))
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "jobs.py"), str(folder), *request.module.JOBS],
+        [sys.executable, str(Path(__file__).parent / "jobs.py"), str(folder), *names],
         capture_output=True,
         text=True,
         timeout=600,
