@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,9 +19,7 @@ def kits(request: pytest.FixtureRequest) -> tuple[Kit, Kit]:
 
 
 @pytest.fixture
-def young_heap() -> Iterator[None]:
+def young_heap() -> None:
     """Hide what is there already from the garbage collector: it is quick then, and counts what is new."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
