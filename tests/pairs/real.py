@@ -132,10 +132,13 @@ def built(framework: str, name: str, *, train: bool, **settings: Any) -> Any:
 
 
 def narrowed(model: Any, width: int = 64) -> Any:
-    """Return VGG with narrow hidden layers in its head, which holds 120 of its 130 million parameters."""
-    linear = type(model.classifier[0])
-    for index, sizes in ((0, (512 * 7 * 7, width)), (3, (width, width)), (6, (width, 1000))):
-        model.classifier[index] = linear(*sizes)
+    """Return VGG or AlexNet with narrow hidden layers in its head, which holds nine tenths of its parameters."""
+    home = getattr(model, "classifier", model)  # paddle.vision's AlexNet holds them itself
+    layers = [name for name, layer in home.named_children() if type(layer).__name__ == "Linear"]
+    made = type(getattr(home, layers[0]))
+    flat = 256 * 6 * 6 if type(model).__name__ == "AlexNet" else 512 * 7 * 7
+    for name, sizes in zip(layers, ((flat, width), (width, width), (width, 1000)), strict=True):
+        setattr(home, name, made(*sizes))
     return model
 
 

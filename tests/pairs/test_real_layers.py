@@ -76,8 +76,15 @@ def _encoder(framework: str, **options: Any) -> Any:
 
 
 @EACH_WAY
-@pytest.mark.parametrize(("dropout", "train"), [(0.0, False), (0.0, True), (0.1, True)])
-@pytest.mark.parametrize(("norm_first", "activation"), [(False, "relu"), (True, "gelu")])
+@pytest.mark.parametrize(
+    ("norm_first", "activation", "dropout", "train"),
+    [
+        (False, "relu", 0.0, False),
+        (True, "gelu", 0.0, False),
+        (False, "relu", 0.1, True),  # what draws is run 64 times on each side: once is enough
+        (True, "gelu", 0.0, True),
+    ],
+)
 def test_transformer_encoders_are_aligned(
     dropout: float, norm_first: bool, activation: str, train: bool, frameworks: Frameworks
 ) -> None:
