@@ -3,8 +3,8 @@
 A test that is parametrised over directions (``torch-paddle``: the reference's framework, the candidate's) and over
 cases would run each case six times, and see the same code of padiff six times. So each case runs in one direction, the
 next case in the next one. MindSpore takes several times the CPU of the others: a sixth of the cases runs with it, in
-turn as the reference and as the candidate of either; a test with fewer than four cases runs its first in two directions,
-one of them MindSpore's. Which it is follows from the test's name alone, in every process and every run.
+turn as the reference and as the candidate of either; a test with fewer than four cases runs its first in two
+directions, one of them MindSpore's. Which it is follows from the test's name alone, in every process and every run.
 ``--all-directions`` runs them all.
 """
 

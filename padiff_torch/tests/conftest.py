@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -17,8 +18,11 @@ os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_RANK": "0"}
 @pytest.fixture(scope="session", autouse=True)
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     import deepspeed
+    import megatron.core.models.gpt.gpt_model  # noqa: F401
     import torch.distributed as dist
 
+    gc.collect()
+    gc.freeze()  # else the garbage collector goes through what was imported for every test
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles for a minute
     store = dist.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
     dist.init_process_group("gloo", rank=0, world_size=1, store=store)

@@ -6,6 +6,7 @@ Everything is imported once; the ranks of a job are forked from here.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -30,6 +31,7 @@ Job = Callable[[int, int, Path], None]
 
 def run(job: Job, world: int, folder: Path) -> None:
     """Run a job to its end; raise where a rank does."""
+    gc.freeze()  # else each rank goes through what was imported before
     store = str(folder.with_suffix(".store"))
     ranks = []
     for rank in range(world):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import jax
@@ -17,6 +18,12 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_disable_most_optimizations", True)  # the suite's examples are built at collection
+
+
+def pytest_collection_finish() -> None:
+    """Set what was imported aside from the garbage collector, which else goes through it for every test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
