@@ -135,7 +135,7 @@ $(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padif
 	@touch $@
 
 $(RANKS)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml constraints.txt \
-  requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/demo.stamp
+  requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/bin/python
 	@echo "Installing DeepSpeed and Megatron into an environment of their own, $(RANKS): a minute or more."
 	test -x $(RANKS)/bin/python || $(BIN)/python -m venv $(RANKS)
 	$(RANKS)/bin/python $(SHARE) torch sympy transformers tokenizers megatron-core

@@ -1,6 +1,6 @@
 """Record with torch in one process, with Paddle or MindSpore in others, compare where there is no framework at all.
 
-The verdicts and places are those of `padiff.diff`, which runs both models here; over three optimizer steps. Against the
+The verdicts and places are those of `padiff.diff`, which runs both models here; over two optimizer steps. Against the
 recorded run each model is forced where it lives.
 """
 
@@ -30,7 +30,7 @@ CASES = {
     "mindspore": ("convnet", ["", "bn_eps"]),
     "paddle": ("llama", ["", "rms_eps", "wrong_activation"]),
 }
-STEPS = 3
+STEPS = 2
 NEEDED = ("numpy", "ml_dtypes", "attr", "attrs", "pluggy")
 """What the core is made of."""
 FREE = """\

@@ -18,7 +18,7 @@ import numpy as np
 import padiff
 from pairs import zoo
 
-STEPS = 3
+STEPS = 2
 RATE = 0.05
 
 
