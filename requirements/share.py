@@ -20,8 +20,11 @@ def packages_of(environment: str) -> Path:
 
 
 def share(found: Distribution, there: Path, here: Path) -> None:
-    """Link what a distribution has installed, but for its scripts: these name their environment's Python."""
-    for file in found.files or ():
+    """Link what a distribution has installed, but for its scripts: these name their environment's Python.
+
+    What says that it is installed comes last, so that a share that was broken off is not taken for one.
+    """
+    for file in sorted(found.files or (), key=lambda file: file.parts[0].endswith(".dist-info")):
         if ".." in file.parts or not (there / file).exists():
             continue
         (here / file).parent.mkdir(parents=True, exist_ok=True)
