@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from padiff.alignment import LayerMap, resolve
@@ -11,7 +12,7 @@ from padiff.compat._log import say
 from padiff.compat._proxy import mapping_of, unwrapped
 from padiff.isolation import side_of
 from padiff.judging import parameter_findings
-from padiff.parameters import Correspondence, Specials, matched_unrun, transfer, units_of, values_of
+from padiff.parameters import Correspondence, Specials, held_of, matched_unrun, transfer, units_of, values_of
 
 
 def assign_weight(
@@ -55,7 +56,8 @@ def assign_weight(
         return known
 
     known = specials.retried(copied)
-    missing = parameter_findings(known, (reference, candidate), resolved.ignored, copied=True, backward=False)
+    read = partial(held_of, reference=reference, candidate=candidate)
+    missing = parameter_findings(known, read, resolved.ignored, copied=True, backward=False)
     if missing:
         lines = (f"    {finding.what}: {'; '.join(finding.evidence)}" for finding in missing)
         say("Assign weight Failed !!!", *lines)

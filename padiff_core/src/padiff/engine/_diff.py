@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import attrs
@@ -37,7 +38,7 @@ from padiff.judging import (
     unregistered_notes,
 )
 from padiff.options import DiffOptions
-from padiff.parameters import Correspondence, Specials, transfer
+from padiff.parameters import Correspondence, Specials, held_of, transfer
 from padiff.progress import Progress, shown
 from padiff.recording import Task, exact
 from padiff.refinement import (
@@ -269,7 +270,7 @@ class Run:
         """Report what has no counterpart."""
         self.outcome.findings += parameter_findings(
             known,
-            (self.reference, self.candidate),
+            partial(held_of, reference=self.reference, candidate=self.candidate),
             self.resolved.ignored,
             copied=self.options.transfer,
             backward=self.options.backward,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from padiff.alignment import LayerMap, Resolved, resolve
@@ -19,6 +20,7 @@ from padiff.parameters import (
     Correspondence,
     HeldUnit,
     Specials,
+    held_of,
     matched_unrun,
     units_of,
     values_of,
@@ -108,7 +110,8 @@ def _check_placed(known: Correspondence, source: Any, side: PartSide) -> None:
 def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved) -> Transfer:
     """Say what became of the parameters."""
     copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
-    found = parameter_findings(known, sides, resolved.ignored, copied=True, backward=False)
+    read = partial(held_of, reference=sides[0], candidate=sides[1])
+    found = parameter_findings(known, read, resolved.ignored, copied=True, backward=False)
     gone = {
         side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None) for side in SIDES
     }

@@ -8,23 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from padiff.forcing import Side
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical, held_of, values_of
+from padiff.judging._sizes import size_of
+from padiff.numerics import SAME, Array, difference, is_suspect
+from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
-from padiff.trace import contrasts
+from padiff.trace import Summary, contrasts
 
 Rule = Callable[[Array, Array], bool]
 Ignored = tuple[frozenset[str], frozenset[str]]
 """Paths of modules of the reference, and of the candidate."""
 NOTHING: Ignored = (frozenset(), frozenset())
+Reading = Callable[[Link], tuple[Any, Any]]
+"""Returns what both sides hold of a link in one layout: values, or summaries of them; None where that is not known."""
 
 
 def parameter_findings(
     correspondence: Correspondence,
-    sides: tuple[Side, Side],
+    read: Reading,
     ignored: Ignored,
     *,
     copied: bool,
@@ -37,14 +39,15 @@ def parameter_findings(
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
-    Parameters of modules whose paths are in ``ignored``, of the reference and of the candidate, are left out. ``rule``
-    is the user's own, for values that were not copied; ``measures`` are the metrics of plugins; ``own`` holds what the
-    candidate has for constants that are wrong. Without ``frozen`` no frozen parameter is missed: what differs without
-    it shows where it is used. Of what is ``alike``, as is known already, no values are read.
+    ``read`` gives what both sides hold. Parameters of modules whose paths are in ``ignored``, of the reference and of
+    the candidate, are left out. ``rule`` is the user's own, for values that were not copied; ``measures`` are the
+    metrics of plugins; ``own`` holds what the candidate has for constants that are wrong. Without ``frozen`` no frozen
+    parameter is missed: what differs without it shows where it is used. Of what is ``alike``, as is known already, no
+    values are read.
     """
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
-    found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, sides[0], own or {})]
-    found += _apart([both for both in links if not alike(both[1])], sides, copied, rule, measures or Measures())
+    found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
+    found += _apart([both for both in links if not alike(both[1])], read, copied, rule, measures or Measures())
     return found + (list(_ties(links)) if backward else [])
 
 
@@ -102,7 +105,7 @@ def _matched(correspondence: Correspondence) -> tuple[set[str], set[str]]:
     return ours, {link.candidate.parameter.path for link in links}
 
 
-def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Array]) -> Iterator[Finding]:
+def _constants(wrong: Sequence[UnitMatch], read: Reading, own: Mapping[str, Array]) -> Iterator[Finding]:
     """Yield the constants of the candidate that are wrong: with the reference's, less differs.
 
     These are all that the candidate has the reference's of by now: what is compared with those proves nothing else.
@@ -110,7 +113,7 @@ def _constants(wrong: Sequence[UnitMatch], reference: Side, own: Mapping[str, Ar
     assert own.keys() == {link.candidate.parameter.path for match in wrong for link in match.links}
     for match in wrong:
         for link in match.links:
-            ours = link.expected(values_of(reference))
+            ours, _ = read(link)
             theirs = canonical(link.candidate, own[link.candidate.parameter.path])
             assert ours is not None
             yield _differing(match, link, Figures.of(difference(ours, theirs)), Cause("constant", verified=True))
@@ -196,16 +199,21 @@ def _place(unit: HeldUnit, held: Held) -> Place:
 
 def _apart(
     links: Sequence[tuple[UnitMatch, Link]],
-    sides: tuple[Side, Side],
+    read: Reading,
     copied: bool,
     rule: Rule | None,
     measures: Measures,
 ) -> Iterator[Finding]:
     holders = Counter(link.candidate.parameter.path for _, link in links if not link.candidate.part.partial)
     for match, link in links:
-        ours, theirs = held_of(link, *sides)
-        if ours is None:
-            continue  # a function wrote to the module itself: there is nothing to compare with
+        ours, theirs = read(link)
+        if ours is None or theirs is None:
+            continue  # not kept, or a function wrote to the module itself: there is nothing to compare with
+        if isinstance(ours, Summary):
+            size = size_of(ours, theirs, rule)
+            if size is not None and (size.error > SAME(size.eps) if size.close is None else not size.close):
+                yield _differing(match, link, Figures.of(size.apart), None)
+            continue
         # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
         exact = None if copied else rule
         if is_close(ours, theirs, exact):

@@ -17,7 +17,6 @@ from padiff.judging._findings import finding_at
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
-from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of, summaries_of
 from padiff.judging._state import without_bessel
@@ -185,19 +184,6 @@ def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, An
     count = math.prod(link.reference.shape)
     sizes = [size_of(known[2], one) for one in without_bessel(calls, (known[0], known[1]), known[2], known[3], count)]
     return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
-
-
-def of_recorded_weights(meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored) -> Iterator[Finding]:
-    """Yield the parameters whose values differ before the step, as far as summaries of them show."""
-    for match, link in known.links:
-        size = meter.of_link(link, "before", partial(before, link, sides))
-        if size is None or size.apart.equal or is_ignored(match, link, ignored):
-            continue
-        if size.error > SAME(size.eps) if size.close is None else not size.close:
-            what = "buffer" if link.buffer else "parameter"
-            yield finding_of_link(
-                match, link, Phase.PARAMETER, what, Evidence("before_any_run"), figures=Figures.of(size.apart)
-            )
 
 
 def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: float, step: int) -> Iterator[Finding]:

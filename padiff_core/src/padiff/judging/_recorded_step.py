@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-import numpy as np
 
 from padiff.alignment import BY_PLACE, Alignment, Pair
 from padiff.forcing import Check, Forced, RecordedSide
@@ -25,7 +24,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
-from padiff.judging._recorded import loss_told, of_recorded_state, of_recorded_weights, step_ahead
+from padiff.judging._recorded import before, loss_told, of_recorded_state, step_ahead
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._tolerance import Rule
@@ -69,7 +68,7 @@ class Recorded(Gathered):
 
     def gather(self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> Correspondence:
         """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
-        before, first = self.differs, not self.calls
+        differed, first = self.differs, not self.calls
         traces = sides[0].trace, sides[1].trace
         meter = Meter(traces, self.by)
         why = why_forward_only(traces, known.alignment)
@@ -78,7 +77,7 @@ class Recorded(Gathered):
             meter.take_over(self.last, known, (sides[0].before, sides[1].before))
         self.last = meter
         drift = Drift() if first else drift_of(meter, sides, known)
-        if before:  # what was found moved the weights, and no rounding
+        if differed:  # what was found moved the weights, and no rounding
             drift = attrs.evolve(drift, modules={})
         step_ahead(meter, sides, known, backward=backward)
         leaps = Leaps(meter, known.alignment, drift)
@@ -97,9 +96,7 @@ class Recorded(Gathered):
             if not any(note.kind == kind for note in self.notes):
                 paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
                 self.notes.append(Note(kind, {"modules": paths}))
-        params = self._parameters(meter, sides, known) if first and all(side.whole for side in sides) else []
-        if first and not all(side.whole for side in sides):
-            params += [*self._missing(sides, known), *of_recorded_weights(meter, sides, known, self.ignored)]
+        params = self._parameters(meter, sides, known) if first else []
         for one in of_recorded_state(leaps, sides, known, backward=backward):
             if isinstance(one, Note):
                 self.notes.append(one)
@@ -121,7 +118,7 @@ class Recorded(Gathered):
             found += of_recorded_update(meter, sides, known, self.ignored, step, self.unsure)
         self.unsure.update(unsure_of(meter, sides, known) if backward else ())
         found = [*params, *found, *_uncompared(leaps, alignment, step)]
-        if before or (params and any(f.source for f in params)):
+        if differed or (params and any(f.source for f in params)):
             kept = len(params)
             found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
@@ -152,11 +149,10 @@ class Recorded(Gathered):
     def _parameters(
         self, meter: Meter, sides: tuple[RecordedSide, RecordedSide], known: Correspondence
     ) -> list[Finding]:
-        both: Any = sides
         meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
         return parameter_findings(
             known,
-            both,
+            partial(before, sides=sides),
             self.ignored,
             copied=False,
             backward=True,
@@ -164,12 +160,6 @@ class Recorded(Gathered):
             measures=self.measures,
             alike=meter.alike,
         )
-
-    def _missing(self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> list[Finding]:
-        """Return the parameters without counterpart, of runs that do not hold their values."""
-        both: Any = tuple(_Blank(side) for side in sides)
-        found = parameter_findings(known, both, self.ignored, copied=False, backward=True)
-        return [one for one in found if one.verdict is Verdict.UNMATCHED or one.figures is None]
 
     def _finding(self, told: Told, changed: set[str | None], step: int) -> Finding:
         one = told.suspicion
@@ -193,17 +183,6 @@ class Recorded(Gathered):
             within = [one.close for one in found if one.close is not None]
             self.output_within = all(within) if within else None
         return worst
-
-
-class _Blank:
-    """A side that shows the same value for every parameter: where none were kept, they are not compared."""
-
-    def __init__(self, side: RecordedSide) -> None:
-        self.about = side.about
-
-    def value(self, path: str) -> Any:
-        """Return zeros."""
-        return np.zeros(self.about.parameters[path].shape, np.int8)
 
 
 def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
