@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Forced, Given
-from padiff.judging._findings import finding_at
+from padiff.forcing import Forced
+from padiff.judging._findings import finding_at, place_of
 from padiff.judging._shapes import described, other_shape
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
-from padiff.numerics import LOSS, NEGLIGIBLE, epsilon_of
+from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import Leaf, Trace
+from padiff.trace import Leaf
 
 
 def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
@@ -63,39 +63,40 @@ def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
 
 
 def loss_finding(
-    trace: Trace, forced: Forced, given: tuple[Given, Given], rule: Rule | None, step: int
+    losses: tuple[float | None, float | None],
+    root: Pair,
+    rule: Rule | None,
+    step: int,
+    *,
+    places: tuple[Place, Place] | None = None,
+    outputs: float = 0.0,
 ) -> Iterator[Finding]:
-    """Yield the loss, where the two sides' functions make another number of the same output."""
-    ours, theirs = trace.loss, forced.loss
+    """Yield the loss, where it differs by more than the ``outputs`` that it was made of do, relative L2.
+
+    Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29. The
+    ``places`` are those of the functions that make it, where these are known.
+    """
+    ours, theirs = losses
     if ours is None or theirs is None:
         return
-    error = abs(ours - theirs)
-    bound = loss_bound((ours, theirs), [str(output.dtype) for output in trace.outputs])
+    error, single = abs(ours - theirs), epsilon_of("float32")
+    eps = epsilon_of(*(leaf.dtype for leaf in root.reference.outputs)) or single
+    with np.errstate(over="ignore"):
+        narrow = all(float(np.float32(loss)) == loss for loss in (ours, theirs))
+    bound = max(LOSS(max(eps, single) if narrow else eps), VANISHES * outputs)
     if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
         return
+    around = places or tuple(place_of(call, stack=False) for call in (root.reference, root.candidate))
     yield Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.LOSS,
-        reference=Place("", location=given[0].loss_location),
-        candidate=Place("", location=given[1].loss_location),
-        what=What("loss"),
-        figures=Figures(error / abs(ours) if ours else float("inf"), error),
-        evidence=(Evidence.of("losses", reference=ours, candidate=theirs),),
-        source=True,
+        Verdict.DIFFERS,
+        Phase.LOSS,
+        *around,
+        What("loss"),
+        figures=Figures(error / abs(ours) if ours else math.inf, error),
+        evidence=(Evidence.of("losses" if places else "losses_of_runs", reference=ours, candidate=theirs),),
+        source=outputs <= SAME(eps),
         step=step,
     )
-
-
-def loss_bound(losses: tuple[float, float], dtypes: Sequence[str]) -> float:
-    """Return how far apart two losses may be, relative, that were computed from equal outputs of some types.
-
-    Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29.
-    """
-    single = epsilon_of("float32")
-    eps = epsilon_of(*dtypes) or single
-    with np.errstate(over="ignore"):
-        narrow = all(float(np.float32(loss)) == loss for loss in losses)
-    return LOSS(max(eps, single) if narrow else eps)
 
 
 def unmatched_outputs(

@@ -28,7 +28,7 @@ from padiff.numerics import difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
-from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Transfer, Verdict
+from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
 from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise, temporary_store
 
 
@@ -74,7 +74,9 @@ class Outcome(Gathered):
             found.append(finding_of(suspicion, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
         found += self._by_setting(judge, suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
-        found += loss_finding(trace, judge.forced, self.given, rule, step)
+        places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
+        root = judge.alignment.pairs[0]
+        found += loss_finding((trace.loss, judge.forced.loss), root, rule, step, places=places)
         sources = {one.candidate.path for one in found if one.source}
         found += (
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)

@@ -10,10 +10,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import Pair
 from padiff.forcing import RecordedSide
-from padiff.judging._ends import loss_bound
-from padiff.judging._findings import finding_at
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
@@ -21,10 +19,9 @@ from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of, summaries_of
 from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
-from padiff.judging._tolerance import Rule
-from padiff.numerics import SAME, VANISHES, Array, epsilon_of
+from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical
-from padiff.report import Evidence, Figures, Finding, Note, Phase, What
+from padiff.report import Note, Phase, What
 from padiff.trace import ParameterRecord, Summary, Trace, summarized
 
 Sides = tuple[RecordedSide, RecordedSide]
@@ -184,29 +181,6 @@ def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, An
     count = math.prod(link.reference.shape)
     sizes = [size_of(known[2], one) for one in without_bessel(calls, (known[0], known[1]), known[2], known[3], count)]
     return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
-
-
-def loss_told(sides: Sides, alignment: Alignment, rule: Rule | None, worst: float, step: int) -> Iterator[Finding]:
-    """Yield the loss, where it differs by more than the outputs that it was computed from."""
-    ours, theirs = sides[0].trace.loss, sides[1].trace.loss
-    if ours is None or theirs is None:
-        return
-    error = abs(ours - theirs)
-    root = alignment.pairs[0]
-    eps = epsilon_of(*(leaf.dtype for leaf in root.reference.outputs)) or epsilon_of("float32")
-    bound = max(loss_bound((ours, theirs), [leaf.dtype for leaf in root.reference.outputs]), VANISHES * worst)
-    if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
-        return
-    yield finding_at(
-        root,
-        Phase.LOSS,
-        What("loss"),
-        Evidence.of("losses_of_runs", reference=ours, candidate=theirs),
-        stack=False,
-        figures=Figures(error / abs(ours) if ours else math.inf, error),
-        source=worst <= SAME(eps),
-        step=step,
-    )
 
 
 def step_ahead(meter: Meter, sides: Sides, known: Correspondence, *, backward: bool) -> None:

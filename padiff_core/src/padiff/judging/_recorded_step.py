@@ -14,7 +14,7 @@ from padiff.forcing import Check, Forced, RecordedSide
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
-from padiff.judging._ends import unlike_inputs, unlike_shapes, unmatched_outputs
+from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._findings import at_home, finding_at, finding_of, merged
 from padiff.judging._gathered import Gathered, is_pair_ignored
 from padiff.judging._leaps import Leaps
@@ -24,7 +24,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import Ignored, half_tied, parameter_findings
-from padiff.judging._recorded import before, loss_told, of_recorded_state, step_ahead
+from padiff.judging._recorded import before, of_recorded_state, step_ahead
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._tolerance import Rule
@@ -111,7 +111,8 @@ class Recorded(Gathered):
         size = self._outputs(leaps, alignment, first=first)
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
-        found += loss_told(sides, alignment, self.rule, size, step)
+        losses = traces[0].loss, traces[1].loss
+        found += loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         found = of_other_counts(found, traces)
         if not any(one.counts for one in found):
