@@ -12,7 +12,7 @@ from padiff.forcing._checks import Answer, Ask, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array, Difference, difference
-from padiff.parameters import Link, UnitMatch, canonical
+from padiff.parameters import Link, UnitMatch, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import Key, ParameterRecord, Trace
@@ -197,16 +197,9 @@ def _both(
             return reference.value(parameter.path) if after and not parameter.buffer else None
         return trace.array(key)
 
-    ours = link.expected(native) if after else link.gradient(native)
     if not after and not link.differentiated:
         return None
-    values = read(link.candidate.parameter)
-    theirs = None if values is None else canonical(link.candidate, values)
-    if ours is None:
-        return None if theirs is None or link.candidate.parameter.buffer else (np.zeros_like(theirs), theirs)
-    if theirs is None:
-        return None if after else (ours, np.zeros_like(ours))
-    return ours, theirs
+    return read_of(link, native, read, gradient=not after, zeros=not after)
 
 
 def _scale(array: Array, apart: Difference) -> float:

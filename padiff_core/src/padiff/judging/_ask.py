@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from padiff._version import __version__
 from padiff.judging._sizes import Size, size_of
 from padiff.judging._tolerance import Rule, rule_of
-from padiff.parameters import Link, canonical
+from padiff.parameters import Link, read_of
 from padiff.trace import Lent, ParameterRecord
 
 
@@ -50,8 +50,8 @@ class Ask:
         def native(parameter: ParameterRecord) -> NDArray[Any] | None:
             return values.get(parameter.path)
 
-        expected = self.link.gradient(native) if self.gradient else self.link.expected(native)
-        return None if expected is None else size_of(expected, canonical(self.link.candidate, theirs), rule)
+        both = read_of(self.link, native, lambda _: theirs, gradient=self.gradient)
+        return None if both is None else size_of(*both, rule)
 
 
 def measured(asks: Sequence[Ask], tolerance: Mapping[str, Any] | None) -> list[Size | None]:

@@ -86,7 +86,7 @@ def loss_finding(
     bound = max(LOSS(max(eps, single) if narrow else eps), VANISHES * outputs)
     if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
         return
-    around = places or tuple(place_of(call, stack=False) for call in (root.reference, root.candidate))
+    around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))
     yield Finding(
         Verdict.DIFFERS,
         Phase.LOSS,

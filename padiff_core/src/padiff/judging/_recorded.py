@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import attrs
-import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import RecordedSide
@@ -16,13 +15,12 @@ from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
 from padiff.judging._ruling import Ruling
+from padiff.judging._running_variance import by_convention
 from padiff.judging._sizes import Held, Size, held, magnitude, nothing_like, projected, size_of, summaries_of
-from padiff.judging._state import without_bessel
 from padiff.judging._suspicion import AGREEING, Suspicion
-from padiff.numerics import Array
-from padiff.parameters import Correspondence, Link, UnitMatch, canonical
+from padiff.parameters import Correspondence, Link, UnitMatch, canonical, read_of
 from padiff.report import Note, Phase, What
-from padiff.trace import ParameterRecord, Summary, Trace, summarized
+from padiff.trace import Summary, Trace, summarized
 
 Sides = tuple[RecordedSide, RecordedSide]
 Named = Mapping[str, int]
@@ -30,9 +28,14 @@ Reader = Callable[[str], Held]
 
 
 def both(link: Link, sides: Sides, named: tuple[Named, Named], *, gradient: bool) -> tuple[Any, Any]:
-    """Return what both sides hold of a link under some names: in one layout, or summarised."""
-    read = (_reader(side.trace, names) for side, names in zip(sides, named, strict=True))
-    return _read(link, *read, gradient=gradient, ran=gradient and all(named))
+    """Return what both sides hold of a link under some names: in one layout, or summarised.
+
+    Where a pass ran backward on both sides, what it does not lead to gets zeros.
+    """
+    if gradient and not all(named):
+        return None, None
+    mine, yours = (_reader(side.trace, names) for side, names in zip(sides, named, strict=True))
+    return _read(link, mine, yours, gradient=gradient)
 
 
 def before(link: Link, sides: Sides) -> tuple[Any, Any]:
@@ -52,36 +55,24 @@ def _kept(side: RecordedSide) -> Reader:
     return read
 
 
-def _read(link: Link, mine: Reader, yours: Reader, *, gradient: bool = False, ran: bool = False) -> tuple[Any, Any]:
+def _read(link: Link, mine: Reader, yours: Reader, *, gradient: bool = False) -> tuple[Any, Any]:
     ours: dict[str, Any] = {one.parameter.path: mine(one.parameter.path) for one in link.references}
     theirs: Any = yours(link.candidate.parameter.path)
-    if ran:
-        # Where a pass ran backward on both sides, what it does not lead to gets nothing.
-        other = next((one for one in ours.values() if one is not None), None)
-        if theirs is None and link.single and not link.candidate.part.partial and not link.reference.part.partial:
-            theirs = _nothing(link.candidate.parameter, other)
-        elif other is None and theirs is not None and link.single and not link.reference.part.partial:
-            ours = {path: _nothing(link.reference.parameter, theirs) for path in ours}
-    summaries = any(isinstance(one, Summary) for one in (*ours.values(), theirs))
-    if theirs is None or all(one is None for one in ours.values()):
+    if not any(isinstance(one, Summary) for one in (*ours.values(), theirs)):
+        values = read_of(
+            link,
+            lambda parameter: ours.get(parameter.path),
+            lambda _: theirs,
+            gradient=gradient,
+            zeros=gradient and link.single,
+        )
+        return values or (None, None)
+    if not link.single or link.reference.part.partial or link.candidate.part.partial:
         return None, None
-    if summaries:
-        whole = link.single and not link.reference.part.partial and not link.candidate.part.partial
-        return _laid_alike(link, next(iter(ours.values())), theirs) if whole else (None, None)
-
-    def native(parameter: ParameterRecord) -> Array | None:
-        found = ours.get(parameter.path)
-        return found if isinstance(found, np.ndarray) else None
-
-    expected = link.gradient(native) if gradient else link.expected(native)
-    return (None, None) if expected is None else (expected, canonical(link.candidate, theirs))
-
-
-def _nothing(parameter: ParameterRecord, other: Any) -> Any:
-    """Return the gradient of a parameter that none comes to."""
-    if other is None or isinstance(other, Summary):
-        return nothing_like(other)
-    return np.zeros(parameter.shape, other.dtype)
+    (own,) = ours.values()
+    if gradient:
+        own, theirs = (nothing_like(b) if a is None else a for a, b in ((own, theirs), (theirs, own)))
+    return (None, None) if own is None or theirs is None else _laid_alike(link, own, theirs)
 
 
 def _laid_alike(link: Link, ours: Any, theirs: Any) -> tuple[Any, Any]:
@@ -178,8 +169,9 @@ def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, An
     known = [one for one in map(projected, (*started, *values)) if one is not None]
     if len(known) < 4 or len({one.shape for one in known}) > 1:
         return False
-    count = math.prod(link.reference.shape)
-    sizes = [size_of(known[2], one) for one in without_bessel(calls, (known[0], known[1]), known[2], known[3], count)]
+    count, earlier = math.prod(link.reference.shape), (known[0], known[1])
+    found = by_convention(calls, sides[0].trace, earlier, known[2], known[3], count)
+    sizes = (size_of(known[2], one) for one in found)
     return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
 
 

@@ -14,6 +14,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, is_recorded
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
+from padiff.judging._running_variance import by_convention
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
@@ -27,7 +28,7 @@ from padiff.numerics import (
 )
 from padiff.parameters import canonical
 from padiff.report import SIDES, Cause, Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Call, Key, ParameterRecord
+from padiff.trace import Key, ParameterRecord
 
 
 def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
@@ -201,56 +202,9 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     assert check.candidate is not None
     held = check.link.reference
     before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
-    if _is_bessel(calls, (before, before), check.reference, check.candidate):
-        return True
-    added = _added_by_bessel(judge, calls, check.reference.size)
-    if added is None:
-        return False
-    bound, by = NEGLIGIBLE_LIBRARY(epsilon(check.reference.dtype)), added.reshape(check.reference.shape)
-    return any(difference(check.reference, check.candidate + one).rel_l2 <= bound for one in (by, -by))
-
-
-def _added_by_bessel(judge: Judge, calls: Sequence[Call], size: int) -> Array | None:
-    """Return what the correction adds to a variance in all, where the calls' batches are of several sizes."""
-    added = np.zeros(size)
-    for call in calls:
-        value = judge.trace.value(call.inputs[0]) if call.inputs else None
-        axes = [] if value is None else [axis for axis in range(value.ndim) if value.shape[axis] == size]
-        momentum = call.settings.get("momentum")
-        if value is None or momentum is None or len(axes) != 1 or value.size < 2 * size:
-            return None
-        rest = tuple(axis for axis in range(value.ndim) if axis != axes[0])
-        batch = value.astype(np.float64).var(rest) / (value.size // size - 1)
-        added = added * (1 - momentum.value) + batch * momentum.value
-    return added
-
-
-def _is_bessel(calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array) -> bool:
-    """Return whether two running variances after calls differ by Bessel's correction of their batches alone."""
+    found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate)
     eps = np.dtype(np.float32)
-    found = without_bessel(calls, before, reference, candidate)
-    return any(not is_suspect(difference(reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
-
-
-def without_bessel(
-    calls: Sequence[Call], before: tuple[Array, Array], reference: Array, candidate: Array, size: int | None = None
-) -> Sequence[Array]:
-    """Return a candidate's running variance as it were if it followed the reference's convention, in either direction.
-
-    ``before`` is what both sides held, ``calls`` are the reference's that changed it: on batches of one size. Of
-    sketches ``size`` says how many elements the values have.
-    """
-    momentum = calls[0].settings["momentum"].value if "momentum" in calls[0].settings else None
-    counts = {
-        int(np.prod(call.inputs[0].shape)) // max(size or reference.size, 1) if call.inputs else 0 for call in calls
-    }
-    count = min(counts)
-    if momentum is None or count < 2 or len(counts) > 1:
-        return ()
-    kept = [(1 - momentum) ** len(calls) * values.astype(np.float64) for values in before]
-    moved = candidate.astype(np.float64) - kept[1]
-    ratio = count / (count - 1)
-    return [(kept[0] + moved * one).astype(reference.dtype) for one in (ratio, 1 / ratio)]
+    return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
 
 
 def _frameworks(judge: Judge) -> tuple[str, str]:

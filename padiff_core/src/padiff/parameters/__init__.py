@@ -9,5 +9,5 @@ from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials
-from padiff.parameters._transfer import held_of, transfer, values_of
+from padiff.parameters._transfer import held_of, read_of, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, units_of

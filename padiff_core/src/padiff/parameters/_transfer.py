@@ -10,6 +10,7 @@ import numpy as np
 from padiff.numerics import Array
 from padiff.parameters._links import Link, SpecialLink, canonical
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._units import Native
 from padiff.trace import ParameterRecord
 
 _AT_ONCE = 1 << 28
@@ -38,6 +39,23 @@ def held_of(link: Link, reference: Holder, candidate: Holder) -> tuple[Array | N
     """Return what both sides hold of a link now, in one layout; of the reference None where a function writes it."""
     theirs = canonical(link.candidate, candidate.value(link.candidate.parameter.path))
     return link.expected(values_of(reference)), theirs
+
+
+def read_of(
+    link: Link, ours: Native, theirs: Native, *, gradient: bool = False, zeros: bool = False
+) -> tuple[Array, Array] | None:
+    """Return what both sides have of a link in one layout, as these read it; None where one of them has nothing.
+
+    With ``zeros`` these stand for what one side alone has, of a ``gradient`` that does not come.
+    """
+    expected = link.gradient(ours) if gradient else link.expected(ours)
+    native = theirs(link.candidate.parameter)
+    held = None if native is None else canonical(link.candidate, native)
+    if zeros and expected is None and held is not None:
+        expected = np.zeros_like(held)
+    if zeros and held is None and expected is not None:
+        held = np.zeros_like(expected)
+    return None if expected is None or held is None else (expected, held)
 
 
 def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder) -> None:
