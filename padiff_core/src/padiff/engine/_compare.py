@@ -109,7 +109,7 @@ def _compared(
         sides = both
         if found is None:
             resolved = resolve(mapping, *sides)
-            found = Recorded(resolved.ignored, by, measures)
+            found = Recorded(by, measures, ignored=resolved.ignored)
             notes += dtype_notes(*_any(sides))
             notes += resolved.notes
             specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)

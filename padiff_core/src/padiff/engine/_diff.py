@@ -145,7 +145,13 @@ class Run:
         self.measures, self.rule = measures_of(self.options.tolerance), rule_of(self.options.tolerance)
         self.specials = Specials(self.reference.about, self.candidate.about)
         self.outcome = Outcome(
-            self.reference.about, self.candidate.about, self.given, self.options, self.resolved, self.measures
+            self.reference.about,
+            self.candidate.about,
+            self.given,
+            self.options,
+            bool(self.resolved),
+            self.measures,
+            ignored=self.resolved.ignored,
         )
 
     def step(self, step: int) -> None:

@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from padiff.alignment import Alignment, Pair, Resolved
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given, Side, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
 from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
-from padiff.judging._gathered import Gathered, is_pair_ignored
+from padiff.judging._gathered import Gathered
 from padiff.judging._harmless import harmless, harmless_note
 from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import notes_of
-from padiff.judging._parameters import half_tied
 from padiff.judging._soundness import Whole, of_one_distribution, prove, undrawn_finding, unexplained_finding
 from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
@@ -29,7 +28,7 @@ from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
 from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
-from padiff.trace import Call, Description, Trace, contrasts, draws_otherwise, temporary_store
+from padiff.trace import Description, Trace, contrasts, draws_otherwise, temporary_store
 
 
 @attrs.define(eq=False)
@@ -40,7 +39,8 @@ class Outcome(Gathered):
     candidate: Description
     given: tuple[Given, Given]
     options: DiffOptions
-    resolved: Resolved
+    mapped: bool
+    """Whether the user said what belongs to what: that is taken at its word."""
     measures: Measures = attrs.field(factory=Measures)
     transfer: Transfer | None = None
     free_runs: FreeRuns | None = None
@@ -49,8 +49,6 @@ class Outcome(Gathered):
         """Turn what one step showed into findings, counts and notes."""
         first = not self.calls
         forward = judge.forward()
-        changed = {f.candidate.path for f in self.findings if f.phase is Phase.PARAMETER} | half_tied(known)
-        whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
         chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
         rewritten = list(of_rewritten(judge))
@@ -59,20 +57,15 @@ class Outcome(Gathered):
         state = of_state(judge, [*excuses, *backward])
         suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
         forced = judge.forced
-        if not (self.findings or self.options.tolerance or self.resolved):  # a mapping is taken at its word
+        if not (self.findings or self.options.tolerance or self.mapped):
             idle = harmless(judge, suspicions, Runs(trace, free))
             self.notes += (harmless_note(one) for one in idle)
             judge.unproven |= bool(idle)
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]
             forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
-        found = []
-        for suspicion in suspicions:
-            ignored = self._is_ignored(suspicion.pair)
-            explained = _is_explained(suspicion.pair.candidate, changed, whole)
-            source = suspicion.verdict is Verdict.DIFFERS and not ignored and not explained
-            found.append(finding_of(suspicion, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
-        found += self._by_setting(judge, suspicions, step)
+        found = self.judged(suspicions, known, self.findings, step)
+        found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
         places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
         root = judge.alignment.pairs[0]
@@ -84,18 +77,13 @@ class Outcome(Gathered):
         )
         found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
         self.findings += found
+        tolerated = self.options.tolerance is not None
         calls = compared_calls(
-            judge.alignment,
-            forced,
-            suspicions,
-            (trace, free),
-            ignored=self._is_ignored,
-            tolerated=self.options.tolerance is not None,
-            step=step,
+            judge.alignment, forced, suspicions, (trace, free), ignored=self.is_ignored, tolerated=tolerated, step=step
         )
+        self.add_calls(calls)
         if any(f.source for f in found):
             self.findings += downstream(calls, judge.alignment, found)
-        self.add_calls(calls)
         if judge.masks:
             self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
@@ -227,16 +215,13 @@ class Outcome(Gathered):
             if self.options.phase != "backward" or suspicion.phase in (Phase.BACKWARD, Phase.LOSS):
                 yield suspicion
 
-    def _is_ignored(self, pair: Pair) -> bool:
-        return is_pair_ignored(pair, self.resolved.ignored)
-
-    def _by_setting(self, judge: Judge, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
+    def _by_setting(self, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
         """Return stochastic calls whose hyper-parameters differ: chance hides their values, not their settings."""
         found = []
         for suspicion in suspicions:
             pair = suspicion.pair
             differing = contrasts(pair.reference, pair.candidate) or draws_otherwise(pair.reference, pair.candidate)
-            if suspicion.verdict is Verdict.STOCHASTIC and differing and not self._is_ignored(pair):
+            if suspicion.verdict is Verdict.STOCHASTIC and differing and not self.is_ignored(pair):
                 found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
         return found
 
@@ -309,14 +294,6 @@ def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
         ):
             if paths:
                 yield Note(kind, {"side": side, "paths": list(paths)})
-
-
-def _is_explained(call: Call, changed: set[str | None], whole: set[str]) -> bool:
-    """Return whether a call's own parameters are known to differ; those below it too, where it is taken as a whole."""
-    if call.path in whole:
-        below = f"{call.path}." if call.path else ""
-        return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
-    return call.path in changed and call.leaf
 
 
 def _by_kind(pair: Pair) -> bool:

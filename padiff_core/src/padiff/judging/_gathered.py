@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import attrs
 
 from padiff.alignment import Pair
-from padiff.judging._parameters import Ignored
-from padiff.report import ComparedCall, Coverage, Figures, Finding, Matching, Note, Verdict
+from padiff.judging._findings import finding_of
+from padiff.judging._parameters import Ignored, half_tied
+from padiff.judging._suspicion import Suspicion
+from padiff.parameters import Correspondence
+from padiff.report import ComparedCall, Coverage, Figures, Finding, Matching, Note, Phase, Verdict
+from padiff.trace import Call
 
 
 @attrs.define(eq=False, kw_only=True)
 class Gathered:
     """What is known so far."""
 
+    ignored: Ignored
     findings: list[Finding] = attrs.field(factory=list)
     notes: list[Note] = attrs.field(factory=list)
     calls: list[ComparedCall] = attrs.field(factory=list)
@@ -36,12 +41,33 @@ class Gathered:
         """Return whether anything that counts was found."""
         return any(one.counts for one in self.findings)
 
+    def judged(
+        self, suspicions: Sequence[Suspicion], known: Correspondence, parameters: Sequence[Finding], step: int
+    ) -> list[Finding]:
+        """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
+        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | half_tied(known)
+        whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
+        found = []
+        for one in suspicions:
+            ignored = self.is_ignored(one.pair)
+            source = one.arises and one.verdict is Verdict.DIFFERS and not ignored
+            source = source and not _is_explained(one.pair.candidate, changed, whole)
+            found.append(finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
+        return found
+
+    def is_ignored(self, pair: Pair) -> bool:
+        """Return whether the user left a call out, on either side."""
+        return pair.reference.path in self.ignored[0] or pair.candidate.path in self.ignored[1]
+
     def add_calls(self, calls: Iterable[ComparedCall]) -> None:
         """Add the compared tree of one step behind those of the others."""
         start = len(self.calls)
         self.calls += [attrs.evolve(one, parent=None if one.parent is None else one.parent + start) for one in calls]
 
 
-def is_pair_ignored(pair: Pair, ignored: Ignored) -> bool:
-    """Return whether the user left a call out, on either side."""
-    return pair.reference.path in ignored[0] or pair.candidate.path in ignored[1]
+def _is_explained(call: Call, changed: Collection[str | None], whole: Collection[str]) -> bool:
+    """Return whether a call's own parameters are known to differ; those below it too, where it is taken as a whole."""
+    if call.path in whole:
+        below = f"{call.path}." if call.path else ""
+        return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
+    return call.path in changed and call.leaf

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._levels import Drift, Level, Told
+from padiff.judging._levels import Drift, Level
 from padiff.judging._magnified import Magnified, magnified
 from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._sizes import Size
 from padiff.judging._spellings import says_the_same_here, size_beside_masks
 from padiff.judging._sums import Sums, draws, given, is_unread, takers, tells_nothing
-from padiff.judging._suspicion import AGREEING, contrasted, suspicion_of, value_at
+from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
     CONSTANT,
     FLOORS,
@@ -80,13 +82,13 @@ class Leaps:
 
     # Forward
 
-    def forward(self) -> Iterator[Told]:
+    def forward(self) -> Iterator[Suspicion]:
         """Yield the values that differ, in execution order."""
         for call in self.candidate.calls:
             if call.parent is None:
                 yield from self._forward(call)
 
-    def _forward(self, call: Call) -> Iterator[Told]:
+    def _forward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
         parent, owner = self._owner(call)
         if pair is not None:
@@ -121,7 +123,7 @@ class Leaps:
                 return above, pair
         return None, None
 
-    def _see(self, spot: Spot, taker: Level) -> Iterator[Told]:
+    def _see(self, spot: Spot, taker: Level) -> Iterator[Suspicion]:
         """Judge a value where it is first seen, and let whoever takes it know of it."""
         key = spot.reference.token, spot.candidate.token
         if key not in self._values:
@@ -154,7 +156,7 @@ class Leaps:
         """Return how far apart two values are; None where one of them was not kept."""
         return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
 
-    def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Told]:
+    def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Suspicion]:
         kept = says_the_same_here(spot, size, self.meter.traces)
         if not kept and (rest := size_beside_masks(spot, size, self.meter.traces)) is not None:
             size, self.masks = rest, True
@@ -176,7 +178,8 @@ class Leaps:
         self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
         if ruling.verdict not in AGREEING:
-            yield Told(suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check), source)
+            found = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
+            yield attrs.evolve(found, arises=source)
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
         figures = Figures.of(size.apart)
@@ -222,14 +225,14 @@ class Leaps:
 
     # Backward
 
-    def backward(self) -> Iterator[Told]:
+    def backward(self) -> Iterator[Suspicion]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
         self.gradients = {pair.key: Level() for pair in self.alignment.pairs}
         for call in reversed(self.candidate.calls):
             if call.parent is None:
                 yield from self._backward(call)
 
-    def _backward(self, call: Call) -> Iterator[Told]:
+    def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
         _, owner = self._owner(call)
         above = Level() if owner is None else self.gradients[owner.key]
@@ -255,7 +258,7 @@ class Leaps:
                 both.add(self.gradients[pair.key])
                 yield from self._meet(spot, both, (above, self.gradients[pair.key]))
 
-    def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Told]:
+    def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Suspicion]:
         """Judge a gradient where the backward pass first leads to it."""
         key = spot.reference.token, spot.candidate.token
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
@@ -285,8 +288,8 @@ class Leaps:
                 self.checks.append(check)
             if ruling.verdict not in AGREEING:
                 pair = spot.owner or spot.pair
-                told = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
-                yield Told(told, source)
+                found = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+                yield attrs.evolve(found, arises=source)
         for taker in takers:
             taker.add(level)
 

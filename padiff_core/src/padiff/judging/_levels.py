@@ -1,22 +1,10 @@
-"""Know of a matched call how far apart what it was given is, and of a value whether a difference arises there."""
+"""Know of a matched call how far apart what it was given is, and how far apart two models drifted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import attrs
-
-from padiff.judging._suspicion import Suspicion
-
-
-@attrs.frozen
-class Told:
-    """A value that differs, and whether the difference arises there."""
-
-    suspicion: Suspicion
-    source: bool
-    vague: bool = False
-    """Whether what its own call was given is not known, so that the call around it is named."""
 
 
 @attrs.frozen

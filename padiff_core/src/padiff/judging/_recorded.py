@@ -12,7 +12,6 @@ import attrs
 from padiff.alignment import Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._leaps import Leaps
-from padiff.judging._levels import Told
 from padiff.judging._meter import Kept, Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._running_variance import by_convention
@@ -99,7 +98,9 @@ def _unordered(known: Summary, *, flat: bool, alike: bool) -> Summary:
     return attrs.evolve(known, shape=shape, sample=None, sketch=None, checksum=checksum)
 
 
-def of_recorded_state(leaps: Leaps, sides: Sides, known: Correspondence, *, backward: bool) -> Iterator[Told | Note]:
+def of_recorded_state(
+    leaps: Leaps, sides: Sides, known: Correspondence, *, backward: bool
+) -> Iterator[Suspicion | Note]:
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
     for match in known.matches:
         users = leaps.alignment.using(match.candidate.module.path)
@@ -109,7 +110,7 @@ def of_recorded_state(leaps: Leaps, sides: Sides, known: Correspondence, *, back
             yield from _gradients(leaps, sides, match, users)
 
 
-def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told | Note]:
+def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion | Note]:
     named = sides[0].trace.buffers, sides[1].trace.buffers
     for link in (link for link in match.links if link.buffer):
         values = partial(both, link, sides, named, gradient=False)
@@ -130,7 +131,7 @@ def _averaged(trace: Trace, users: Sequence[Pair]) -> float:
     return max((magnitude(held(trace, trace.values.get(token))) for token in given), default=0.0)
 
 
-def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Told]:
+def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion]:
     """Yield the gradients that differ; one that cancels to zero (a bias before a softmax) is held to its unit's."""
     named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     links = [link for link in match.links if not link.buffer and link.differentiated]
@@ -152,12 +153,14 @@ def scale_of(size: Size | None, values: Callable[[], tuple[Any, Any]]) -> float:
     return size.apart.scale if size is not None and measured else magnitude(values()[0])
 
 
-def _told(leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What) -> Iterator[Told]:
+def _told(
+    leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What
+) -> Iterator[Suspicion]:
     ruling, source = ruled
     if ruling.verdict not in AGREEING:
         blamed = leaps.blamed(pair, backward=phase is Phase.BACKWARD)
-        suspicion = Suspicion(blamed, phase, what, ruling, pair.candidate.index, held=link.candidate)
-        yield Told(suspicion, source, blamed is not pair)
+        order, vague = pair.candidate.index, blamed is not pair
+        yield Suspicion(blamed, phase, what, ruling, order, held=link.candidate, arises=source, vague=vague)
 
 
 def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, Any], users: list[Pair]) -> bool:

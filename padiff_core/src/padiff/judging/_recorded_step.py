@@ -15,18 +15,19 @@ from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
-from padiff.judging._findings import at_home, finding_at, finding_of, merged
-from padiff.judging._gathered import Gathered, is_pair_ignored
+from padiff.judging._findings import at_home, finding_at, merged
+from padiff.judging._gathered import Gathered
 from padiff.judging._leaps import Leaps
-from padiff.judging._levels import Drift, Told
+from padiff.judging._levels import Drift
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
-from padiff.judging._parameters import Ignored, half_tied, parameter_findings
+from padiff.judging._parameters import parameter_findings
 from padiff.judging._recorded import before, of_recorded_state, step_ahead
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
+from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import FLOORS, SAME
 from padiff.parameters import Correspondence
@@ -49,7 +50,6 @@ _NOTHING: dict[Any, Any] = {}
 class Recorded(Gathered):
     """What is known so far of two recorded runs."""
 
-    ignored: Ignored
     by: Measuring
     measures: Measures
     last: Meter | None = None
@@ -102,11 +102,10 @@ class Recorded(Gathered):
                 self.notes.append(one)
             else:
                 told.append(one)
-        changed = {f.candidate.path for f in params if f.phase is Phase.PARAMETER} | half_tied(known)
         forced = _forced(leaps.checks)
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
-        found += [self._finding(one, changed, step) for one in _by_order(_once(told))]
+        found += self.judged(_by_order(_once(told)), known, params, step)
         found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
         size = self._outputs(leaps, alignment, first=first)
         if size is None:  # what the loss is made of shows in no output of both
@@ -123,13 +122,12 @@ class Recorded(Gathered):
             kept = len(params)
             found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
-        suspicions = [one.suspicion for one in told]
         calls = compared_calls(
             alignment,
             forced,
-            suspicions,
+            told,
             traces,
-            ignored=self._is_ignored,
+            ignored=self.is_ignored,
             tolerated=self.rule is not None,
             step=step,
             unseen=leaps.unseen,
@@ -162,16 +160,6 @@ class Recorded(Gathered):
             alike=meter.alike,
         )
 
-    def _finding(self, told: Told, changed: set[str | None], step: int) -> Finding:
-        one = told.suspicion
-        ignored = self._is_ignored(one.pair)
-        explained = one.pair.candidate.path in changed and one.pair.candidate.leaf
-        source = told.source and not ignored and not explained and one.verdict is Verdict.DIFFERS
-        return finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
-
-    def _is_ignored(self, pair: Pair) -> bool:
-        return is_pair_ignored(pair, self.ignored)
-
     def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float | None:
         """Return how far apart the outputs are, and keep that of the first step; None where none is compared."""
         sizes = [leaps.size(*leaves) for top in alignment.tops for leaves in top.made]
@@ -195,12 +183,12 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
     return held and leaf.token in traces[side].gradients
 
 
-def _misplaced(leaps: Leaps, told: Sequence[Told]) -> list[Pair]:
+def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
     """Return the pairs that were matched by their place, and differ, where the code around them agrees."""
     differing: dict[Any, float] = {}
     for one in told:
-        if one.suspicion.spot is not None and one.suspicion.verdict is Verdict.DIFFERS:
-            differing.setdefault(one.suspicion.spot.pair.key, one.suspicion.ruling.figures.rel_l2)
+        if one.spot is not None and one.verdict is Verdict.DIFFERS:
+            differing.setdefault(one.spot.pair.key, one.ruling.figures.rel_l2)
     found = []
     for pair in leaps.alignment.pairs:
         if pair.why == BY_PLACE and pair.key in differing:
@@ -222,17 +210,17 @@ def _forced(checks: list[Check]) -> Forced:
     return Forced(checks, _NOTHING, _NOTHING, [], [], none, none, None, [], none, ())
 
 
-def _by_order(told: Sequence[Told]) -> list[Told]:
+def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
     """Return values in execution order, those in front at which a difference arises: of one place the first is kept."""
-    return sorted(told, key=lambda one: (not one.source, one.suspicion.phase is not Phase.FORWARD, one.suspicion.order))
+    return sorted(told, key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
 
 
-def _once(told: Sequence[Told]) -> list[Told]:
+def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
     """Return values of which the vague ones are a source once: that which the backward pass met first."""
-    vague = [one for one in told if one.vague and one.source and one.suspicion.phase is Phase.BACKWARD]
-    first = max(vague, key=lambda one: one.suspicion.order, default=None)
+    vague = [one for one in told if one.vague and one.arises and one.phase is Phase.BACKWARD]
+    first = max(vague, key=lambda one: one.order, default=None)
     rest = [one for one in vague if one is not first]
-    return [attrs.evolve(one, source=False) if one in rest else one for one in told]
+    return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
 
 
 def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:

@@ -38,6 +38,10 @@ class Suspicion:
     held: Held | None = None
     measured: tuple[Measurement, ...] = ()
     """What the metrics of plugins give for the arrays that were compared."""
+    arises: bool = True
+    """Whether the difference arises there; it may follow from what its code was given, where nothing was fed."""
+    vague: bool = False
+    """Whether what its own call was given is not known, so that the call around it is named."""
 
     @property
     def verdict(self) -> Verdict:
