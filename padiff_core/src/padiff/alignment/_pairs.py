@@ -133,7 +133,11 @@ class Alignment:
 
     def around(self, pair: Pair) -> Pair | None:
         """Return the nearest matched call around a pair's."""
-        found = (self.of_candidate(call) for call in pair.candidate.ancestors())
+        return self.holding(pair.candidate)
+
+    def holding(self, call: Call) -> Pair | None:
+        """Return the nearest matched call around a call of the candidate's."""
+        found = map(self.of_candidate, call.ancestors())
         return next((one for one in found if one is not None), None)
 
     def using(self, path: str) -> list[Pair]:

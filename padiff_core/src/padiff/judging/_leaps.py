@@ -66,7 +66,8 @@ class Leaps:
         self.gradients: dict[Key, Level] = {}
         """The same of the gradients that came to it."""
         self._values: dict[tuple[int, int], Level] = {}
-        self._last: dict[Call, str] = {}
+        self._last: dict[Key, str] = {}
+        """Of each matched call: the child that was called last."""
         self._sent: dict[tuple[int, int], Level] = {}
         """Gradients that were met, and how far they are apart."""
         self._unknown: set[Key] = set()
@@ -90,10 +91,10 @@ class Leaps:
 
     def _forward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
-        parent, owner = self._owner(call)
+        owner = self.alignment.holding(call)
         if pair is not None:
             name = call.path if owner is None else owner.name_of(call)
-            between = (self._last.get(parent, "start") if parent else "start", name)
+            between = ("start" if owner is None else self._last.get(owner.key, "start"), name)
             read = 0.0 if call.training else self._drift.statistics.get(call.path, 0.0)
             held = self._held.get(pair.key, 0.0)
             self.levels[pair.key] = level = Level(held, drift=read, rounded=held)
@@ -107,21 +108,13 @@ class Leaps:
         for child in call.children:
             yield from self._forward(child)
         if pair is not None:
-            between = (self._last.pop(call, "start"), "end")
+            between = (self._last.pop(pair.key, "start"), "end")
             above = self._top if owner is None else self.levels[owner.key]
             for leaves in pair.made:
                 spot = Spot("output", pair, pair, between, *leaves)
                 yield from self._see(spot, above)
-            if parent is not None:
-                self._last[parent] = name
-
-    def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
-        """Return the nearest enclosing call that is matched, and its pair."""
-        for above in call.ancestors():
-            pair = self.alignment.of_candidate(above)
-            if pair is not None:
-                return above, pair
-        return None, None
+            if owner is not None:
+                self._last[owner.key] = name
 
     def _see(self, spot: Spot, taker: Level) -> Iterator[Suspicion]:
         """Judge a value where it is first seen, and let whoever takes it know of it."""
@@ -140,7 +133,7 @@ class Leaps:
     def blamed(self, pair: Pair, *, backward: bool = False) -> Pair:
         """Return a call, or where it is not known what that was given, the innermost one around of which it is."""
         unknown = self._unknown | self._ungraded if backward else self._unknown
-        while pair.key in unknown and (above := self._owner(pair.candidate)[1]) is not None:
+        while pair.key in unknown and (above := self.alignment.around(pair)) is not None:
             pair = above
         return pair
 
@@ -234,7 +227,7 @@ class Leaps:
 
     def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
-        _, owner = self._owner(call)
+        owner = self.alignment.holding(call)
         above = Level() if owner is None else self.gradients[owner.key]
         if pair is not None:
             level = self.gradients[pair.key]

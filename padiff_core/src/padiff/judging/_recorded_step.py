@@ -192,7 +192,7 @@ def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
     found = []
     for pair in leaps.alignment.pairs:
         if pair.why == BY_PLACE and pair.key in differing:
-            around = next((p for c in pair.candidate.ancestors() if (p := leaps.alignment.of_candidate(c))), None)
+            around = leaps.alignment.around(pair)
             if around is not None and around.outputs and _agrees(leaps, around, differing[pair.key]):
                 found.append(pair)
     return found

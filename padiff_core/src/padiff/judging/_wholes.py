@@ -193,7 +193,7 @@ def leap(alignment: Alignment, runs: Runs) -> Pair | None:
         taken = _sampled(runs, ours.inputs, theirs.inputs, pair.inputs)
         made = _sampled(runs, ours.outputs, theirs.outputs, pair.outputs)
         known = max(taken, given.pop(pair.candidate.key, 0.0))
-        around = next((call for call in pair.candidate.ancestors() if alignment.of_candidate(call)), None)
+        around = alignment.around(pair)
         if around is not None:
             given[around.key] = max(given.get(around.key, 0.0), made)
         eps = epsilon_of(*(leaf.dtype for leaf in (*ours.outputs, *theirs.outputs)))
