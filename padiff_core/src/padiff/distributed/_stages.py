@@ -18,7 +18,6 @@ from padiff.trace import Call, Leaf, Samples, Slot, Trace
 
 Member = tuple[int, Call]
 """A call, and the number of its stage."""
-_SIDES = ("input", "output")
 _HELD = ("weights", "updated", "buffers", "parameter_gradients")
 
 

@@ -47,9 +47,8 @@ def force_model(run: Run, steps: Sequence[int], asked: Forced, like: Run | None 
     started = time.perf_counter()
     trace = run.trace(steps[0])
     operations = any(call.module.operation for call in trace.calls)
-    reference = RecordedReference(run, trace.start_seed or 0)
-    reference.open(steps[0])
-    if trace.root.outputs and not reference.at.trace.outputs:
+    reference = RecordedReference(run, steps[0])
+    if trace.root.outputs and not reference.trace.outputs:
         msg = f"the ranks of the run {run.where} returned other values each, and nothing says how these make one.\n"
         raise InputError(msg + "Hint: compare it with another run, or force against the folder of one rank.")
     held = bool(trace.gradients or trace.parameter_gradients)
@@ -122,7 +121,7 @@ def _tasks(
     reference: RecordedReference, step: int, asked: Forced, like: Run | None, *, backward: bool
 ) -> tuple[Task, Task]:
     """Return what the model of a run was run on in a step, and what the other one is to be run on."""
-    run, trace = reference.run, reference.at.trace
+    run, trace = reference.run, reference.trace
     root = _root(run, trace)
     sent: dict[int, Array] | None = None
     if backward and asked.loss is None and (trace.by_value or trace.start_seed is None):

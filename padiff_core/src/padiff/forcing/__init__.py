@@ -5,7 +5,7 @@ from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
 from padiff.forcing._masks import says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory
-from padiff.forcing._recorded import RecordedSide, weights_of
-from padiff.forcing._reference import NotRecorded, NotRepeated, RecordedReference, is_recorded
+from padiff.forcing._recorded import NotRepeated, RecordedSide, weights_of
+from padiff.forcing._reference import NotRecorded, RecordedReference, is_recorded
 from padiff.forcing._run import Forced, StateCheck, compared_gradients, force
 from padiff.forcing._side import LocalSide, Side

@@ -9,8 +9,12 @@ import attrs
 
 from padiff.errors import InputError
 from padiff.numerics import Array
-from padiff.recording import Turns, reread
-from padiff.trace import Description, Flow, Trace, flow_of
+from padiff.recording import Task, Turns, reread
+from padiff.trace import Description, Flow, Trace, ValueStore, flow_of
+
+
+class NotRepeated(InputError):
+    """A run, or a call by itself, under other conditions than those that were recorded."""
 
 
 @attrs.define(eq=False)
@@ -55,11 +59,13 @@ class RecordedSide:
         """Return None: there is no live module."""
 
     def force(self, *_: Any) -> NoReturn:
-        """Raise `InputError`: a recorded run cannot be run again."""
+        """Raise `NotRepeated`: a recorded run cannot be run again."""
         msg = "a recorded run cannot be run again.\nHint: padiff.diff() compares models."
-        raise InputError(msg)
+        raise NotRepeated(msg)
 
-    record = replay = step = force
+    def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+        """Raise `NotRepeated`."""
+        self.force()
 
 
 def weights_of(trace: Trace, earlier: Trace | None) -> dict[str, tuple[Trace, int]]:

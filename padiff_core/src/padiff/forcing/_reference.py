@@ -8,35 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from padiff.errors import BackwardError, InputError
+from padiff.errors import BackwardError
 from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.numerics import Array
 from padiff.recording import Task, Turns
-from padiff.trace import Description, Flow, Run, Trace, ValueStore
+from padiff.trace import Run, Trace, ValueStore
 
 
 class NotRecorded(BackwardError):
     """A backward pass that cannot be compared, since it is not known where the recorded one started."""
 
 
-class NotRepeated(InputError):
-    """A run, or a call by itself, under other conditions than those that were recorded."""
+class RecordedReference(RecordedSide):
+    """The model of a recorded run, at one of its steps after the other."""
 
-
-class RecordedReference:
-    """The model of a recorded run, at one of its steps."""
-
-    def __init__(self, run: Run, seed: int = 0) -> None:
-        self.run, self.seed = run, seed
-        self.about: Description = run.about
-        self._at: RecordedSide | None = None
-        self._stepped = False
+    def __init__(self, run: Run, step: int) -> None:
+        self.run = run
+        self.open(step)
+        self.seed = self.trace.start_seed or 0
 
     def open(self, step: int) -> None:
         """Go to a step; its parameters have the values that they had before it.
@@ -50,13 +45,8 @@ class RecordedReference:
         sent = {index: value for index, leaf in given if (value := trace.gradient(leaf)) is not None}
         trace.input_gradients = {index: np.asarray(value) for index, value in sent.items()}
         first = trace if trace.flow is not None else self.run.trace(self.run.steps[0])
-        self._at, self._stepped = RecordedSide(self.about, trace, weights_of(trace, before), first), False
-
-    @property
-    def at(self) -> RecordedSide:
-        """Return what is known of the step."""
-        assert self._at is not None
-        return self._at
+        super().__init__(self.run.about, trace, weights_of(trace, before), first)
+        self._stepped = False
 
     def prepare(self, loss: Any, optimizer: Any, *, index: int) -> Given:
         """Take note of a loss; the optimizer's steps are recorded."""
@@ -69,22 +59,13 @@ class RecordedReference:
     def check_dtype(self, dtype: str) -> None:
         """Take whatever was recorded."""
 
-    def find(self, native: Any) -> None:
-        """Return None: there is no live module."""
-
     def shared(self, other: Any) -> list[str]:
         """Return nothing: no parameter lies here."""
         return []
 
-    def native(self, path: str) -> None:
-        """Return None: there is no live module."""
-
     def preserved(self) -> AbstractContextManager[None]:
         """Change nothing."""
         return nullcontext()
-
-    def assign(self, arrays: Mapping[str, Array]) -> None:
-        """Leave everything as it was recorded."""
 
     def permuted(self, axes: Turns) -> RecordedReference:
         """Return itself: it is the candidate that is read in another order."""
@@ -92,8 +73,7 @@ class RecordedReference:
 
     def value(self, path: str) -> Array:
         """Return the value of a parameter or buffer: before the step, or after it once it was taken."""
-        trace = self.at.trace
-        return trace.array(trace.updated[path]) if self._stepped else self.at.value(path)
+        return self.trace.array(self.trace.updated[path]) if self._stepped else super().value(path)
 
     def step(self, gradients: Mapping[str, Array | None]) -> None:
         """Take the step of the optimizer as it was recorded."""
@@ -104,7 +84,7 @@ class RecordedReference:
 
         Raises `NotRecorded` where the backward pass should start at fewer outputs than it did.
         """
-        trace = self.at.trace
+        trace = self.trace
         evaluating = task.evaluating and any(call.training for call in trace.calls)
         if task.dtype is not None or task.disturbed or evaluating or task.seed != self.seed:
             self.force()
@@ -115,21 +95,12 @@ class RecordedReference:
                 raise NotRecorded(msg)
         return trace
 
-    def flow(self, task: Task) -> Flow:
-        """Return the dataflow: what was noted of it, or what the recorded calls show."""
-        return self.at.flow(task)
-
-    def force(self, *_: Any) -> NoReturn:
-        """Raise `NotRepeated`: a recorded run cannot be run again."""
-        msg = "a recorded run cannot be run again.\nHint: padiff.diff() compares models."
-        raise NotRepeated(msg)
-
     def replay(self, request: ReplayRequest) -> Replayed:
         """Return what a call did in the run; raise `NotRepeated` where it should do it under other conditions.
 
         The gradient of a tensor that comes from outside the call is what all who took it sent, not the call alone.
         """
-        trace, call = self.at.trace, request.call
+        trace, call = self.trace, request.call
         other = request.dtype is not None or request.idle or request.settings or request.watching
         evaluating = request.evaluating and any(one.training for one in call.subtree())
         if other or evaluating or request.seed != self.seed or request.values is not trace:

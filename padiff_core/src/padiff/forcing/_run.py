@@ -51,22 +51,22 @@ class InputCheck:
 
 @attrs.define(eq=False)
 class Forced:
-    """Hold what a forced run showed."""
+    """Hold what a forced run showed; two free runs show no more than the checks of their values."""
 
     checks: list[Check]
-    consumers: Mapping[int, list[Pair]]
-    own: Mapping[tuple[Key, int], Array]
-    gradients: list[StateCheck]
-    buffers: list[StateCheck]
-    unreached: frozenset[Key]
+    consumers: Mapping[int, list[Pair]] = attrs.field(factory=dict)
+    own: Mapping[tuple[Key, int], Array] = attrs.field(factory=dict)
+    gradients: list[StateCheck] = attrs.field(factory=list)
+    buffers: list[StateCheck] = attrs.field(factory=list)
+    unreached: frozenset[Key] = frozenset()
     """Keys of the pairs whose outputs got no gradient, though the reference's did."""
-    starved: frozenset[Key]
+    starved: frozenset[Key] = frozenset()
     """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
-    loss: float | None
-    inputs: list[InputCheck]
-    reached: frozenset[str]
+    loss: float | None = None
+    inputs: list[InputCheck] = attrs.field(factory=list)
+    reached: frozenset[str] = frozenset()
     """Paths of the candidate's parameters that got a gradient."""
-    frozen: Sequence[tuple[UnitMatch, Link, str]]
+    frozen: Sequence[tuple[UnitMatch, Link, str]] = ()
     """The parameters that are frozen on one side alone, and on which."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import BY_PLACE, Alignment, Pair
-from padiff.forcing import Check, Forced, RecordedSide
+from padiff.forcing import Forced, RecordedSide
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
@@ -42,8 +42,6 @@ from padiff.report import (
     What,
 )
 from padiff.trace import Leaf, Trace
-
-_NOTHING: dict[Any, Any] = {}
 
 
 @attrs.define(eq=False)
@@ -102,7 +100,7 @@ class Recorded(Gathered):
                 self.notes.append(one)
             else:
                 told.append(one)
-        forced = _forced(leaps.checks)
+        forced = Forced(leaps.checks)
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
         found += self.judged(_by_order(_once(told)), known, params, step)
@@ -202,12 +200,6 @@ def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
     """Return whether what the code around gives is one value, and far nearer than what differs ``inside``."""
     sizes = [leaps.size(*leaves) for leaves in pair.made]
     return all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
-
-
-def _forced(checks: list[Check]) -> Forced:
-    """Return the checks of two free runs as those of a forced one, of which nothing else is known."""
-    none: frozenset[Any] = frozenset()
-    return Forced(checks, _NOTHING, _NOTHING, [], [], none, none, None, [], none, ())
 
 
 def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
