@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
-from padiff.alignment import LayerMap, resolve
+from padiff.alignment import LayerMap
 from padiff.compat._asked import is_swapped
 from padiff.compat._log import say
 from padiff.compat._proxy import mapping_of, unwrapped
+from padiff.engine import copied_by_name
 from padiff.isolation import side_of
-from padiff.judging import parameter_findings
-from padiff.parameters import Correspondence, Specials, held_of, matched_unrun, transfer, units_of, values_of
+from padiff.parameters import Correspondence
 
 
 def assign_weight(
@@ -45,19 +44,7 @@ def assign_weight(
     if older or (layer_map is not None and not is_swapped(first, second)):
         first, second = second, first
     reference, candidate = (side_of(unwrapped(model)) for model in (first, second))
-    resolved = resolve(mapping_of((first, second), layer_map), reference, candidate)
-    specials = Specials(reference.about, candidate.about)
-
-    def copied() -> Correspondence:
-        ours = units_of(reference.about, specials.on(0), values_of(reference))
-        theirs = units_of(candidate.about, specials.on(1), values_of(candidate))
-        known = matched_unrun(ours, theirs, resolved)
-        transfer(known.matches, reference, candidate)
-        return known
-
-    known = specials.retried(copied)
-    read = partial(held_of, reference=reference, candidate=candidate)
-    missing = parameter_findings(known, read, resolved.ignored, copied=True, backward=False)
+    known, missing = copied_by_name(reference, candidate, mapping_of((first, second), layer_map))
     if missing:
         lines = (f"    {finding.what}: {'; '.join(finding.evidence)}" for finding in missing)
         say("Assign weight Failed !!!", *lines)

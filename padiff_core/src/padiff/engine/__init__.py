@@ -6,4 +6,4 @@ from padiff.engine._graph import graph, graph_of_runs
 from padiff.engine._map import mapping_of_runs, mapping_text
 from padiff.engine._open import opened
 from padiff.engine._record import record, record_once
-from padiff.engine._transfer import transfer
+from padiff.engine._transfer import copied_by_name, transfer

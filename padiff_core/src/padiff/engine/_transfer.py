@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from padiff.alignment import LayerMap, Resolved, resolve
+from padiff.alignment import LayerMap, resolve
 from padiff.distributed import PartSide, RankedRun
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
@@ -27,7 +27,7 @@ from padiff.parameters import (
     with_buffers,
 )
 from padiff.parameters import transfer as write_all
-from padiff.report import SIDES, Transfer
+from padiff.report import SIDES, Finding, Transfer
 
 
 def transfer(
@@ -72,14 +72,36 @@ def _whole(side: Side) -> Any:
     return side if side.about.ranks is None else PartSide(side, side.about.ranks)
 
 
-def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
+def copied_by_name(source: Any, side: Any, mapping: Any) -> tuple[Correspondence, list[Finding]]:
+    """Copy what a side holds to another one as names, kinds, shapes and the order of definition tell, without a run.
+
+    Return what belongs to what, and what found no counterpart.
+    """
     resolved = resolve(mapping, source, side)
     specials = Specials(source.about, side.about)
 
     def copied() -> Correspondence:
         return _copied(matched_unrun(*_units(source, side, specials), resolved), source, side)
 
-    return _told(specials.retried(copied), (source, side), resolved)
+    known, read = specials.retried(copied), partial(held_of, reference=source, candidate=side)
+    return known, parameter_findings(known, read, resolved.ignored, copied=True, backward=False)
+
+
+def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
+    """Say what became of the parameters."""
+    known, found = copied_by_name(source, side, mapping)
+    copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
+    gone = {
+        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None) for side in SIDES
+    }
+    return Transfer(
+        copied=len(copied),
+        verified=0,
+        unverified=tuple(copied),
+        unmatched_reference=gone["reference"],
+        unmatched_candidate=gone["candidate"],
+        buffers=sum(parameter.buffer for parameter in copied.values()),
+    )
 
 
 def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
@@ -105,24 +127,6 @@ def _check_placed(known: Correspondence, source: Any, side: PartSide) -> None:
     ours, theirs = ({pair[index] for pair in matched} for index in (0, 1))
     left = [path for path, one in side.about.parameters.items() if path not in theirs and not one.buffer]
     side.require_placed(left, {path: one.shape for path, one in source.about.parameters.items() if path not in ours})
-
-
-def _told(known: Correspondence, sides: tuple[Any, Any], resolved: Resolved) -> Transfer:
-    """Say what became of the parameters."""
-    copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
-    read = partial(held_of, reference=sides[0], candidate=sides[1])
-    found = parameter_findings(known, read, resolved.ignored, copied=True, backward=False)
-    gone = {
-        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None) for side in SIDES
-    }
-    return Transfer(
-        copied=len(copied),
-        verified=0,
-        unverified=tuple(copied),
-        unmatched_reference=gone["reference"],
-        unmatched_candidate=gone["candidate"],
-        buffers=sum(parameter.buffer for parameter in copied.values()),
-    )
 
 
 def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any) -> Transfer:
