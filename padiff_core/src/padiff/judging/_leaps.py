@@ -176,28 +176,32 @@ class Leaps:
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
         figures = Figures.of(size.apart)
-        if size.close is not None:
-            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
-            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
-            follows = (_consequence(known),) if known.differs and not size.close else ()
-            return Ruling(verdict, figures, (evidence, *follows)), _arises(size, known)
-        if size.apart.equal:
-            return Ruling(Verdict.EQUAL, figures, ()), False
-        drawing = draws(owner)
-        if drawing and not contrasts(owner.reference, owner.candidate):
+        alone = owner.reference.leaf and owner.candidate.leaf
+        if size.close is not None or size.apart.equal:
+            return self._by_leap(size, known, NEGLIGIBLE)
+        if draws(owner) and not contrasts(owner.reference, owner.candidate):
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
         shown = contrasted(owner) or draws_otherwise(owner.reference, owner.candidate)
-        alone = owner.reference.leaf and owner.candidate.leaf
         sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
         if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        return self._by_leap(size, known, figures, NEGLIGIBLE, alone=alone)
+        return self._by_leap(size, known, NEGLIGIBLE, alone=alone)
 
-    def _by_leap(
-        self, size: Size, known: Level, figures: Figures, negligible: Threshold, *, alone: bool = False
-    ) -> tuple[Ruling, bool]:
-        """Rule on a value by what its code was given; of one layer ``alone`` rounding does not accumulate."""
+    def _by_leap(self, size: Size, known: Level, negligible: Threshold, *, alone: bool = False) -> tuple[Ruling, bool]:
+        """Rule on a value by what its code was given; of one layer ``alone`` rounding does not accumulate.
+
+        Where the user gave a rule, that decides; and the difference arises where what its code was given is nearer.
+        """
+        figures = Figures.of(size.apart)
+        if size.close is not None:
+            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
+            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
+            follows = (_consequence(known),) if known.differs and not size.close else ()
+            arises = not known.differs and size.error > FLOORS * known.error
+            return Ruling(verdict, figures, (evidence, *follows)), arises
+        if size.apart.equal:
+            return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
         bound = max(SAME(size.eps), VANISHES * drift)
         least = VANISHES * negligible(size.eps)
@@ -258,7 +262,7 @@ class Leaps:
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
         how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
         if size is not None and key not in self._sent and how is None and not self._sums.is_one(spot):
-            size = size if self._graded(size, known)[0].verdict in AGREEING else None
+            size = size if self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict in AGREEING else None
         if size is None:
             if not self._is_kept(spot):
                 for taker in takers:
@@ -268,7 +272,7 @@ class Leaps:
             return
         level = self._sent.get(key)
         if level is None:
-            ruling, source = self._graded(size, known)
+            ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT)
             level = self._sent[key] = Level(size.error)
             rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
             level.rounded = size.error if rounded else 0.0
@@ -295,37 +299,12 @@ class Leaps:
     def _is_kept(self, spot: Spot) -> bool:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
 
-    def _graded(self, size: Size, known: Level) -> tuple[Ruling, bool]:
-        figures = Figures.of(size.apart)
-        if size.close is not None:
-            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
-            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
-            return Ruling(verdict, figures, (evidence,)), _arises(size, known)
-        if size.apart.equal:
-            return Ruling(Verdict.EQUAL, figures, ()), False
-        return self._by_leap(size, known, figures, NEGLIGIBLE_GRADIENT)
-
-    def graded(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
-        """Rule on the gradient of a parameter, by the gradients that came to the calls that use it."""
-        known = Level()
+    def left(self, size: Size, users: list[Pair], *, gradient: bool) -> tuple[Ruling, bool]:
+        """Rule on a parameter's gradient, or a buffer after the run, by what the calls that use it were given."""
+        known, levels = Level(), self.gradients if gradient else self.levels
         for pair in users or self.alignment.pairs[:1]:
-            known.add(self.gradients.get(pair.key, Level()))
-        return self._graded(size, known)
-
-    def left_behind(self, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
-        """Rule on a buffer after the run, by what the calls that use it were given."""
-        known = Level()
-        for pair in users or self.alignment.pairs[:1]:
-            known.add(self.levels.get(pair.key, Level()))
-        figures = Figures.of(size.apart)
-        if size.close is not None or size.apart.equal:
-            return self._graded(size, known)
-        return self._by_leap(size, known, figures, NEGLIGIBLE)
-
-
-def _arises(size: Size, known: Level) -> bool:
-    """Return whether a value that a user's own rule refuses is further apart than what its code was given."""
-    return not known.differs and size.error > FLOORS * known.error
+            known.add(levels.get(pair.key, Level()))
+        return self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
 
 
 def _consequence(known: Level) -> Evidence:

@@ -122,7 +122,7 @@ def _buffers(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) ->
             yield Note("running_variance", frameworks)
         elif size is not None:
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _told(leaps, leaps.left_behind(size, users), users[0], link, Phase.BUFFER, what)
+            yield from _told(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
 
 
 def _averaged(trace: Trace, users: Sequence[Pair]) -> float:
@@ -143,7 +143,7 @@ def _gradients(leaps: Leaps, sides: Sides, match: UnitMatch, users: list[Pair]) 
     for link, size in found:
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            ruled = leaps.graded(attrs.evolve(size, scale=scale), users)
+            ruled = leaps.left(attrs.evolve(size, scale=scale), users, gradient=True)
             yield from _told(leaps, ruled, users[0], link, Phase.BACKWARD, what)
 
 
@@ -175,7 +175,7 @@ def _is_convention(leaps: Leaps, link: Link, sides: Sides, values: tuple[Any, An
     count, earlier = math.prod(link.reference.shape), (known[0], known[1])
     found = by_convention(calls, sides[0].trace, earlier, known[2], known[3], count)
     sizes = (size_of(known[2], one) for one in found)
-    return any(one is not None and leaps.left_behind(one, users)[0].verdict in AGREEING for one in sizes)
+    return any(one is not None and leaps.left(one, users, gradient=False)[0].verdict in AGREEING for one in sizes)
 
 
 def step_ahead(meter: Meter, sides: Sides, known: Correspondence, *, backward: bool) -> None:
