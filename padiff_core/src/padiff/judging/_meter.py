@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
@@ -12,9 +13,11 @@ import attrs
 
 from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
+from padiff.forcing import RecordedSide
 from padiff.judging._ask import Ask, measured
+from padiff.judging._links import Kept, When, both_of, kept_by
 from padiff.judging._measurements import Measurements
-from padiff.judging._sizes import Size, held, nothing_like, size_of
+from padiff.judging._sizes import Size, held, magnitude, nothing_like, size_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
@@ -29,7 +32,6 @@ _WORTH = 64 << 20
 
 Traces = tuple[Trace, Trace]
 Asked = tuple[Hashable, Ask]
-Kept = Mapping[str, tuple[Trace, int]]
 
 
 @attrs.frozen
@@ -69,9 +71,10 @@ def _cores() -> int:
 class Meter:
     """What knows how far apart the values of one step are."""
 
-    def __init__(self, traces: Traces, by: Measuring) -> None:
-        self.traces, self._by = traces, by
+    def __init__(self, sides: tuple[RecordedSide, RecordedSide], by: Measuring) -> None:
+        self.sides, self.traces, self._by = sides, (sides[0].trace, sides[1].trace), by
         self._sizes: dict[Hashable, Size | None] = {}
+        self._kept: dict[When, tuple[Kept, Kept]] = {}
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
         """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
@@ -87,14 +90,31 @@ class Meter:
             self._sizes[key] = size_of(*values, self._by.rule)
         return self._sizes[key]
 
-    def of_link(self, link: Link, what: str, values: Callable[[], tuple[Any, Any]]) -> Size | None:
-        """Return how far apart what both sides hold of a link is; ``values`` reads it if it was not yet measured."""
-        if (link, what) not in self._sizes:
-            self._sizes[link, what] = size_of(*values(), self._by.rule)
-        return self._sizes[link, what]
+    def kept(self, when: When) -> tuple[Kept, Kept]:
+        """Return where both sides keep what is asked of their parameters."""
+        if when not in self._kept:
+            self._kept[when] = kept_by(self.sides[0], when), kept_by(self.sides[1], when)
+        return self._kept[when]
 
-    def take_over(self, earlier: Meter, known: Correspondence, before: tuple[Kept, Kept]) -> None:
+    def held(self, link: Link, when: When) -> tuple[Any, Any]:
+        """Return what both sides hold of a link: see `both_of`."""
+        return both_of(link, self.kept(when), gradient=when == "gradient")
+
+    def of_link(self, link: Link, when: When) -> Size | None:
+        """Return how far apart what both sides hold of a link is."""
+        if (link, when) not in self._sizes:
+            self._sizes[link, when] = size_of(*self.held(link, when), self._by.rule)
+        return self._sizes[link, when]
+
+    def scale(self, link: Link, when: When) -> float:
+        """Return the root mean square of what the reference holds of a link."""
+        size = self.of_link(link, when)
+        measured = size is not None and math.isfinite(size.apart.scale)
+        return size.apart.scale if size is not None and measured else magnitude(self.held(link, when)[0])
+
+    def take_over(self, earlier: Meter, known: Correspondence) -> None:
         """Know of the values before a step what was measured of them behind the one before."""
+        before = self.kept("before")
         for _, link in known.links:
             ours = [before[0].get(held.parameter.path) for held in link.references]
             theirs = before[1].get(link.candidate.parameter.path)
@@ -127,16 +147,17 @@ class Meter:
                 asks.append(((*keys, False), Ask({"": lent[0]}, lent[1])))
         return asks
 
-    def of_links(self, known: Correspondence, what: str, kept: tuple[Kept, Kept]) -> list[Asked]:
-        """Ask for what both sides hold of parameters: path -> where it lies; see `of_link` for ``what``."""
+    def of_links(self, known: Correspondence, when: When) -> list[Asked]:
+        """Ask for what both sides hold of parameters."""
         asks: list[Asked] = []
+        kept = self.kept(when)
         for _, link in known.links:
-            if type(link) is not Link or link.buffer is not (what == "buffer"):
+            if type(link) is not Link or link.buffer is not (when == "buffer"):
                 continue
             ours = {h.parameter.path: _lent(kept[0], h.parameter.path) for h in link.references}
             theirs = _lent(kept[1], link.candidate.parameter.path)
             if theirs is not None and all(one is not None for one in ours.values()):
-                asks.append(((link, what), Ask(ours, theirs, link, what == "gradient")))
+                asks.append(((link, when), Ask(ours, theirs, link, when == "gradient")))
         return asks
 
     def ahead(self, asks: Iterable[Asked]) -> None:

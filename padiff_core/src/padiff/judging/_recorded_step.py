@@ -19,12 +19,13 @@ from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Drift
+from padiff.judging._links import When
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import parameter_findings
-from padiff.judging._recorded import before, of_recorded_state, step_ahead
+from padiff.judging._recorded import of_recorded_state
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._suspicion import Suspicion
@@ -68,16 +69,17 @@ class Recorded(Gathered):
         """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
         differed, first = self.differs, not self.calls
         traces = sides[0].trace, sides[1].trace
-        meter = Meter(traces, self.by)
+        meter = Meter(sides, self.by)
         why = why_forward_only(traces, known.alignment)
         backward = why is None
         if self.last is not None:
-            meter.take_over(self.last, known, (sides[0].before, sides[1].before))
+            meter.take_over(self.last, known)
         self.last = meter
-        drift = Drift() if first else drift_of(meter, sides, known)
+        drift = Drift() if first else drift_of(meter, known)
         if differed:  # what was found moved the weights, and no rounding
             drift = attrs.evolve(drift, modules={})
-        step_ahead(meter, sides, known, backward=backward)
+        named: tuple[When, ...] = ("buffer", "gradient") if backward else ("buffer",)
+        meter.ahead([*meter.of_values(known.alignment), *(ask for one in named for ask in meter.of_links(known, one))])
         leaps = Leaps(meter, known.alignment, drift)
         told = list(leaps.forward())
         wrong = _misplaced(leaps, told)
@@ -94,8 +96,8 @@ class Recorded(Gathered):
             if not any(note.kind == kind for note in self.notes):
                 paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
                 self.notes.append(Note(kind, {"modules": paths}))
-        params = self._parameters(meter, sides, known) if first else []
-        for one in of_recorded_state(leaps, sides, known, backward=backward):
+        params = self._parameters(meter, known) if first else []
+        for one in of_recorded_state(leaps, known, backward=backward):
             if isinstance(one, Note):
                 self.notes.append(one)
             else:
@@ -113,8 +115,8 @@ class Recorded(Gathered):
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         found = of_other_counts(found, traces)
         if not any(one.counts for one in found):
-            found += of_recorded_update(meter, sides, known, self.ignored, step, self.unsure)
-        self.unsure.update(unsure_of(meter, sides, known) if backward else ())
+            found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
+        self.unsure.update(unsure_of(meter, known) if backward else ())
         found = [*params, *found, *_uncompared(leaps, alignment, step)]
         if differed or (params and any(f.source for f in params)):
             kept = len(params)
@@ -143,13 +145,11 @@ class Recorded(Gathered):
                 self.loss = traces[0].loss, traces[1].loss
         return known
 
-    def _parameters(
-        self, meter: Meter, sides: tuple[RecordedSide, RecordedSide], known: Correspondence
-    ) -> list[Finding]:
-        meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
+    def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
+        meter.ahead(meter.of_links(known, "before"))
         return parameter_findings(
             known,
-            partial(before, sides=sides),
+            partial(meter.held, when="before"),
             self.ignored,
             copied=False,
             backward=True,

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from functools import partial
 from typing import Any
 
 import attrs
 import numpy as np
 
-from padiff.forcing import RecordedSide
 from padiff.judging._levels import Drift
+from padiff.judging._links import Kept
 from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
-from padiff.judging._recorded import Sides, before, both, of_traces, scale_of
-from padiff.judging._sizes import Size, held, magnitude, projected
+from padiff.judging._sizes import Size, held, projected
 from padiff.judging._step_sums import step_sums
 from padiff.numerics import ACCUMULATION, EXACT, SAME, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
+from padiff.trace import Trace
 
 
 @attrs.frozen(eq=False)
@@ -65,45 +64,42 @@ class _Step:
         return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
 
 
-def unsure_of(meter: Meter, sides: Sides, known: Correspondence) -> Iterator[str]:
+def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
     """Yield the candidate's parameters whose gradients rounding alone left further apart than it does values.
 
     What an optimizer keeps of them is no more the same, and nor are its later steps.
     """
-    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
     for _, link in known.links:
         if not link.buffer and link.differentiated:
-            size = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
+            size = meter.of_link(link, "gradient")
             if size is not None and size.error > SAME(size.eps):
                 yield link.candidate.parameter.path
 
 
 def of_recorded_update(
-    meter: Meter, sides: Sides, known: Correspondence, ignored: Ignored, step: int, unsure: Collection[str] = ()
+    meter: Meter, known: Correspondence, ignored: Ignored, step: int, unsure: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Yield the parameters that the step left with other values than their gradients explain.
 
     Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's.
     """
-    meter.ahead(meter.of_links(known, "updated", of_traces(sides, "updated")))
+    meter.ahead(meter.of_links(known, "updated"))
     found = []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
-    named = sides[0].trace.updated, sides[1].trace.updated
     for match, link in links:
-        read = partial(both, link, sides, named, gradient=False)
-        size = meter.of_link(link, "updated", read)
+        size = meter.of_link(link, "updated")
         if size is None or size.apart.equal or is_ignored(match, link, ignored):
             continue
         if size.close is None and not size.error > EXACT(size.eps):
             continue  # however far the step went
-        done = _step(match, link, sides, read(), size.eps)
+        done = _step(meter, match, link, size.eps)
         if link.candidate.parameter.path in unsure:
             if done is None or done.gradients is None:
                 continue
             done = attrs.evolve(done, scale=math.inf)
-        if not size.close if size.close is not None else _exceeds(meter, match, link, sides, size, done):
+        if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
-    models = sides[0].about, sides[1].about
+    models = meter.sides[0].about, meter.sides[1].about
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
@@ -121,17 +117,16 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
     )
 
 
-def _step(match: UnitMatch, link: Link, sides: Sides, after: tuple[Any, Any], eps: float) -> _Step | None:
+def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
-    started, ended = (_projected(both) for both in (before(link, sides), after))
-    if not _is_known(link, sides) or started is None or ended is None or started[0].shape != ended[0].shape:
+    after, sent = meter.held(link, "updated"), meter.held(link, "gradient")
+    started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
+    if not _is_known(link, meter) or started is None or ended is None or started[0].shape != ended[0].shape:
         return None
-    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
-    sent = both(link, sides, named, gradient=True)
     whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
     known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
-    scale = max(magnitude(both(one, sides, named, gradient=True)[0]) for one in others)
+    scale = max(meter.scale(one, "gradient") for one in others)
     return _Step(started, ended, sent if known else None, scale, eps)
 
 
@@ -141,9 +136,8 @@ def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
     return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
 
 
-def _knows(side: RecordedSide, path: str) -> bool:
-    trace, key = side.before.get(path, (None, -1))
-    return trace is not None and projected(held(trace, key)) is not None if key < 0 else True
+def _knows(kept: Kept, path: str) -> bool:
+    return path in kept and (kept[path][1] >= 0 or projected(held(*kept[path])) is not None)
 
 
 def _exact(values: Array) -> Array:
@@ -154,18 +148,17 @@ def _norm(values: Array) -> float:
     return float(np.linalg.norm(values))
 
 
-def _exceeds(meter: Meter, match: UnitMatch, link: Link, sides: Sides, size: Size, done: _Step | None) -> bool:
+def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step | None) -> bool:
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
     root of the gradient's relative error.
     """
-    named = sides[0].trace.parameter_gradients, sides[1].trace.parameter_gradients
-    sent = meter.of_link(link, "gradient", partial(both, link, sides, named, gradient=True))
+    sent = meter.of_link(link, "gradient")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
     allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
     if sent is None:
-        allowed = max(allowed, EXACT(_computed_with(match, sides)))
+        allowed = max(allowed, EXACT(_computed_with(match, meter.traces)))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
@@ -174,48 +167,48 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, sides: Sides, size: Siz
     return done.apart > max(allowed * done.moved, EXACT(size.eps))
 
 
-def _computed_with(match: UnitMatch, sides: Sides) -> float:
+def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> float:
     """Return the epsilon of the coarsest type in which a module gave values."""
     paths = match.modules.reference, match.modules.candidate
-    held = ((side.trace.calls, path) for side, path in zip(sides, paths, strict=True))
-    given = {leaf.dtype for calls, path in held for call in calls if call.path == path for leaf in call.outputs}
+    held = zip(traces, paths, strict=True)
+    given = {leaf.dtype for trace, path in held for call in trace.calls if call.path == path for leaf in call.outputs}
     return max((epsilon_of(dtype) or 0.0 for dtype in given), default=0.0)
 
 
-def drift_of(meter: Meter, sides: Sides, known: Correspondence) -> Drift:
+def drift_of(meter: Meter, known: Correspondence) -> Drift:
     """Return how far apart parameters are before a step, as far as they are known."""
-    meter.ahead(meter.of_links(known, "before", (sides[0].before, sides[1].before)))
+    meter.ahead(meter.of_links(known, "before"))
     sums: dict[str, tuple[float, float]] = {}
     for match, link in known.links:
-        if link.buffer or not _is_known(link, sides):
+        if link.buffer or not _is_known(link, meter):
             continue
-        values = partial(before, link, sides)
-        size = meter.of_link(link, "before", values)
+        size = meter.of_link(link, "before")
         if size is not None:
-            squares = scale_of(size, values) ** 2 * size.apart.count
+            squares = meter.scale(link, "before") ** 2 * size.apart.count
             apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
             apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
             sums[match.candidate.module.path] = apart, whole + squares
     apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
     modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
-    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, sides, known))
+    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, known))
 
 
-def _statistics(meter: Meter, sides: Sides, known: Correspondence) -> dict[str, float]:
+def _statistics(meter: Meter, known: Correspondence) -> dict[str, float]:
     """Return how far apart running variances are before a step, where the frameworks track them by two conventions.
 
     By the path of the candidate's module: what that makes of them in evaluation mode is as far apart.
     """
     found: dict[str, float] = {}
-    if sides[0].about.framework == sides[1].about.framework:
+    if meter.sides[0].about.framework == meter.sides[1].about.framework:
         return found
     for match, link in known.links:
-        if link.buffer and link.role == "running_var" and _is_known(link, sides):
-            size = meter.of_link(link, "before", partial(before, link, sides))
+        if link.buffer and link.role == "running_var" and _is_known(link, meter):
+            size = meter.of_link(link, "before")
             found[match.candidate.module.path] = 0.0 if size is None or size.apart.equal else size.error
     return found
 
 
-def _is_known(link: Link, sides: Sides) -> bool:
-    held = all(_knows(sides[0], one.parameter.path) for one in link.references)
-    return held and _knows(sides[1], link.candidate.parameter.path)
+def _is_known(link: Link, meter: Meter) -> bool:
+    ours, theirs = meter.kept("before")
+    held = all(_knows(ours, one.parameter.path) for one in link.references)
+    return held and _knows(theirs, link.candidate.parameter.path)
