@@ -138,7 +138,7 @@ class Judge:
         if rough:
             return found
         if all(check.close is None for check in self.forced.checks):
-            found += sampled_values(self.settler, self.alignment.around, self._read, found)
+            found += sampled_values(self.settler, self._read, found)
         return sorted(found, key=lambda suspicion: suspicion.order)
 
     def _classic(self, check: Check, owner: Pair) -> Ruling:
@@ -201,7 +201,7 @@ class Judge:
                 if suspicion is not None:
                     found.append(suspicion)
         if all(check.close is None for check in self.forced.checks):
-            found += sampled_gradients(self.settler, self.alignment.around, forward)
+            found += sampled_gradients(self.settler, forward)
         found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed
+from padiff.forcing import Reader
 from padiff.judging._replays import PairReplays
 from padiff.numerics import CAST, FLOORS, JITTER, JITTERS, Array, difference
 from padiff.report import SIDES
@@ -27,8 +27,7 @@ _SMOOTH = 1 / 8
 class Narrow:
     """What calls round in float64, since they cast to a narrower type."""
 
-    def __init__(self, bench: Bench, runs: Callable[..., Any], replays: PairReplays) -> None:
-        self._bench = bench
+    def __init__(self, runs: Callable[..., Any], replays: PairReplays) -> None:
         self._runs = runs
         self._replays = replays
 
@@ -66,21 +65,7 @@ class Narrow:
         return noise
 
     def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
-        alone: Replayed | None = self._replays.get(
-            pair,
-            ("jitter", ours, backward, jitter),
-            lambda: self._alone(pair, jitter, ours=ours, backward=backward),
-            lambda found: 0 if found is None else found.size,
-        )
-        if alone is None:
-            return None
-        found = read(alone, ours)
+        condition = {"dtype": "float64", "jitter": jitter, "backward": backward}
+        alone = self._replays.of_side(pair, ours, condition)
+        found = None if alone is None else read(alone, ours)
         return None if found is None else found.astype(np.float64)
-
-    def _alone(self, pair: Pair, jitter: float, *, ours: bool, backward: bool) -> Replayed | None:
-        try:
-            if ours:
-                return self._bench.run_reference(pair, "float64", jitter=jitter, backward=backward)
-            return self._bench.run_candidate(pair, None, "float64", jitter=jitter, backward=backward)
-        except Exception:  # what does not run disturbed tells nothing
-            return None

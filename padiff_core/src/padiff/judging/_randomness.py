@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Observed, Reader, Replayed
+from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._distributions import SEEDS, differ, flat
 from padiff.judging._replays import PairReplays
 from padiff.kinds import CATALOGUE
@@ -159,21 +159,7 @@ class Chance:
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         # Of what takes random numbers the values will be asked for, and the gradients.
         backward = backward or (self._bench.backward and self.takes(pair))
-        found: Replayed | None = self._replays.get(
-            pair,
-            ("seed", ours, backward, seed),
-            lambda: self._alone(pair, ours, backward, seed),
-            lambda found: 0 if found is None else found.size,
-        )
-        return found
-
-    def _alone(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
-        try:
-            if ours:
-                return _thinned(self._bench.run_reference(pair, seed=seed, backward=backward))
-            return _thinned(self._bench.run_candidate(pair, None, seed=seed, backward=backward))
-        except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
-            return None
+        return self._replays.of_side(pair, ours, {"seed": seed, "backward": backward}, thinned=True)
 
 
 def sampling(call: Call, matched: Callable[[Call], Pair | None]) -> bool | None:
@@ -195,14 +181,6 @@ def like_calls(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | 
         for call in (pair.reference, pair.candidate)
     )
     return (what, backward, *sides)
-
-
-def _thinned(run: Replayed) -> Replayed:
-    """Return what a call did by itself, with no more of it than is looked at."""
-    seen = run.observed
-    values, gradients = ({key: flat(array) for key, array in one.items()} for one in (seen.values, seen.gradients))
-    spots = {key: flat(array) for key, array in seen.spots.items()}
-    return Replayed(Observed(values, spots, gradients), [], run.gradients, run.buffers)
 
 
 def _is_drawing(call: Call) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench
+from padiff.forcing import Bench, Observed, Replayed
+from padiff.judging._distributions import flat
 from padiff.trace import ValueStore
 
 Kept = TypeVar("Kept")
@@ -62,6 +63,28 @@ class PairReplays:
         replays, key = self._place(pair)
         return replays.get((key, *what), replay, size)
 
+    def of_side(
+        self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
+    ) -> Replayed | None:
+        """Return what one side's call does by itself under a condition; None where it does not run so.
+
+        Of what is ``thinned`` no more than what is looked at of a distribution is kept.
+        """
+
+        def replay() -> Replayed | None:
+            try:
+                if ours:
+                    found = self._bench.run_reference(pair, **condition)
+                else:
+                    found = self._bench.run_candidate(pair, None, **condition)
+            except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
+                return None
+            return _thinned(found) if thinned else found
+
+        key = (ours, thinned, *sorted(condition.items()))
+        known: Replayed | None = self.get(pair, key, replay, lambda found: 0 if found is None else found.size)
+        return known
+
     def drop(self, pair: Pair, *what: Hashable) -> None:
         """Forget what is kept of a pair under the name of a replay."""
         replays, key = self._place(pair)
@@ -75,3 +98,11 @@ class PairReplays:
     def _place(self, pair: Pair) -> tuple[Replays[Any], Hashable]:
         condition = None if self.shared is None else self._bench.condition(pair)
         return (self._own, pair.key) if condition is None or self.shared is None else (self.shared, condition)
+
+
+def _thinned(run: Replayed) -> Replayed:
+    """Return what a call did by itself, with no more of it than is looked at."""
+    seen = run.observed
+    values, gradients = ({key: flat(array) for key, array in one.items()} for one in (seen.values, seen.gradients))
+    spots = {key: flat(array) for key, array in seen.spots.items()}
+    return Replayed(Observed(values, spots, gradients), [], run.gradients, run.buffers)

@@ -18,27 +18,25 @@ from padiff.numerics import epsilon_of
 from padiff.report import Figures, Phase, Verdict
 from padiff.trace import contrasts
 
-Around = Callable[[Pair], Pair | None]
-
 
 def sampled_values(
-    settler: Settler, around: Around, reading: Callable[[Spot, Pair], Reader], known: Sequence[Suspicion]
+    settler: Settler, reading: Callable[[Spot, Pair], Reader], known: Sequence[Suspicion]
 ) -> Iterator[Suspicion]:
     """Yield the values of another distribution that are not suspected yet."""
     told = {(one.pair.key, one.spot.key) for one in known if one.spot is not None}
     for pair in _takers(settler):
-        for spot in _made(settler.bench.alignment, around, pair):
+        for spot in _made(settler.bench.alignment, pair):
             if (pair.key, spot.key) not in told:
                 ruling = _ruled(settler, pair, spot, reading(spot, pair), backward=False)
                 if ruling is not None:
                     yield _suspicion(pair, spot, ruling, Phase.FORWARD)
 
 
-def sampled_gradients(settler: Settler, around: Around, known: Sequence[Suspicion]) -> Iterator[Suspicion]:
+def sampled_gradients(settler: Settler, known: Sequence[Suspicion]) -> Iterator[Suspicion]:
     """Yield the gradients of another distribution that a call sends whose values, and those inside, are right."""
     wrong = {one.pair.key for one in known if one.verdict is Verdict.DIFFERS}
     for pair in _takers(settler):
-        children = [child for child in settler.bench.alignment.pairs if around(child) is pair]
+        children = _children(settler.bench.alignment, pair)
         if wrong.isdisjoint(one.key for one in (pair, *children)):
             for spot in _taken(pair, children):
                 ruling = _ruled(settler, pair, spot, gradient_of(spot.reference.token), backward=True)
@@ -65,9 +63,13 @@ def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: 
     return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None
 
 
-def _made(alignment: Alignment, around: Around, pair: Pair) -> Iterator[Spot]:
+def _children(alignment: Alignment, pair: Pair) -> list[Pair]:
+    return [child for child in alignment.pairs if alignment.around(child) is pair]
+
+
+def _made(alignment: Alignment, pair: Pair) -> Iterator[Spot]:
     """Yield the tensors that a pair's own code makes: it calls others with them, or returns them."""
-    children = [child for child in alignment.pairs if around(child) is pair]
+    children = _children(alignment, pair)
     handed = {leaf.token for leaf in pair.reference.inputs}
     handed |= {leaf.token for child in children for leaf in child.reference.outputs}
     last = "start"

@@ -107,7 +107,7 @@ class Settler:
         self.bench = bench
         self._replays = PairReplays(bench, replays)
         self.chance = Chance(bench, self._replays)
-        self._narrow = Narrow(bench, self.runs, self._replays)
+        self._narrow = Narrow(self.runs, self._replays)
         self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
         self._still: Settler | None = None
@@ -221,17 +221,17 @@ class Settler:
         figures = attrs.evolve(asked.figures, floor=floor)
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
 
-    def runs(self, pair: Pair, dtype: str | None, *, own: bool = True, backward: bool = False) -> _Runs:
+    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        both = backward or self._replays.has(pair, dtype, own, True)
+        both = backward or self._replays.has(pair, dtype, True)
         if both:
-            self._replays.drop(pair, dtype, own, False)
+            self._replays.drop(pair, dtype, False)
         found: _Runs = self._replays.get(
-            pair, (dtype, own, both), lambda: self._run_both(pair, dtype, own, both), lambda runs: runs.size
+            pair, (dtype, both), lambda: self._run_both(pair, dtype, both), lambda runs: runs.size
         )
         return found
 
-    def _run_both(self, pair: Pair, dtype: str | None, own: bool, backward: bool) -> _Runs:
+    def _run_both(self, pair: Pair, dtype: str | None, backward: bool) -> _Runs:
         runs = _Runs()
         try:
             runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
@@ -239,7 +239,7 @@ class Settler:
             runs.refused = refusal("reference", error)
         truth = None if runs.reference is None else runs.reference.observed
         try:
-            runs.candidate = self.bench.run_candidate(pair, truth, dtype, own=own, backward=backward)
+            runs.candidate = self.bench.run_candidate(pair, truth, dtype, backward=backward)
         except Exception as error:  # as above
             runs.refused = runs.refused or refusal("candidate", error)
         return runs
