@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import padiff
+from padiff.engine import record_once
 from padiff.report import Verdict
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -117,3 +119,16 @@ def test_a_norm_that_is_called_twice_may_track_variances_by_convention(keep: flo
     """Every Siamese network of torch was wrong in Paddle, which tracks them so; heads shared by scales were, too."""
     report = padiff.diff(Siamese(), Biased(keep), (TOKENS, TOKENS[:size] * 2))
     assert report.aligned == (keep == 0.9), str(report)
+
+
+@pytest.mark.parametrize(("keep", "size"), [(0.9, 2), (0.8, 2)])
+def test_recorded_runs_may_track_variances_by_convention_too(keep: float, size: int, tmp_path: Path) -> None:
+    net, port = Siamese(), Biased(0.9)
+    given = TOKENS, TOKENS[:size] * 2
+    padiff.diff(net, port, given)
+    port.norm.keep = keep
+    for model, name in ((net, "a"), (port, "b")):
+        record_once(model, given, tmp_path / name)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned == (keep == 0.9), str(report)
+    assert ("running_variance" in {note.kind for note in report.notes}) == (keep == 0.9)
