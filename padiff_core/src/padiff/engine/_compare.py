@@ -103,18 +103,17 @@ def _compared(
     measures = measures_of(tolerance)
     found: Recorded | None = None
     known: Correspondence | None = None
-    sides: tuple[RecordedSide, RecordedSide] | None = None
+    sides: Any = None  # what asks of them only what is known of the models, takes them for sides that run
     notes: list[Note] = []
     for number, both in _sides(runs, steps):
         sides = both
         if found is None:
             resolved = resolve(mapping, *sides)
             found = Recorded(by, measures, ignored=resolved.ignored)
-            notes += dtype_notes(*_any(sides))
+            notes += dtype_notes(*sides)
             notes += resolved.notes
             specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)
-            ours, theirs = _any(sides)
-            known = Matching(ours, theirs, specials, resolved, whole).matched(_evidence(sides))
+            known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), _evidence(sides))
         if known.axes:
@@ -141,12 +140,7 @@ def _compared(
     recorded = RecordedRuns(tuple(run.where for run in runs), values, tuple(steps))
     seconds = time.perf_counter() - started
     only = found.forward_only
-    return report_of(found, _any(sides), notes, tolerance, seconds, forward_only=only, recorded=recorded)
-
-
-def _any(sides: tuple[RecordedSide, RecordedSide]) -> Any:
-    """Return sides for what asks of them only what is known of the models."""
-    return sides
+    return report_of(found, sides, notes, tolerance, seconds, forward_only=only, recorded=recorded)
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
@@ -203,14 +197,13 @@ def _of_side(name: str, run: Run, step: int) -> Trace:
         raise InputError(msg) from error
 
 
-def _evidence(sides: tuple[RecordedSide, RecordedSide]) -> Evidence:
+def _evidence(sides: Any) -> Evidence:
     def run(side: Any, _: Task) -> Trace:
         trace: Trace = side.trace
         return trace
 
     task = Task((), {})
-    ours, theirs = _any(sides)
-    return Evidence(ours, theirs, task, task, sides[0].trace, run, measures_of(None), transfer=False)
+    return Evidence(sides[0], sides[1], task, task, sides[0].trace, run, measures_of(None), transfer=False)
 
 
 def _estimated(figures: Figures | None) -> Figures | None:
