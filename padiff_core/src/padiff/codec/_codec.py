@@ -169,9 +169,9 @@ class _Encoder:
         raise Unsendable(msg)
 
     def _record(self, name: str, value: Any) -> Any:
-        if isinstance(value, enum.Enum):
+        shape, number = self._codec.shapes.get(name), None
+        if shape is None:
             return ["e", name, value.name]
-        shape, number = self._codec.shapes[name], None
         if shape.lasting:
             number, new = self._codec.known.number(value)
             if not new:
@@ -182,8 +182,11 @@ class _Encoder:
             if seen is not None:
                 return ["&", seen[0]]
             self._once[id(value)] = len(self._once), value
-        fields = (None if fits is no_function else getattr(value, field) for field, fits in shape.fields)
-        return ["r", name, number, *map(self.encoded, fields)]
+        found = ["r", name, number]
+        for field, fits in shape.fields:
+            item = None if fits is no_function else getattr(value, field)
+            found.append(item if type(item) in _AS_IS else self.encoded(item))
+        return found
 
     def _array(self, array: Array) -> list[Any]:
         name = name_of(array.dtype)
@@ -198,6 +201,7 @@ class _Decoder:
         self._codec = codec
         self._layout = layout
         self._arrays = arrays
+        self._written: dict[str, tuple[list[tuple[str, Checker | None]], list[str]]] = {}
         self._once: list[Any] = []
         self._depth = 0
 
@@ -280,8 +284,11 @@ class _Decoder:
         if shape is None:
             msg = f"a record came of the unknown type {str(name)[:80]!r}"
             raise Malformed(msg)
-        names = self._layout.get(name, [field for field, _ in shape.fields])
-        if len(values) != len(names) or shape.lasting is not (type(number) is int):
+        written = self._written.get(name)
+        if written is None:
+            written = self._written[name] = self._fields_of(name, shape)
+        present, missing = written
+        if len(values) != len(present) or shape.lasting is not (type(number) is int):
             msg = f"a {name} came with {len(values)} fields and the number {number!r}"
             raise Malformed(msg)
         record: Any = object.__new__(shape.cls)
@@ -289,19 +296,26 @@ class _Decoder:
             self._codec.known.add(number, record)
         else:
             self._once.append(record)
-        checkers = dict(shape.fields)
-        for field, value in zip(names, values, strict=True):
-            found = self.decoded(value)
-            fits = checkers.pop(field, None)
+        for (field, fits), value in zip(present, values, strict=True):
+            found = value if type(value) in _AS_IS else self.decoded(value)
             if fits is None:
                 continue  # what a later version keeps there
             if not fits(found):
                 msg = f"the field {field} of a {name} came as {_brief(found)}"
                 raise Malformed(msg)
             object.__setattr__(record, field, found)
-        for field in checkers:
+        for field in missing:
             object.__setattr__(record, field, _default(shape.cls, field))
         return record
+
+    def _fields_of(self, name: str, shape: _Shape) -> tuple[list[tuple[str, Checker | None]], list[str]]:
+        """Return the fields of a type of records as they were written, and those that were not."""
+        checkers = dict(shape.fields)
+        names = self._layout.get(name, list(checkers))
+        if len(set(names)) < len(names):
+            msg = f"the fields of a {name} are named twice"
+            raise Malformed(msg)
+        return [(field, checkers.get(field)) for field in names], [field for field in checkers if field not in names]
 
 
 def _default(cls: type, field: str) -> Any:

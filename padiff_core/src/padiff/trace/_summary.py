@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -15,6 +16,8 @@ from padiff.numerics import BLOCK, Sketcher, in_order, sample, sketch, work_of
 
 _CHUNK = 2 * BLOCK
 _ROW = 256
+_UNCHANGED = nullcontext()
+_LOW, _HIGH, _ADD = np.minimum.reduce, np.maximum.reduce, np.add.reduce
 _ONES = {dtype.char: np.ones(_ROW, dtype) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
 
 
@@ -76,7 +79,8 @@ def summarized(array: NDArray[Any], *, extremes: bool = True, sketched: bool = F
     work = work_of(values.dtype)
     found, start = _Figures(), 0
     sketcher = Sketcher(values.size, work) if beside else None
-    with np.errstate(all="ignore"):
+    # Of a few hundred small values the calls are what they cost; nothing warns where nothing is converted.
+    with np.errstate(all="ignore") if sketched or values.dtype != work else _UNCHANGED:
         for raw in in_order(values, _CHUNK):
             part = raw.astype(work, copy=False)
             found.add(part, extremes)
@@ -129,15 +133,15 @@ class _Figures:
 
     def add(self, part: NDArray[Any], extremes: bool) -> None:
         """Add a chunk of float32 or float64: the first figure brings it into the cache for the others."""
-        square = float(np.dot(part, part))
+        square = float(part.dot(part))
         if not math.isfinite(square):
             part = self._finite(part)
-            square = float(np.dot(part, part))
+            square = float(part.dot(part))
         self.squares += square
         self.count += part.size
         if part.size and extremes:
-            self.low = min(self.low, float(np.minimum.reduce(part)))
-            self.high = max(self.high, float(np.maximum.reduce(part)))
+            self.low = min(self.low, float(_LOW(part)))
+            self.high = max(self.high, float(_HIGH(part)))
             self.total += _sum(part)
 
     def _finite(self, part: NDArray[Any]) -> NDArray[np.float64]:
@@ -153,5 +157,5 @@ def _sum(part: NDArray[Any]) -> float:
     """Return the sum of a chunk, of which rows are added by a product with ones: that is twice as fast."""
     rows = part.size // _ROW
     ones = _ONES[part.dtype.char]
-    whole = float(np.dot(part[: rows * _ROW].reshape(rows, _ROW), ones).sum(dtype=np.float64))
-    return whole + float(part[rows * _ROW :].sum(dtype=np.float64))
+    rest = float(part[rows * _ROW :].dot(ones[: part.size % _ROW]))
+    return rest + float(_ADD(part[: rows * _ROW].reshape(rows, _ROW).dot(ones), dtype=np.float64))
