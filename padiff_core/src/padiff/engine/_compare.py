@@ -15,16 +15,17 @@ from padiff.alignment import LayerMap, resolve
 from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._force import Forced, force_model, forced_steps
+from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
-from padiff.judging import Measuring, Recorded, axis_notes, measures_of, measuring, rule_of
-from padiff.numerics import SKETCH_ERROR
+from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, measuring, rule_of
+from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
-from padiff.parameters import Correspondence, Specials
+from padiff.parameters import Correspondence, Link, Specials
 from padiff.recording import Task
 from padiff.refinement import Evidence, aligned
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
@@ -86,7 +87,7 @@ def compare(
     if len(runs) < 2:
         msg = "there is no candidate to compare with.\nHint: name a second run, or give a model, force=model."
         raise InputError(msg)
-    with measuring(rule_of(tolerance), tolerance, executor, cache) as by:
+    with collecting_seldom(), measuring(rule_of(tolerance), tolerance, executor, cache) as by:
         return _compared(facing(runs, partial(resolve, mapping)), mapping, tolerance, step, by)
 
 
@@ -107,20 +108,21 @@ def _compared(
     notes: list[Note] = []
     for number, both in _sides(runs, steps):
         sides = both
+        meter = Meter(sides, by)
         if found is None:
             resolved = resolve(mapping, *sides)
             found = Recorded(by, measures, ignored=resolved.ignored)
             notes += dtype_notes(*sides)
             notes += resolved.notes
             specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)
-            known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides))
+            known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides, meter))
         assert known is not None
-        known = aligned(attrs.evolve(known, calls=None), _evidence(sides))
+        known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
         if known.axes:
             if number == steps[0]:
                 notes += axis_notes(known)
             sides = sides[0], sides[1].permuted(known.axes)
-        known = found.gather(number, sides, known)
+        known = found.gather(number, sides, known, meter)
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
@@ -197,13 +199,18 @@ def _of_side(name: str, run: Run, step: int) -> Trace:
         raise InputError(msg) from error
 
 
-def _evidence(sides: Any) -> Evidence:
+def _evidence(sides: Any, meter: Meter) -> Evidence:
     def run(side: Any, _: Task) -> Trace:
         trace: Trace = side.trace
         return trace
 
+    def measured(link: Link) -> Difference | None:
+        size = meter.before(link)
+        return None if size is None else size.apart
+
+    ours, theirs = sides
     task = Task((), {})
-    return Evidence(sides[0], sides[1], task, task, sides[0].trace, run, measures_of(None), transfer=False)
+    return Evidence(ours, theirs, task, task, ours.trace, run, measures_of(None), transfer=False, measured=measured)
 
 
 def _estimated(figures: Figures | None) -> Figures | None:

@@ -5,7 +5,7 @@ from padiff.judging._findings import place_of
 from padiff.judging._gather import Outcome
 from padiff.judging._gathered import Gathered
 from padiff.judging._judge import Judge
-from padiff.judging._meter import Measuring, measuring
+from padiff.judging._meter import Measuring, Meter, measuring
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes
 from padiff.judging._optimizer_step import rate_between, step_both

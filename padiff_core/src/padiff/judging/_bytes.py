@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from padiff.alignment import Alignment, Pair
-from padiff.judging._sizes import held
 from padiff.report import Note
-from padiff.trace import Leaf, Summary, Trace
+from padiff.trace import Leaf, Trace
 
 Traces = tuple[Trace, Trace]
 
@@ -27,6 +26,7 @@ def other_bytes(alignment: Alignment, traces: Traces) -> Iterator[Note]:
 
 def same_bytes(traces: Traces, ours: Leaf, theirs: Leaf) -> bool | None:
     """Return whether two values have one checksum; None where that is not known."""
-    known = (held(trace, trace.values.get(one.token)) for trace, one in zip(traces, (ours, theirs), strict=True))
-    sums = [one.checksum for one in known if isinstance(one, Summary) and one.checksum is not None]
+    keys = (trace.values.get(one.token) for trace, one in zip(traces, (ours, theirs), strict=True))
+    known = (trace.summaries.get(key) for trace, key in zip(traces, keys, strict=True) if key is not None)
+    sums = [one.checksum for one in known if one is not None and one.checksum is not None]
     return None if len(sums) < 2 else sums[0] == sums[1]

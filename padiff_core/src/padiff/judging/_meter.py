@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +31,7 @@ _WORTH = 64 << 20
 """Bytes from which on a step is worth a thread for each core."""
 
 Traces = tuple[Trace, Trace]
-Asked = tuple[Hashable, Ask]
+Asked = tuple[tuple[Any, ...], Ask]
 
 
 @attrs.frozen
@@ -73,7 +73,7 @@ class Meter:
 
     def __init__(self, sides: tuple[RecordedSide, RecordedSide], by: Measuring) -> None:
         self.sides, self.traces, self._by = sides, (sides[0].trace, sides[1].trace), by
-        self._sizes: dict[Hashable, Size | None] = {}
+        self._sizes: dict[tuple[Any, ...], Size | None] = {}
         self._kept: dict[When, tuple[Kept, Kept]] = {}
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
@@ -112,6 +112,22 @@ class Meter:
         measured = size is not None and math.isfinite(size.apart.scale)
         return size.apart.scale if size is not None and measured else magnitude(self.held(link, when)[0])
 
+    def before(self, link: Link) -> Size | None:
+        """Return how far apart a parameter is before the step, measured now if it was not yet; None where unknown."""
+        key = link, "before"
+        if key not in self._sizes:
+            ask = self._ask(link, "before")
+            if ask is None:
+                return None
+            known = self._by.known
+            size = None if known is None else known.get(ask)
+            self._keep([(key, ask)], [ask.measured(self._by.rule) if size is None else size])
+        return self._sizes[key]
+
+    def begin(self, other: Meter) -> None:
+        """Know of the values before the step what another one measured."""
+        self._sizes |= {key: size for key, size in other._sizes.items() if key[1:] == ("before",)}
+
     def take_over(self, earlier: Meter, known: Correspondence) -> None:
         """Know of the values before a step what was measured of them behind the one before."""
         before = self.kept("before")
@@ -149,16 +165,19 @@ class Meter:
 
     def of_links(self, known: Correspondence, when: When) -> list[Asked]:
         """Ask for what both sides hold of parameters."""
-        asks: list[Asked] = []
+        found = (((link, when), self._ask(link, when)) for _, link in known.links)
+        return [(key, ask) for key, ask in found if ask is not None]
+
+    def _ask(self, link: Link, when: When) -> Ask | None:
+        """Return what asks for a link; None where a user's function stands for it, or a value was not kept."""
+        if type(link) is not Link or link.buffer is not (when == "buffer"):
+            return None
         kept = self.kept(when)
-        for _, link in known.links:
-            if type(link) is not Link or link.buffer is not (when == "buffer"):
-                continue
-            ours = {h.parameter.path: _lent(kept[0], h.parameter.path) for h in link.references}
-            theirs = _lent(kept[1], link.candidate.parameter.path)
-            if theirs is not None and all(one is not None for one in ours.values()):
-                asks.append(((link, when), Ask(ours, theirs, link, when == "gradient")))
-        return asks
+        ours = {held.parameter.path: _lent(kept[0], held.parameter.path) for held in link.references}
+        theirs = _lent(kept[1], link.candidate.parameter.path)
+        if theirs is None or any(one is None for one in ours.values()):
+            return None
+        return Ask(ours, theirs, link, when == "gradient")
 
     def ahead(self, asks: Iterable[Asked]) -> None:
         """Measure what is not known yet."""

@@ -65,8 +65,13 @@ class Recorded(Gathered):
         """Return the user's own rule, where one was given."""
         return self.by.rule
 
-    def gather(self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence) -> Correspondence:
-        """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so."""
+    def gather(
+        self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter
+    ) -> Correspondence:
+        """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so.
+
+        ``started`` is what measured the values before the step, as far as the correspondence rests on them.
+        """
         differed, first = self.differs, not self.calls
         traces = sides[0].trace, sides[1].trace
         meter = Meter(sides, self.by)
@@ -74,6 +79,7 @@ class Recorded(Gathered):
         backward = why is None
         if self.last is not None:
             meter.take_over(self.last, known)
+        meter.begin(started)
         self.last = meter
         drift = Drift() if first else drift_of(meter, known)
         if differed:  # what was found moved the weights, and no rounding

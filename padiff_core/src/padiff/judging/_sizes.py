@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ORDER, Array, Difference, difference, epsilon_of, numpy_dtype, relative
+from padiff.numerics import ORDER, Array, Difference, Seen, difference, epsilon_of, numpy_dtype, relative
 from padiff.trace import Summary, Trace, summarized
 
 Held = Array | Summary | None
@@ -52,13 +52,13 @@ def nothing_like(other: Held) -> Held:
     return None if other is None else np.zeros_like(other)
 
 
-def size_of(ours: Held, theirs: Held, rule: Rule | None = None) -> Size | None:
-    """Return how far apart two values are; None where one of them was not kept."""
+def size_of(ours: Held, theirs: Held, rule: Rule | None = None, seen: Seen | None = None) -> Size | None:
+    """Return how far apart two values are; None where one of them was not kept. ``seen``: see `difference`."""
     if ours is None or theirs is None:
         return None
     if not isinstance(ours, Summary) and not isinstance(theirs, Summary):
         eps = epsilon_of(ours.dtype.name, theirs.dtype.name) if _floats(ours.dtype, theirs.dtype) else 0.0
-        return Size(difference(ours, theirs), eps, None if rule is None else rule(ours, theirs))
+        return Size(difference(ours, theirs, seen), eps, None if rule is None else rule(ours, theirs))
     first, second = summaries_of(ours, theirs)
     agree = first.checksum is not None and first.checksum == second.checksum and first.dtype == second.dtype
     if not agree and not _share_figures(first, second):

@@ -11,7 +11,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
 from padiff.numerics._compare import beside_masks, close, difference, sample
-from padiff.numerics._dtypes import Array, is_array, numpy_dtype, same_bytes
+from padiff.numerics._dtypes import Array, Seen, is_array, numpy_dtype, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from padiff.numerics._careful import careful
-from padiff.numerics._dtypes import Array, is_exact, same_bytes, work_dtype
+from padiff.numerics._dtypes import Array, Seen, is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference
 from padiff.numerics._light import light, small
 from padiff.numerics._rounding import EXACT, epsilon
@@ -23,14 +23,14 @@ _DROWNING = 1e3
 """Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
 
 
-def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
+def difference(reference: ArrayLike, candidate: ArrayLike, seen: Seen | None = None) -> Difference:
     """Return the cheap figures of two arrays of any shape, layout and numeric dtype.
 
     Equal bits end it; then one pass in the arrays' own precision, squares summed by chunk in float32 (float64
     for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, a walk in
     float64 decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
     non-numeric arrays. What a mask drowns on both sides alike (large negative numbers that agree) is left out of
-    ``rel_l2``, ``max_abs`` and ``scale``.
+    ``rel_l2``, ``max_abs`` and ``scale``. ``seen`` is told which bytes lie in the cache (see `Seen`), if any.
     """
     ref, cand = np.asarray(reference), np.asarray(candidate)
     few = small(ref, cand)
@@ -44,9 +44,9 @@ def difference(reference: ArrayLike, candidate: ArrayLike) -> Difference:
     }
     if ref.shape != cand.shape:
         return Difference(equal=False, rel_l2=math.inf, max_abs=math.inf, scale=math.nan, nan_mismatch=False, **figures)
-    if ref.size == 0 or same_bytes(ref, cand):
+    if ref.size == 0 or same_bytes(ref, cand, seen):
         return Difference(equal=True, rel_l2=0.0, max_abs=0.0, scale=math.nan, nan_mismatch=False, **figures)
-    sums = None if is_exact(ref, cand) or work.char in "gG" else light(ref, cand, work)
+    sums = None if is_exact(ref, cand) or work.char in "gG" else light(ref, cand, work, seen)
     if sums is not None:
         peak, error, size = sums
         scale = size / math.sqrt(ref.size)

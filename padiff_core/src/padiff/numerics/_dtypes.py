@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 """An array of any type."""
 
+Seen: TypeAlias = Callable[[int, bool], None]
+"""What is told of how many bytes of both arrays, in the order of memory, a pass has just seen, and if they are the same
+so far. They lie in the cache then."""
+
+_AT_ONCE = 1 << 20
+"""Bytes that are compared in one go where somebody wants to see them."""
 _SMALL = 1 << 12
 """Bytes up to which a copy costs less than a call of the C library."""
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
@@ -75,17 +81,30 @@ def _memcmp() -> Callable[[int, int, int], int] | None:
     return cast(Callable[[int, int, int], int], found)
 
 
-def same_bytes(ref: Array, cand: Array) -> bool:
-    """Tell whether arrays of one shape lie alike in memory and hold the same bytes; False settles nothing."""
-    if ref.dtype != cand.dtype:
-        return False
+def lie_alike(ref: Array, cand: Array) -> bool:
+    """Tell whether the elements of two arrays of one shape follow each other in one order, without gaps."""
     both_c = ref.flags.c_contiguous and cand.flags.c_contiguous
     both_f = ref.flags.f_contiguous and cand.flags.f_contiguous
-    if not (both_c or both_f):
+    return both_c or both_f
+
+
+def same_bytes(ref: Array, cand: Array, seen: Seen | None = None) -> bool:
+    """Tell whether arrays of one shape lie alike in memory and hold the same bytes; False settles nothing.
+
+    ``seen`` is told how far they are the same, while that lies in the cache.
+    """
+    if ref.dtype != cand.dtype or not lie_alike(ref, cand):
         return False
     if ref.nbytes <= _SMALL:
         return ref.tobytes() == cand.tobytes()
     memcmp = _memcmp()
     if memcmp is None:
         return False
-    return memcmp(ref.ctypes.data, cand.ctypes.data, ref.nbytes) == 0
+    ours, theirs, step = ref.ctypes.data, cand.ctypes.data, ref.nbytes if seen is None else _AT_ONCE
+    for start in range(0, ref.nbytes, step):
+        size = min(step, ref.nbytes - start)
+        if memcmp(ours + start, theirs + start, size):
+            return False
+        if seen is not None:
+            seen(start + size, True)
+    return True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from padiff.numerics._chunks import chunks
-from padiff.numerics._dtypes import Array
+from padiff.numerics._dtypes import Array, Seen, lie_alike
 from padiff.numerics._figures import Difference
 from padiff.numerics._squares import Squares
 
@@ -20,14 +20,20 @@ _LEAST = _LOST * float(np.finfo(np.float64).tiny)
 _LIGHT = 1 << 19  # bytes of one operand: large enough to hide the calls' overhead
 
 
-def light(ref: Array, cand: Array, work: np.dtype[Any]) -> tuple[float, float, float] | None:
-    """Return (max |e|, ||e||, ||reference||) in one fast pass; None where these sums cannot be trusted."""
+def light(ref: Array, cand: Array, work: np.dtype[Any], seen: Seen | None = None) -> tuple[float, float, float] | None:
+    """Return (max |e|, ||e||, ||reference||) in one fast pass; None where these sums cannot be trusted.
+
+    ``seen`` is told of it where the pass follows the memory of both arrays.
+    """
     if ref.size <= _SMALL and work.kind == "f":
         return _sums(ref, cand)
     real = np.dtype(work.char.lower())
     errors, sizes = Squares(real), Squares(real)
     with np.errstate(all="ignore"):
-        peak = (_complex if work.kind == "c" else _real)(ref, cand, work, errors, sizes)
+        if work.kind == "c":
+            peak = _complex(ref, cand, work, errors, sizes)
+        else:
+            peak = _real(ref, cand, work, errors, sizes, seen if lie_alike(ref, cand) else None)
     error, size = errors.total(), sizes.total()
     floor = _LOST * ref.size * float(np.finfo(real).tiny)
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
@@ -61,7 +67,9 @@ def _sums(ref: Array, cand: Array) -> tuple[float, float, float] | None:
     return peak, math.sqrt(error), math.sqrt(size)
 
 
-def _real(ref: Array, cand: Array, work: np.dtype[Any], errors: Squares, sizes: Squares) -> float:
+def _real(
+    ref: Array, cand: Array, work: np.dtype[Any], errors: Squares, sizes: Squares, seen: Seen | None = None
+) -> float:
     """Add up the squares of real numbers; return max |e|.
 
     Read as signed integers, floats of positive sign are in order; read as unsigned ones, those of negative sign
@@ -70,7 +78,7 @@ def _real(ref: Array, cand: Array, work: np.dtype[Any], errors: Squares, sizes: 
     scratch = np.empty(min(ref.size, _LIGHT // work.itemsize), work)
     e, signed, unsigned = _readings(scratch)
     largest, add_size, add_error = np.maximum.reduce, sizes.add, errors.add
-    high = low = 0
+    high = low = done = 0
     for p, q in chunks(ref, cand, (work, work), _LIGHT, order="K"):
         if p.size != e.size:
             e, signed, unsigned = _readings(scratch[: p.size])
@@ -79,6 +87,9 @@ def _real(ref: Array, cand: Array, work: np.dtype[Any], errors: Squares, sizes: 
         add_error(e)
         high = max(high, int(largest(signed)))
         low = max(low, int(largest(unsigned)))
+        if seen is not None:
+            done += p.size
+            seen(done * ref.itemsize, False)
     # Where no sign is negative, ``low`` is ``high`` again.
     return float(np.max(np.abs(np.array([high, low], unsigned.dtype).view(work))))
 

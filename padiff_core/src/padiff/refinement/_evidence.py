@@ -12,8 +12,8 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, force
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
-from padiff.numerics import ROUNDING, Array, difference, epsilon, is_suspect
-from padiff.parameters import Correspondence, UnitMatch, held_of, transfer
+from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
+from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
 from padiff.recording import Task, Turns
 from padiff.report import SIDES, Note
 from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
@@ -39,6 +39,8 @@ class Evidence:
     """Whether the user gave a loss."""
     transfer: bool = True
     """Whether the candidate is given the reference's parameters."""
+    measured: Callable[[Link], Difference | None] = lambda link: None
+    """What measures how far apart recorded sides hold a parameter; None where both are to be read for that."""
     own: dict[str, Array] = attrs.field(factory=dict)
     """What the candidate held where it has the reference's constants until the diff ends."""
     seen: Trace | None = attrs.field(init=False, default=None)
@@ -91,8 +93,13 @@ class Evidence:
         if not match.links:
             return False
         for link in match.links:
-            ours, theirs = held_of(link, self.reference, self.candidate)
-            if ours is None or is_suspect(difference(ours, theirs), theirs.dtype):
+            apart = self.measured(link)
+            if apart is None:
+                ours, theirs = held_of(link, self.reference, self.candidate)
+                if ours is None:
+                    return False
+                apart = difference(ours, theirs)
+            if is_suspect(apart, numpy_dtype(link.candidate.parameter.dtype)):
                 return False
         return True
 

@@ -7,6 +7,7 @@ from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_cal
 from padiff.trace._folder import is_url
 from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription, layouts_of
+from padiff.trace._proof import Proof
 from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
     Call,
@@ -32,6 +33,7 @@ from padiff.trace._settings import (
     plain_values,
     settings_of,
 )
+from padiff.trace._shards import InShard
 from padiff.trace._shared import SharedStore
 from padiff.trace._summary import Summary, summarized, summed
 from padiff.trace._values import Lent, ValueStore, temporary_store

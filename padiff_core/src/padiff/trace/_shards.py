@@ -12,6 +12,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -21,7 +22,8 @@ from padiff.codec import DTYPES
 from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.trace._folder import Folder
-from padiff.trace._staging import Staged, checksum
+from padiff.trace._proof import Proof
+from padiff.trace._staging import Staged
 
 _NAMES = {
     "bool": "BOOL",
@@ -184,15 +186,25 @@ class ShardReader:
 
     def get(self, placed: Placed) -> Array:
         """Return an array; raise `InputError` where its bytes are not there, or not those that were written."""
+        array, proof = self.unproven(placed)
+        if proof is not None:
+            proof.finish()
+        return array
+
+    def unproven(self, placed: Placed) -> tuple[Array, Proof | None]:
+        """Return an array, and what is still to be asked whether its bytes are those that were written.
+
+        Raises `InputError` where they are not there.
+        """
         raw = self._bytes(placed)
         array: Array = raw.view(DTYPES[placed.dtype]).reshape(placed.shape)
-        if placed not in self._sound:
-            if checksum(raw) != placed.sum:
-                what = f"{placed.dtype}{list(placed.shape)} at byte {placed.start} of {self._folder.at(placed.shard)}"
-                msg = f"{what} is damaged: its bytes are not those that were written.\n{_HINT}"
-                raise InputError(msg)
-            self._sound.add(placed)
-        return array
+        if placed in self._sound:
+            return array, None
+        return array, Proof(raw, placed.sum, partial(self._sound.add, placed), partial(self._damaged, placed))
+
+    def _damaged(self, placed: Placed) -> InputError:
+        what = f"{placed.dtype}{list(placed.shape)} at byte {placed.start} of {self._folder.at(placed.shard)}"
+        return InputError(f"{what} is damaged: its bytes are not those that were written.\n{_HINT}")
 
     def lent(self, placed: Placed) -> InShard:
         """Return what reads an array in another process."""
@@ -231,6 +243,10 @@ class InShard:
     def read(self) -> Array:
         """Return the array; raises `InputError` as `ShardReader.get`."""
         return self.reader.get(self.placed)
+
+    def unproven(self) -> tuple[Array, Proof | None]:
+        """Return the array, and its checksum where it is still to be tried: see `ShardReader.unproven`."""
+        return self.reader.unproven(self.placed)
 
 
 _HINT = "Hint: whatever else the directory holds can be read; copy it again, or record again."

@@ -15,8 +15,8 @@ from padiff.numerics import Array, in_order, same_bytes
 
 _WORDS = 1 << 13
 """Words of 8 bytes that are summed to one."""
-_SUMMED = 8 * _WORDS
-_BLOCK = 4 * _SUMMED
+SUMMED = 8 * _WORDS
+_BLOCK = 4 * SUMMED
 """Bytes that are copied and summed in one go: they stay in the cache between both."""
 _SLAB = 32
 """Blocks that are asked for at once: numpy lets so many lie in large pages."""
@@ -59,7 +59,7 @@ def checksum(array: Array, before: int = 0) -> int:
     ``before`` is that of the bytes in front of them, which are some whole blocks.
     """
     raw = array.reshape(-1).view(np.uint8)
-    whole = raw.size // _SUMMED * _SUMMED
+    whole = raw.size // SUMMED * SUMMED
     if whole:
         words = raw[:whole].view("<u8").reshape(-1, _WORDS)
         before = zlib.crc32(words.sum(axis=1, dtype=np.uint64).data, before)
@@ -82,7 +82,7 @@ class Staging:
 
     def copy(self, array: Array) -> Staged:
         """Return a copy, in C order, to be given back to `reuse` once it is of no use any more."""
-        if array.nbytes < _SUMMED:  # of small ones the allocator's own memory is used again anyway
+        if array.nbytes < SUMMED:  # of small ones the allocator's own memory is used again anyway
             return Staged.of(np.array(array, order="C"))
         rooms = self._taken(-(-array.nbytes // _BLOCK))
         parts, found = [], 0
