@@ -68,3 +68,58 @@ def test_a_block_too_many_is_the_source() -> None:
     report = padiff.diff(Port(1), Net(), ROWS)
     (source,) = report.sources
     assert source.candidate.path == "one.1", str(report)
+
+
+class Branches(rows.Module):
+    """A block of two residual branches."""
+
+    def __init__(self) -> None:
+        self.norm1, self.attn = rows.LayerNorm(6), rows.Sequential(rows.Linear(6, 6), rows.Linear(6, 6))
+        self.norm2, self.mlp = rows.LayerNorm(6), rows.Sequential(rows.Linear(6, 9), rows.ReLU(), rows.Linear(9, 6))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class TwoBlocks(rows.Module):
+    def __init__(self) -> None:
+        self.stem, self.head = rows.Linear(4, 6), rows.Linear(6, 3)
+        self.blocks = rows.ModuleList(Branches(), Branches())
+
+    def forward(self, x: Any) -> Any:
+        x = self.stem(x) + 1.0  # not what the stem gave: the fault is in what nobody was fed
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class PortedBranches(columns.Layer):
+    def __init__(self, without: int | None = None) -> None:
+        self.n1, self.a = columns.LayerNormalization(6), columns.Stack(columns.Dense(6, 6), columns.Dense(6, 6))
+        self.n2, self.without = columns.LayerNormalization(6), without
+        self.m = columns.Stack(columns.Dense(6, 9), columns.Rectifier(), columns.Dense(9, 6))
+
+    def forward(self, x: Any) -> Any:
+        if self.without != 0:
+            x = x + self.a(self.n1(x))
+        return x if self.without == 1 else x + self.m(self.n2(x))
+
+
+class TwoPorted(columns.Layer):
+    def __init__(self, without: int) -> None:
+        self.inner, self.out = columns.Dense(4, 6), columns.Dense(6, 3)
+        self.trunk = columns.Layers(PortedBranches(without), PortedBranches())
+
+    def forward(self, x: Any) -> Any:
+        x = self.inner(x) + 1.0
+        for block in self.trunk:
+            x = block(x)
+        return self.out(x)
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_a_branch_left_out_is_its_blocks_fault(without: int) -> None:
+    """What the block hands to its second branch stays wrong when it is taken apart: that was no wrong match."""
+    report = padiff.diff(TwoBlocks(), TwoPorted(without), ROWS)
+    assert {source.candidate.path for source in report.sources} == {"trunk.0"}, str(report)

@@ -99,7 +99,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
         return correspondence
-    seen = {_spot_key(s) for s in rough if s.verdict is Verdict.DIFFERS}
+    seen = {_spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
 
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
@@ -107,9 +107,13 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
 
     second = without(doubtful)
     second_judge = evidence.judged(second)
-    later = fresh(second_judge)
+    again = [s for s in second_judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
+    later = [s for s in again if _spot_key(s) not in seen]
+    # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
+    own = {first.pair.key for s in again if (first := seen.get(_spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if s.spot is not None and _ends_inside(s, judge, trace)}
-    wrong = [pair for pair in doubtful if pair.key in proven or not _spoils(pair, later, second_judge)]
+    sure = {pair.key for pair in doubtful if pair.key in own or _spoils(pair, later, second_judge)} - proven
+    wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
@@ -155,6 +159,12 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
         return pair
     return None
+
+
+def _is_handed_on(suspicion: Suspicion) -> bool:
+    """Return whether it is seen where a call's own code hands a value to a call inside of it."""
+    spot = suspicion.spot
+    return spot is not None and spot.what == "input" and spot.pair is not suspicion.pair
 
 
 def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
