@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import padiff
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.testing import AdapterTests, Log
 from padiff_torch.adapter import TorchAdapter
@@ -484,3 +485,26 @@ def test_third_party_classes_have_the_right_layout() -> None:
     unit = ADAPTER.rule(native).units_of(native)[""]
     assert unit.kind == "linear"
     assert unit.roles["weight"].read(native.weight.detach().numpy()).shape == (3, 2)
+
+
+class _NormedColumns(nn.Module):
+    """A norm over images of one column, laid out either way; at the end of the model, or inside of it."""
+
+    def __init__(self, contiguous: bool, ends: bool) -> None:
+        super().__init__()
+        self.lin, self.bn, self.contiguous, self.ends = nn.Linear(6, 8), nn.BatchNorm2d(8), contiguous, ends
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.lin(x)
+        image = x.reshape(*x.shape, 1).permute(0, 2, 1, 3)
+        y = self.bn(image.contiguous() if self.contiguous else image)
+        return y if self.ends else 2 * y.permute(0, 2, 1, 3)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_gradients_are_handed_in_in_the_layout_that_the_model_has(contiguous: bool, ends: bool) -> None:
+    """Batch norm's backward gave other values for a mixture of layouts: a right port was called wrong."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 6)).astype(np.float32)
+    report = padiff.diff(_NormedColumns(contiguous, ends), _NormedColumns(not contiguous, ends), x)
+    assert report.aligned, str(report)

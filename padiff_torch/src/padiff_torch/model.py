@@ -23,7 +23,7 @@ from padiff_torch import state
 from padiff_torch.apart import mark
 from padiff_torch.distributed.numbers import numbered
 from padiff_torch.recompute import recorded_at_once
-from padiff_torch.tensor import TorchTensor, filled
+from padiff_torch.tensor import TorchTensor, filled, laid_out_as
 from padiff_torch.versions import TORCH
 
 # Packages whose modules keep their weights packed, out of reach of a change of dtype.
@@ -154,7 +154,7 @@ class _Start(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scalar: Any, gradients: Sequence[Any], *tensors: Any) -> Any:
         """Keep the gradients that the tensors get."""
-        ctx.gradients = gradients
+        ctx.gradients = [laid_out_as(tensor, one) for tensor, one in zip(tensors, gradients, strict=True)]
         return scalar
 
     @staticmethod

@@ -94,6 +94,17 @@ def from_array(array: Array) -> Any:
     return filled(torch.empty(array.shape, dtype=native_dtype(array.dtype.name)), array)
 
 
+def laid_out_as(native: Any, gradient: Any) -> Any:
+    """Return a tensor's gradient with the strides of the tensor: backward kernels are chosen by both.
+
+    Batch norm's of torch 2.13 gives wrong values on the CPU where one is contiguous, and the other in channels_last
+    with an axis of one element.
+    """
+    if _dense(native) is not native or native.stride() == gradient.stride():
+        return gradient
+    return torch.empty_like(native.detach(), dtype=gradient.dtype, device=gradient.device).copy_(gradient)
+
+
 class _Swap(torch.autograd.Function):
     """What gives another value forward, and passes the gradient through backward."""
 
