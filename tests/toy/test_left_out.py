@@ -123,3 +123,23 @@ def test_a_branch_left_out_is_its_blocks_fault(without: int) -> None:
     """What the block hands to its second branch stays wrong when it is taken apart: that was no wrong match."""
     report = padiff.diff(TwoBlocks(), TwoPorted(without), ROWS)
     assert {source.candidate.path for source in report.sources} == {"trunk.0"}, str(report)
+
+
+class Detached(rows.Module):
+    """A branch that gets no gradient, with a shift or without."""
+
+    def __init__(self, bias: bool) -> None:
+        self.a, self.b, self.head = rows.Linear(4, 6), rows.Linear(6, 6, bias=bias), rows.Linear(6, 3)
+
+    def forward(self, x: Any) -> Any:
+        x = self.a(x)
+        return self.head(x + rows.Tensor(F.tanh(self.b(x)).data))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_shift_behind_what_is_detached_is_missed(bias: bool) -> None:
+    """It got no gradient, so padiff took it for idle, and named no source at all."""
+    report = padiff.diff(Detached(bias), Detached(not bias), ROWS)
+    (source,) = report.sources
+    assert source.candidate.path == "b", str(report)
+    assert str(source.what) == "parameter bias", str(report)

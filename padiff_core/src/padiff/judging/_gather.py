@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -92,7 +92,8 @@ class Outcome(Gathered):
             self._measure(trace, free, judge.alignment)
             self.mapping = matching_of(judge.alignment, known, self.findings)
             self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
-        self._excuse_idle(trace, judge.forced, judge.alignment.pairs[0])
+        differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
+        self._excuse_idle(trace, judge.forced, judge.alignment.pairs[0], differing)
         pending, self.findings = self.findings, []
         self.add(pending, judge.alignment)
 
@@ -181,10 +182,11 @@ class Outcome(Gathered):
             candidate=with_location(finding.candidate, others, self.candidate),
         )
 
-    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair) -> None:
+    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]) -> None:
         """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
 
-        Where a side returns something that the other does not, no backward pass starts there that would tell.
+        Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
+        what is detached no gradient tells either: there the values of its module do, which are ``differing``.
         """
         alone = {
             side
@@ -203,7 +205,8 @@ class Outcome(Gathered):
             model = self.candidate if side == "candidate" else self.reference
             parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
-            if parameter is None or not parameter.trainable or parameter.path in reached or side in alone:
+            told = parameter is None or not parameter.trainable or parameter.path in reached or side in alone
+            if told or finding.candidate.path in differing:
                 kept.append(finding)
             else:
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
