@@ -95,12 +95,12 @@ def from_array(array: Array) -> Any:
 
 
 def laid_out_as(native: Any, gradient: Any) -> Any:
-    """Return a tensor's gradient with the strides of the tensor: backward kernels are chosen by both.
+    """Return a gradient with the strides of a tensor of its shape: backward kernels are chosen by the layouts.
 
     Batch norm's of torch 2.13 gives wrong values on the CPU where one is contiguous, and the other in channels_last
     with an axis of one element.
     """
-    if _dense(native) is not native or native.stride() == gradient.stride():
+    if _dense(native) is not native or native.shape != gradient.shape or native.stride() == gradient.stride():
         return gradient
     return torch.empty_like(native.detach(), dtype=gradient.dtype, device=gradient.device).copy_(gradient)
 
@@ -163,7 +163,8 @@ class TorchTensor(NativeTensor):
 
         def arrived(gradient: Any) -> Any | None:
             came[0] = True
-            return callback(TorchTensor(gradient))
+            found = callback(TorchTensor(gradient))
+            return None if found is None else laid_out_as(gradient, found)
 
         hook = Hook(native.register_hook(arrived).remove)
         base = native._base

@@ -17,7 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values
 from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
-from padiff.numerics import SAME, Array, Difference, difference, epsilon
+from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
 from padiff.trace import Call, Key, ModuleRecord
 
@@ -295,6 +295,7 @@ class Forcer(Watcher):
             self._awaited[token] = spot
         if not tensor.differentiable:
             return
+        device = tensor.device
 
         def arrived(gradient: Tensor) -> Any | None:
             if self.running:
@@ -305,8 +306,7 @@ class Forcer(Watcher):
                 return None
             # Where none comes in the reference, what it is made of is not to get any either.
             fed = np.zeros(gradient.shape) if expected is None else expected
-            # In the layout of the one that came: a kernel is chosen by layouts, and not every mixture of them is right.
-            return gradient.swapped(fed)
+            return self.adapter.from_numpy(np.asarray(fed, dtype=numpy_dtype(gradient.dtype)), device=device)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
