@@ -205,8 +205,8 @@ class Outcome(Gathered):
             model = self.candidate if side == "candidate" else self.reference
             parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
-            told = parameter is None or not parameter.trainable or parameter.path in reached or side in alone
-            if told or finding.candidate.path in differing:
+            told = side in alone or finding.candidate.path in differing
+            if parameter is None or not parameter.trainable or parameter.path in reached or told:
                 kept.append(finding)
             else:
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
