@@ -55,10 +55,12 @@ def record(
     last: bool = True,
     names: Mapping[str, str] | None = None,
     job: str = "",
+    shuffled: str = "",
 ) -> Path:
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
 
-    ``names`` gives modules other paths.
+    ``names`` gives modules other paths. ``shuffled`` computes with rows in another order, and puts them back; but for
+    one that it ``forgets``.
     """
     world = tp * dp
     held: dict[int, dict[str, Array]] = {}
@@ -81,6 +83,11 @@ def record(
             steps = [("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out)]
             end = end if last else out
             steps += [(LAST, out, end)] if last else []
+            if shuffled:
+                order = np.random.default_rng(2).permutation(len(given))
+                moved = {id(value): value[order] for _, *both in steps for value in both}
+                steps = [(path, moved[id(taken)], moved[id(gave)]) for path, taken, gave in steps]
+                end = end[order] if shuffled == "forgets" else end + 0
             ranks = _ranks(rank, tp, dp, job, says=says) if world > 1 else None
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 import padiff
 from padiff.adapter import Placement, Ranks
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import spread_of
+from padiff.distributed._infer import merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._losses import Losses
 from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
+from padiff.distributed._shared import shared_calls
 from padiff.engine import _transfer
 from padiff.errors import InputError
 from padiff.kinds import Part as KindPart
 from padiff.kinds import Unit
 from padiff.testing.toy import functional as F
 from padiff.testing.toy import rows
-from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord
+from padiff.trace import Call, Description, ModuleDescription, ModuleRecord, ParameterRecord
 
 from .ranks import record, weights, x
 
@@ -312,3 +313,44 @@ def test_a_model_is_forced_against_a_job(layout: str, factor: float, tmp_path: P
     assert not report.transfer.unmatched_candidate
     if factor != 1:
         assert report.sources[0].between == ("first", "second")
+
+
+@pytest.mark.parametrize("dp", [1, 2])
+def test_rows_that_one_run_has_in_another_order_inside_are_no_difference(dp: int, tmp_path: Path) -> None:
+    report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", dp=dp, shuffled="inside"))
+    assert report.aligned, report
+    assert not report.coverage.missing, report
+    assert any(note.kind == "row_order" for note in report.notes)
+
+
+def test_rows_that_are_not_put_back_are_a_difference_of_whoever_should(tmp_path: Path) -> None:
+    report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", shuffled="forgets"))
+    (source,) = report.sources
+    assert (source.candidate.path, source.what.kind) == ("", "output"), report
+
+
+def test_a_fault_of_a_layer_that_has_rows_in_another_order_is_its_own(tmp_path: Path) -> None:
+    def wrong(_: int, held: dict[str, Any]) -> None:
+        held["up.weight"] = held["up.weight"] * np.float32(1.5)
+
+    report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", fault=wrong, shuffled="inside"))
+    (source,) = report.sources
+    assert (source.candidate.path, source.what.kind) == ("up", "parameter"), report
+
+
+def test_calls_of_modules_that_one_rank_holds_stand_where_the_model_has_them() -> None:
+    def call(path: str) -> Call:
+        return Call(0, ModuleRecord(path, path.title()), 0, None, False)
+
+    held = {0: ["", "experts", "experts.0", "last"], 1: ["", "experts", "experts.1", "last"]}
+    calls = {rank: {(path, 0): call(path) for path in paths} for rank, paths in held.items()}
+    found = shared_calls(calls, held)
+    assert [one.call.path for one in found] == ["", "experts", "experts.0", "experts.1", "last"]
+    assert [one.ranks for one in found] == [(0, 1), (0, 1), (0,), (1,), (0, 1)]
+
+
+def test_a_mean_over_ranks_of_which_one_alone_has_a_part_counts_all_of_them() -> None:
+    part = np.ones((2, 2), np.float32)
+    grid = Grid(("dp",), {rank: {"dp": (0, 1)} for rank in range(2)})
+    mean = merged({1: part}, grid, {"dp": Placement("partial", mean=True)})
+    assert np.array_equal(mean, part / 2)

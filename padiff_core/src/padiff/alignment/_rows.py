@@ -22,6 +22,7 @@ _DIRECTIONS = 8
 """Random projections by which rows are compared: as many tell rows apart that differ in one element."""
 _LOOKED_AT = 8
 """Values that are looked at for the numbers of the reference."""
+Beside = tuple[Array | None, Array | None]
 _FLAT = 2
 """Axes of a value of which the second is no axis of rows: (tokens, features)."""
 
@@ -77,6 +78,37 @@ def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turn
     return found
 
 
+def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
+    """Return how the candidate's values are read whose rows are in another order, in two recorded runs.
+
+    Nothing can be fed to bear it out. So an order counts where the rows themselves are the same, and where a call takes
+    values in it and gives them in it: what takes rows in one order and gives them in another did that itself.
+    """
+    found: dict[tuple[str, int, str, int], Order] = {}
+    rows = _Rows(exact=True)
+    for pair, what, ours, theirs in _values(alignment):
+        few, fewer = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
+        eps = epsilon_of(ours.dtype, theirs.dtype)
+        if ours.shape != theirs.shape or not ours.shape or few is None or fewer is None:
+            continue
+        if _error(few, fewer) <= SAME(eps):
+            rows.plain(pair.candidate, ours.shape)
+            continue
+        mine, yours = reference.value(ours), candidate.value(theirs)
+        if mine is None or yours is None:
+            continue
+        beside = reference.gradient(ours), candidate.gradient(theirs)
+        order = rows.order(pair.candidate, mine, yours, SAME(eps), beside)
+        if order is not None:
+            leaves = pair.candidate.inputs if what == "input" else pair.candidate.outputs
+            index = next(index for index, leaf in enumerate(leaves) if leaf is theirs)
+            found[*pair.key, what, index] = order
+    both: dict[tuple[str, int], dict[tuple[int, ...], set[str]]] = {}
+    for (path, ordinal, what, _), order in found.items():
+        both.setdefault((path, ordinal), {}).setdefault(order.rows, set()).add(what)
+    return {place: order for place, order in found.items() if len(both[place[:2]][order.rows]) == len(("in", "out"))}
+
+
 def _values(alignment: Alignment) -> Iterator[tuple[Pair, str, Leaf, Leaf]]:
     for pair in alignment.pairs:
         for a, b in pair.inputs:
@@ -86,31 +118,47 @@ def _values(alignment: Alignment) -> Iterator[tuple[Pair, str, Leaf, Leaf]]:
 
 
 class _Rows:
-    """The orders of rows that were found so far: None where they are the reference's."""
+    """The orders of rows that were found so far: None where they are the reference's.
 
-    def __init__(self) -> None:
+    Where they are to be ``exact``, rows are matched that are the same as a whole, in whatever order.
+    """
+
+    def __init__(self, *, exact: bool = False) -> None:
+        self._exact = exact
         self._known: dict[Order, None] = {}
         self._last: dict[tuple[Call | None, int], Order | None] = {}
         """(a call, or the one around it, and how many rows) -> the order that was found last."""
 
-    def order(self, call: Call, ours: Array, theirs: Array, same: float) -> Order | None:
-        """Return the order in which a value of a call is to be read, or None for its own."""
+    def order(self, call: Call, ours: Array, theirs: Array, same: float, beside: Beside = (None, None)) -> Order | None:
+        """Return the order in which a value of a call is to be read, or None for its own.
+
+        What is ``beside`` both, their gradients, tells rows apart that are the same.
+        """
         plain = _error(ours, theirs)
         near = self._near(call, ours)
         order = None
-        if plain > same or near is not None:
+        if near is not None and self._exact and _error(ours, near.read(theirs)) <= same:
+            order = near
+        elif plain > same or near is not None:
             fits = [(_error(ours, one.read(theirs)), one) for one in self._fitting(ours)]
             best = min(fits, key=lambda found: (found[0], found[1] != near), default=(plain, None))
-            if best[0] > same:
-                fresh = [(_error(ours, one.read(theirs)), one) for one in _matched(ours, theirs)]
+            if best[0] > same and not (self._exact and _norms_differ(ours, theirs, same)):
+                fresh = [(_error(ours, one.read(theirs)), one) for one in _matched(ours, theirs, beside)]
                 best = min([best, *fresh], key=lambda found: found[0])
             order = self._chosen(call, ours, theirs, same, plain, *best)
         if order is not None:
             self._known[order] = None
-        for owner in (call, call.parent):
-            for count in ours.shape[:_FLAT]:
-                self._last[owner, count] = order
+        self._note(call, ours.shape, order)
         return order
+
+    def plain(self, call: Call, shape: tuple[int, ...]) -> None:
+        """Know that a value of a call is in the reference's order."""
+        self._note(call, shape, None)
+
+    def _note(self, call: Call, shape: tuple[int, ...], order: Order | None) -> None:
+        for owner in (call, call.parent):
+            for count in shape[:_FLAT]:
+                self._last[owner, count] = order
 
     def _chosen(
         self, call: Call, ours: Array, theirs: Array, same: float, plain: float, error: float, best: Order | None
@@ -150,29 +198,55 @@ def _error(ours: Array, theirs: Array) -> float:
     return 0.0 if apart.equal else apart.rel_l2
 
 
-def _matched(ours: Array, theirs: Array) -> Iterator[Order]:
+def _norms_differ(ours: Array, theirs: Array, same: float) -> bool:
+    """Return whether two values cannot hold the same rows, in whatever order."""
+    norms = [float(np.linalg.norm(one.astype(np.float64))) for one in (ours, theirs)]
+    return not abs(norms[0] - norms[1]) <= same * max(norms)
+
+
+def _matched(ours: Array, theirs: Array, beside: Beside) -> Iterator[Order]:
     """Yield orders of rows along the first axis, and along the second where that holds rows too."""
     for along in range(2 if ours.ndim == _FLAT + 1 else 1):
         count = ours.shape[along] if ours.ndim else 0
         if not 1 < count <= _MOST:
             continue
-        mine, yours = (np.moveaxis(one, along, 0).reshape(count, -1).astype(np.float64) for one in (ours, theirs))
-        rows = _nearest(mine, yours)
+        rows = _nearest(_rows_of(ours, along), _rows_of(theirs, along), _beside(beside, ours.shape, along))
         if rows != tuple(range(count)):
             yield Order(tuple(range(ours.ndim)), rows, along)
 
 
-def _nearest(ours: Array, theirs: Array) -> tuple[int, ...]:
-    """Return, for each row, the row of the other array that is nearest and not taken; of equal ones the first."""
+def _rows_of(array: Array, along: int) -> Array:
+    rows: Array = np.moveaxis(array, along, 0).reshape(array.shape[along], -1).astype(np.float64)
+    return rows
+
+
+def _beside(beside: Beside, shape: tuple[int, ...], along: int) -> tuple[Array, Array] | None:
+    """Return the rows of what is beside two values of a shape, where both have it."""
+    ours, theirs = beside
+    if ours is None or theirs is None or ours.shape != shape or theirs.shape != shape:
+        return None
+    return _rows_of(ours, along), _rows_of(theirs, along)
+
+
+def _nearest(ours: Array, theirs: Array, beside: tuple[Array, Array] | None) -> tuple[int, ...]:
+    """Return, for each row, the row of the other array that is nearest and not taken.
+
+    Of equal ones the one that is nearest in what is beside it, else the first.
+    """
     directions = np.random.default_rng(0).standard_normal((ours.shape[1], _DIRECTIONS))
     # Infinities are taken for the largest float32: products and norms of float64 cannot overflow then.
     mine, yours = (np.nan_to_num(np.clip(one, -_LARGEST, _LARGEST)) @ directions for one in (ours, theirs))
     free = np.ones(len(yours), bool)
     found = []
     bound = SAME(epsilon_of("float32")) * float(np.linalg.norm(mine)) / len(mine)
-    for row in mine:
+    for index, row in enumerate(mine):
         distances = np.where(free, np.linalg.norm(yours - row, axis=1), np.inf)
-        best = int(np.argmax(distances <= distances.min() + bound))
+        equal = np.flatnonzero(distances <= distances.min() + bound)
+        best = int(equal[0])
+        if beside is not None and len(equal) > 1:
+            apart = np.linalg.norm(beside[1][equal] - beside[0][index], axis=1)
+            size = max(float(np.linalg.norm(one)) for one in beside) / len(mine)
+            best = int(equal[np.argmin(apart)]) if apart.min() <= SAME(epsilon_of("float32")) * size else best
         free[best] = False
         found.append(best)
     return tuple(found)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._others import Other
 from padiff.distributed._run import RankedRun
-from padiff.distributed._trace import MergedStep, Parts
 from padiff.numerics import difference
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key

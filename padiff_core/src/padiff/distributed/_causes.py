@@ -12,10 +12,10 @@ from padiff.distributed._apart import disagreements, partial_axes
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged
 from padiff.distributed._like import Like
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, facing_value, is_same
 from padiff.distributed._run import RankedRun
-from padiff.distributed._trace import MergedStep, Parts
 from padiff.distributed._updates import of_updates
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, What
 from padiff.trace import Call, Trace

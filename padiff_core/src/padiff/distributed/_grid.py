@@ -45,6 +45,10 @@ class Grid:
             self._sizes[axis] = max(len(groups.get(axis, ())) for groups in self.places.values())
         return self._sizes[axis]
 
+    def lacks(self, ranks: Collection[int], axis: str) -> bool:
+        """Return whether a rank of a group of these along an axis left nothing, so that what it held is not known."""
+        return any(other not in self.places for rank in ranks for other in self.places[rank].get(axis, ()))
+
     @property
     def sizes(self) -> dict[str, int]:
         """Return how many ranks a group of each sort has, a pipeline's stages among them."""

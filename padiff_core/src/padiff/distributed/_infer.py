@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,9 @@ Parts = Mapping[int, Array]
 _PARTIAL = Placement("partial")
 _PACKED = (2, 3)
 """Layers that one weight may hold behind each other, each of which is split: a gate and what it gates; q, k and v."""
+_ROWS, _OTHER, _TORN = 2, 3, 4
+"""How good a reconstruction is that may be the other run's value, with its rows in another order; that is another one;
+that is of replicas that differ. 0 and 1 are those that are the other run's value."""
 _MOST = 256
 """Reconstructions that are tried of one value."""
 
@@ -61,7 +64,8 @@ def merged(
     values = dict(parts)
     for axis in grid.axes:
         placement = placements.get(axis, REPLICATE)
-        values = grid.reduced(values, axis, partial(joined, placement=placement, whole=whole, added=added))
+        how = partial(joined, placement=placement, whole=whole, added=added, count=grid.size(axis))
+        values = grid.reduced(values, axis, how)
     return next(iter(values.values()))
 
 
@@ -74,12 +78,13 @@ def spread_of(
     sums: bool = True,
     added: Array | None = None,
     shape: Shape | None = None,
+    strides: Collection[int] = (),
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
     ``known`` is what the framework says; ``like`` what the other run holds at this place. ``sums`` says whether the
     ranks may hold parts of a sum: of a weight, or of what a model returns, they may not. ``shape`` is that of the
-    whole, where it is known.
+    whole, where it is known; ``strides`` say how often parts may come behind each other in it.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     cut = _cut(parts, grid)
@@ -91,7 +96,7 @@ def spread_of(
         # Layers that somebody splits by hand say nothing, which reads as if they were not split.
         unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
         inferred = (
-            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape)
+            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape, strides=strides)
             if len(unsaid) < len(known)
             else None
         )
@@ -104,18 +109,35 @@ def spread_of(
     nearest = partial(_nearest, parts, grid, differ, like=like, added=added)
     best, same = nearest(fitting)
     if not same and like is not None:
-        shards = [axis for axis in differ if axis not in known and best[axis].kind == "shard"]
-        packed = [{**best, **{axis: attrs.evolve(best[axis], stride=n) for axis in shards}} for n in _PACKED if shards]
-        packed = [one for one in packed if _shape(parts, grid, one) is not None]
+        strided = (one for how in fitting for one in _strided(how, known, {*_PACKED, *strides}))
+        packed = [one for one in itertools.islice(strided, _MOST) if _shape(parts, grid, one) is not None]
         found, same = nearest(packed) if packed else (best, False)
         best = found if same else best
     unlike = [rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]]
     return Spreading(best, not told, tuple(sorted(set(unlike))))
 
 
-def ways_of(parts: Parts, grid: Grid, known: Mapping[str, Placement]) -> list[tuple[dict[str, Placement], Shape]]:
+def _strided(
+    how: Mapping[str, Placement], known: Mapping[str, Placement], strides: Collection[int]
+) -> Iterator[dict[str, Placement]]:
+    """Yield how a value may lie of which parts come behind each other on each rank, along axes of which nobody says."""
+    axes = [axis for axis, one in how.items() if one.kind == "shard" and axis not in known]
+    for counts in itertools.product((1, *sorted(strides)), repeat=len(axes)):
+        if any(count > 1 for count in counts):
+            further = zip(axes, counts, strict=True)
+            yield {**how, **{axis: attrs.evolve(how[axis], stride=count) for axis, count in further}}
+
+
+def ways_of(
+    parts: Parts, grid: Grid, known: Mapping[str, Placement], strides: Collection[int] = ()
+) -> list[tuple[dict[str, Placement], Shape]]:
     """Return how a value may be spread that nobody could put together, and the shapes of what that makes."""
-    return _ways(parts, grid, known, dict.fromkeys(grid.axes, (-1,)), shaped=True, sums=True)
+    ways = _ways(parts, grid, known, dict.fromkeys(grid.axes, (-1,)), shaped=True, sums=True)
+    found = list(ways)
+    for one in itertools.islice((one for how, _ in ways for one in _strided(how, known, strides)), _MOST):
+        shape = _shape(parts, grid, one)
+        found += [] if shape is None else [(one, shape)]
+    return found
 
 
 def _ways(
@@ -138,7 +160,7 @@ def _ways(
 
 def _cut(parts: Parts, grid: Grid) -> list[str]:
     """Return the axes along which a rank is missing."""
-    return [axis for axis in grid.axes if any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))]
+    return [axis for axis in grid.axes if grid.lacks(list(parts), axis)]
 
 
 def differing(parts: Parts, grid: Grid, axis: str) -> tuple[int, ...]:
@@ -198,14 +220,17 @@ def _nearest(
     job too: shards come before sums then, and replicas that differ are last.
     """
     without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
-    best, least, same = dict((without or list(fitting))[0]), (2, math.inf), False
+    best, least, same = dict((without or list(fitting))[0]), (_TORN, math.inf), False
     alone = len(fitting) == 1 and all(how.kind == "replicate" for how in best.values())
     for one in fitting if like is not None and not alone else ():
         found = like.nearest(merged(parts, grid, one, added=added)) if like is not None else None
         if found is None or math.isnan(found.apart):
             continue
         torn = any(how.kind == "replicate" and differ[axis] for axis, how in one.items())
-        rank = (2, found.apart) if torn or not found.same else (int(one not in without), 0.0)
+        other = _TORN if torn else _ROWS if found.rows else _OTHER
+        rank = (other, 0.0 if other == _ROWS else found.apart)
+        if found.same and not torn:
+            rank = (int(one not in without), 0.0)
         if rank < least and (one in without or found.same):
             best, least, same = dict(one), rank, found.same
     return best, same

@@ -22,6 +22,8 @@ class Joined:
     parts: tuple[Lent, ...]
     placement: Placement
     whole: tuple[int, ...] | None = None
+    count: int | None = None
+    """How many ranks a mean is over."""
 
     @property
     def bytes(self) -> int:
@@ -34,11 +36,12 @@ class Joined:
         names = [part.name for part in self.parts]
         if not all(names):
             return None
-        return hashlib.blake2b(repr((names, self.placement, self.whole)).encode(), digest_size=20).hexdigest()
+        how = names, self.placement, self.whole, self.count
+        return hashlib.blake2b(repr(how).encode(), digest_size=20).hexdigest()
 
     def read(self) -> NDArray[Any]:
         """Return the value."""
-        return joined([part.read() for part in self.parts], self.placement, self.whole)
+        return joined([part.read() for part in self.parts], self.placement, self.whole, count=self.count)
 
 
 def joined_of(
@@ -49,9 +52,9 @@ def joined_of(
     for axis in grid.axes:
         how = placements.get(axis, REPLICATE)
 
-        def one(group: list[Lent], how: Placement = how) -> Lent:
+        def one(group: list[Lent], how: Placement = how, count: int = grid.size(axis)) -> Lent:
             alone = how.kind == "replicate" or (len(group) == 1 and how.kind != "range")
-            return group[0] if alone else Joined(tuple(group), how, whole)
+            return group[0] if alone and not (how.mean and count > 1) else Joined(tuple(group), how, whole, count)
 
         values = grid.reduced(values, axis, one)
     return next(iter(values.values()))

@@ -27,6 +27,9 @@ class Near:
     equal: bool = False
     """Whether both hold the same bits."""
 
+    rows: bool = False
+    """Whether both have one norm, and so may hold the same rows in another order."""
+
     @property
     def same(self) -> bool:
         """Return whether rounding explains what is between them."""
@@ -50,6 +53,7 @@ class Like:
     def nearest(self, value: Array) -> Near | None:
         """Return what of it is nearest to a value."""
         best: Near | None = None
+        norm = None if len(self.wholes) == 1 else _norm(value)
         for shape, read in self.wholes:
             for axes in self._orders(shape, value.shape):
                 other = read()
@@ -58,8 +62,11 @@ class Like:
                 turned = other.transpose(axes)
                 with np.errstate(all="ignore"):
                     apart = difference(turned, value)
-                found = Near(0.0 if apart.equal else apart.rel_l2, turned, apart.equal)
-                if best is None or found.apart < best.apart or math.isnan(best.apart):
+                rows = norm is not None and math.isclose(
+                    norm, _norm(other), rel_tol=SAME(epsilon_of(other.dtype.name) or 0.0)
+                )
+                found = Near(0.0 if apart.equal else apart.rel_l2, turned, apart.equal, rows)
+                if best is None or math.isnan(best.apart) or (not rows, found.apart) < (not best.rows, best.apart):
                     best = found
         return best
 
@@ -68,6 +75,10 @@ class Like:
             yield tuple(range(len(shape)))
         if self.turned:
             yield from (axes for axes in orders_between(shape, whole) if whole != shape or axes != _plain(shape))
+
+
+def _norm(value: Array) -> float:
+    return float(np.linalg.norm(value.astype(np.float64)))
 
 
 def sketch_like(summary: Summary | None) -> Like | None:

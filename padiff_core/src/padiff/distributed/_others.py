@@ -87,9 +87,8 @@ class Other:
         key = getattr(self.trace, f"{kind}s").get(leaf.token)
         if key is not None and key < 0:
             return sketch_like(self.trace.summaries.get(key))
-        if key is not None:
-            return Like(((leaf.shape, partial(getattr(self.trace, kind), leaf)),), turned=self.ties is not None)
-        found = () if self.known is None else tuple(self.known.possible(leaf.token, kind))
+        told = () if key is None else ((leaf.shape, partial(getattr(self.trace, kind), leaf)),)
+        found = (*told, *(() if self.known is None else self.known.possible(leaf.token, kind)))
         return Like(found, turned=self.ties is not None) if found else None
 
     def _leaf(self, place: Spot) -> Leaf | None:

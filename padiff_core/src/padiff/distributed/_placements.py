@@ -17,19 +17,24 @@ REPLICATE = Placement()
 
 
 def joined(
-    parts: Sequence[Array], placement: Placement, whole: Shape | None = None, added: Array | None = None
+    parts: Sequence[Array],
+    placement: Placement,
+    whole: Shape | None = None,
+    added: Array | None = None,
+    count: int | None = None,
 ) -> Array:
     """Return a value, of which each rank of a group holds a part, in the order of the group.
 
-    Of flat ranges ``whole`` is the value's shape. What was ``added`` to each part of a sum counts once. Raises
-    ``ValueError`` where the parts do not fit.
+    Of flat ranges ``whole`` is the value's shape. What was ``added`` to each part of a sum counts once. A mean is over
+    ``count``, where not all ranks of the group have a part. Raises ``ValueError`` where the parts do not fit.
     """
+    count = len(parts) if count is None else count
     if placement.kind == "replicate" or (len(parts) == 1 and placement.kind != "range"):
-        return parts[0]
+        return _scaled(parts[0], count) if placement.mean else parts[0]
     if placement.kind == "partial":
         bare = [parts[0], *(parts[1:] if added is None else (part - added for part in parts[1:]))]
         total: Array = functools.reduce(operator.add, bare)
-        return _scaled(total, len(parts)) if placement.mean else total
+        return _scaled(total, count) if placement.mean else total
     if placement.kind == "range":
         flat: Array = np.concatenate([part.reshape(-1) for part in parts])
         return flat if whole is None else flat.reshape(whole)
@@ -37,10 +42,12 @@ def joined(
     whole_value: Array = np.concatenate(
         [one[index] for index in range(placement.stride) for one in blocks], placement.dim
     )
-    return _scaled(whole_value, len(parts)) if placement.mean else whole_value
+    return _scaled(whole_value, count) if placement.mean else whole_value
 
 
 def _scaled(array: Array, count: int) -> Array:
+    if count == 1:
+        return array
     scaled: Array = (array / np.asarray(count, array.dtype)).astype(array.dtype, copy=False)
     return scaled
 

@@ -15,8 +15,8 @@ import numpy as np
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
 from padiff.distributed._like import Like, Near
+from padiff.distributed._merged_step import Parts
 from padiff.distributed._placements import part_of
-from padiff.distributed._trace import Parts
 from padiff.kinds import Placement
 from padiff.numerics import Array, difference
 from padiff.report import Cause
@@ -162,14 +162,19 @@ def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cau
 
 def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
     """Find shards that hold what they should, row by row, in another order."""
-    dim = held.how[axis].dim
+    dim, moved = held.how[axis].dim, False
     for rank in held.arrays:
         share, own = share_of(rank, held.arrays, held.how, held.grid, held.whole), held.arrays[rank]
         if share is None or share.shape != own.shape or share.dtype != own.dtype or not own.size:
             return None
         if not np.array_equal(_rows(share, dim), _rows(own, dim)):
             return None
-    return Cause("reordered", {"ranks": sorted(held.arrays), "dim": dim % held.whole.ndim}, verified=True)
+        moved = moved or not np.array_equal(share, own)
+    return (
+        Cause("reordered", {"ranks": sorted(held.arrays), "dim": dim % held.whole.ndim}, verified=True)
+        if moved
+        else None
+    )
 
 
 _UNLIKE = (_unsummed, _other_group)

@@ -11,10 +11,11 @@ import attrs
 
 from padiff.distributed._grid import PIPELINE, Grid, grid_of
 from padiff.distributed._losses import Losses
+from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Ties
 from padiff.distributed._stages import joined_stages, stages_of
-from padiff.distributed._trace import MergedStep, merge_step
+from padiff.distributed._trace import merge_step
 from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
 from padiff.kinds import Ranks
@@ -176,6 +177,7 @@ class RankedRun:
             return False
         self.runs = {rank: run for rank, run in self.runs.items() if rank not in damaged}
         self.missing = sorted([*self.missing, *damaged.items()])
+        self.grid = grid_of({rank: self.ranks[rank] for rank in self.runs})
         return True
 
     def _put_together(self, traces: dict[int, Trace], other: Other | None, *, calls: bool = True) -> MergedStep:
@@ -189,6 +191,7 @@ class RankedRun:
             inner = {"input": before, "output": behind}
             how: dict[str, Any] = {"stacked": self._stacked, "store": store, "inner": inner, "calls": calls}
             how["losses"] = losses
+            how["homes"] = {rank: run.about.modules.keys() for rank, run in self.runs.items()}
             found.append(merge_step(stage, self.grid, self.ranks, other, **how))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
         return joined_stages(found, store, copies)

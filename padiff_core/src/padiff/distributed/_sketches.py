@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -84,6 +84,15 @@ def with_nothing(
     return {rank: found[rank] for rank in keys if rank in found} if type(found) is dict else found
 
 
+def were_reduced(traces: Mapping[int, Trace], grid: Grid, axis: str) -> bool:
+    """Return whether gradients of parameters that all ranks have were recorded after ranks with other data met."""
+    for path in next(iter(traces.values())).parameter_gradients:
+        arrays = gathered({rank: (trace, trace.parameter_gradients.get(path)) for rank, trace in traces.items()})
+        if arrays and any(part.any() for part in read(arrays).values()):
+            return not differing(read(arrays), grid, axis)
+    return False
+
+
 def read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
     """Return what the ranks hold."""
     return {rank: one() for rank, one in arrays.items()}
@@ -105,13 +114,15 @@ def spread_over(
     batch: bool = False,
     added: Array | None = None,
     shape: tuple[int, ...] | None = None,
+    strides: Collection[int] = (),
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told. See `spread_of`.
 
     ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
     """
     if not isinstance(arrays, Sketches):
-        return spread_of(read(arrays), grid, known, like, sums=sums, added=added, shape=shape)
+        how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides}
+        return spread_of(read(arrays), grid, known, like, **how)
     summaries = list(arrays.summaries.values())
     if len({(one.shape, one.whole) for one in summaries}) > 1:
         return None
@@ -127,7 +138,7 @@ def spread_over(
     options: dict[str, list[Placement]] = {}
     shards = []
     for axis in grid.axes:
-        cut = any(len(group) < grid.size(axis) for group in grid.groups(list(parts), axis))
+        cut = grid.lacks(list(parts), axis)
         if axis in alike:
             if cut:
                 return None

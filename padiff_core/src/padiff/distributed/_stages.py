@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 
 from padiff.distributed._grid import PIPELINE
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
-from padiff.distributed._trace import MergedStep, Parts
 from padiff.kinds import Ranks
 from padiff.numerics import difference
 from padiff.trace import Call, Leaf, Samples, Slot, Trace

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, behind, differing, merged, ways_of
+from padiff.distributed._infer import Spreading, behind, differing, merged
 from padiff.distributed._joined import joined_of
-from padiff.distributed._like import Like, Shape, Whole, shape_left
+from padiff.distributed._like import Like, Shape, shape_left
 from padiff.distributed._losses import Losses
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
+from padiff.distributed._shared import Homes, Shared, shared_calls, shared_flow
 from padiff.distributed._sketches import (
     Arrays,
     Held,
@@ -24,6 +27,7 @@ from padiff.distributed._sketches import (
     read,
     shapes_of,
     spread_over,
+    were_reduced,
     whole_summary,
     with_nothing,
 )
@@ -31,44 +35,6 @@ from padiff.distributed._whole import whole_shape
 from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_a_batch
 from padiff.numerics import Array
 from padiff.trace import Call, Leaf, ParameterRecord, Samples, Summary, Trace
-
-
-@attrs.frozen(eq=False)
-class Parts:
-    """What the ranks hold of one value, and how it is spread."""
-
-    arrays: Mapping[int, Callable[[], Array]]
-    spreading: Spreading
-    whole: tuple[int, ...] | None = None
-    added: Array | None = None
-    """What is read with each part of a sum, and counts once."""
-
-
-@attrs.define(eq=False)
-class MergedStep:
-    """One step of a job: as a trace, and what the ranks held of each value."""
-
-    trace: Trace
-    values: dict[Spot, Parts] = attrs.field(factory=dict)
-    parameters: dict[tuple[str, str], Parts] = attrs.field(factory=dict)
-    """``weights``, ``parameter_gradients``, ``updated``, ``buffers``, and the path -> what the ranks hold."""
-    gradients: dict[int, Parts] = attrs.field(factory=dict)
-    """Token in the merged trace -> what the ranks held of that value's gradient."""
-    left: int = 0
-    """How many values could not be put together."""
-    grid: Grid = attrs.field(kw_only=True)
-    open: dict[tuple[int, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
-    """Token, and ``value`` or ``gradient``, that could not be put together -> what ranks hold, what is known of it."""
-
-    def possible(self, token: int, kind: str) -> list[Whole]:
-        """Return what a value may be that could not be put together."""
-        arrays, known = self.open.get((token, kind), ({}, {}))
-
-        def whole(how: Spread) -> Callable[[], Array]:
-            return lambda: merged(read(arrays), self.grid, how)
-
-        ways = ways_of(read(arrays), self.grid, known) if arrays else []
-        return [(shape, whole(how)) for how, shape in ways]
 
 
 def merge_step(
@@ -82,16 +48,17 @@ def merge_step(
     inner: Mapping[str, Collection[str]] | None = None,
     calls: bool = True,
     losses: Losses | None = None,
+    homes: Homes | None = None,
 ) -> MergedStep:
     """Return what the ranks did as one trace; without ``calls``, their parameters alone.
 
     ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
     alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
     modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
-    pipeline hands on. ``losses`` are those of the whole job.
+    pipeline hands on. ``losses`` are those of the whole job, ``homes`` says which modules each rank holds.
     """
-    losses = losses or Losses({}, grid)
-    return _Merger(traces, grid, ranks, other, stacked, store or MergedStore(), inner or {}, losses).merge(calls=calls)
+    known = store or MergedStore(), inner or {}, losses or Losses({}, grid), homes or {}
+    return _Merger(traces, grid, ranks, other, stacked, *known).merge(calls=calls)
 
 
 class _Merger:
@@ -105,22 +72,26 @@ class _Merger:
         store: MergedStore,
         inner: Mapping[str, Collection[str]],
         losses: Losses,
+        homes: Homes,
     ) -> None:
         self.traces, self.grid, self.ranks = traces, grid, ranks
         self.other, self.stacked, self.inner, self.losses = other, stacked, inner, losses
-        self.lead = next(iter(traces))
-        self.store = store
+        self.lead, self.store, self.homes = next(iter(traces)), store, homes
         self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
-        self.spreads: dict[int, Spreading] = {}
-        """Token of the first rank -> how the tensor is spread."""
+        self.spreads: dict[tuple[int, int], Spreading] = {}
+        """The first rank that holds a tensor, and its token there -> how the tensor is spread."""
         self.lying: dict[tuple[int, ...], list[Spread]] = {}
         """Shape on the first rank -> how the tensors of that shape are spread of which a part lies there."""
-        self.returned = {leaf.token for leaf in traces[self.lead].root.outputs}
+        self.returned = {(self.lead, leaf.token) for leaf in traces[self.lead].root.outputs}
         """What the model gives whoever calls it."""
         self.left: dict[str, Shape] = {}
         """Path of a parameter that could not be put together -> the shape that it may have."""
-        self.names: dict[tuple[int, ...], int] = {}
+        self.guessed: set[tuple[int, int]] = set()
+        """What is in `spreads` because ranks that share data have each a part of a batch, along its first axis."""
+        self.strides: set[int] = set()
+        """How often parts of what ranks share come behind each other where the axes before the shared one are one."""
+        self.names: dict[tuple[tuple[int, int], ...], int] = {}
         """Tokens of a tensor on the ranks -> its token in the merged trace."""
 
     def merge(self, *, calls: bool) -> MergedStep:
@@ -130,82 +101,95 @@ class _Merger:
         self._parameters()
         trace, lead = self.step.trace, self.traces[self.lead]
         trace.loss = self.losses.whole
-        trace.flow, trace.sampled = lead.flow, lead.sampled
+        trace.flow, trace.sampled = shared_flow(self.traces), lead.sampled
         trace.samples = Samples(trace)
         return self.step
 
     def _calls(self) -> None:
-        shared = [call for call in self.traces[self.lead].calls if all(call.key in one for one in self.calls.values())]
-        made: dict[int, Call] = {}
-        for call in sorted(shared, key=lambda call: call.path not in self.ranks[self.lead].outputs):
-            self._decide(call, "output")  # what frameworks say first: what takes it is spread alike
-        for call, side in itertools.product(shared, ("input", "output")):
-            self._decide(call, side)
-        for call, side in itertools.product(shared if self.other is not None else (), ("input", "output")):
-            self._decide_alike(call, side)
-        for call in shared:
-            parent = next((made[above.index] for above in call.ancestors() if above.index in made), None)
-            one = made[call.index] = attrs.evolve(call, index=len(self.step.trace.calls), parent=parent)
-            one.children = []
+        shared = shared_calls(self.calls, self.homes)
+        made: dict[Any, Call] = {}
+        for one in sorted(shared, key=lambda one: one.call.path not in self.ranks[one.lead].outputs):
+            self._decide(one, "output")  # what frameworks say first: what takes it is spread alike
+        for one, side in itertools.product(shared, ("input", "output")):
+            self._decide(one, side)
+        for one, side in itertools.product(shared if self.other is not None else (), ("input", "output")):
+            self._decide_alike(one, side)
+        for one in shared:
+            parent = next((made[above.key] for above in one.call.ancestors() if above.key in made), None)
+            call = made[one.call.key] = attrs.evolve(one.call, index=len(self.step.trace.calls), parent=parent)
+            call.children = []
             for side in ("input", "output"):
-                leaves = [self._leaf(call, side, index) for index in range(len(_leaves(call, side)))]
-                setattr(one, f"{side}s", leaves)
-            self.step.trace.calls.append(one)
+                leaves = [self._leaf(one, side, index) for index in range(len(_leaves(one.call, side)))]
+                setattr(call, f"{side}s", leaves)
+            self.step.trace.calls.append(call)
             if parent is not None:
-                parent.children.append(one)
+                parent.children.append(call)
 
-    def _held(self, call: Call, side: str, index: int) -> dict[int, Leaf] | None:
+    def _held(self, one: Shared, side: str, index: int) -> dict[int, Leaf] | None:
         found: dict[int, Leaf] = {}
-        for rank, calls in self.calls.items():
-            leaves = _leaves(calls[call.key], side)
+        for rank in one.ranks:
+            leaves = _leaves(self.calls[rank][one.call.key], side)
             if index >= len(leaves):
                 return None
             found[rank] = leaves[index]
         return found
 
-    def _decide(self, call: Call, side: str) -> None:
-        for index, own in enumerate(_leaves(call, side)):
-            held = self._held(call, side, index)
-            if held is None or own.token in self.spreads:
+    def _decide(self, one: Shared, side: str) -> None:
+        for index, own in enumerate(_leaves(one.call, side)):
+            held, name = self._held(one, side, index), (one.lead, own.token)
+            if held is None or name in self.spreads:
                 continue
             arrays = self._arrays(held, "values")
-            says = self._says(call, side, index, arrays)
-            like = self._like((call.key, side, index))
-            sums, added = own.token not in self.returned, self._added(own.token)
-            spread = arrays and spread_over(arrays, self.grid, says, like, sums=sums, batch=True, added=added)
+            if isinstance(arrays, Sketches) and len(held) < len(self.traces):
+                continue  # nobody knew which of all tokens these are
+            says = self._says(one, side, index, arrays)
+            like = self._like((one.call.key, side, index))
+            how: dict[str, Any] = {"sums": name not in self.returned, "strides": self.strides}
+            spread = arrays and spread_over(arrays, self.grid, says, like, batch=True, added=self._added(name), **how)
             if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
                 own_data: Spread = {**says, **parts_of_a_batch(self.grid.axes)}
-                spread = spread_over(arrays, self.grid, own_data, None, sums=sums)
+                spread = spread_over(arrays, self.grid, own_data, None, **how)
+                self.guessed.update([name] if spread else [])
+                if len(own.shape) > _FLAT:
+                    self.step.strides.update(n * own.shape[0] for n in (1, *map(self.grid.size, self.grid.axes)))
             if arrays and spread is None and self.stacked:
                 spread = behind(arrays, self.grid)
             if spread:
-                self.spreads[own.token] = spread
-                if not spread.unlike and any(how.kind == "shard" for how in spread.placements.values()):
+                self.spreads[name] = spread
+                dims = [how.dim % len(own.shape) for how in spread.placements.values() if how.kind == "shard"]
+                self.strides.update(self._before(own.shape, spread, dim) for dim in dims if dim)
+                if not spread.unlike and dims and len(held) == len(self.traces):
                     self.lying.setdefault(own.shape, []).append(spread.placements)
 
-    def _says(self, call: Call, side: str, index: int, arrays: Arrays | None) -> Spread:
+    def _before(self, shape: Shape, spread: Spreading, dim: int) -> int:
+        """Return how many elements the axes before one have in the whole, of which a shape is that of a rank's part."""
+        parts = (axis for axis, how in spread.placements.items() if how.kind == "shard" and how.dim % len(shape) < dim)
+        return math.prod(shape[:dim]) * math.prod(map(self.grid.size, parts))
+
+    def _says(self, one: Shared, side: str, index: int, arrays: Arrays | None) -> Spread:
         """Return how a framework says that a value lies; a parameter that a layer hands on lies as it is held."""
-        ranks, own = self.ranks[self.lead], _leaves(call, side)[index]
+        call, ranks, own = one.call, self.ranks[one.lead], _leaves(one.call, side)[index]
         if side == "input" or not index or isinstance(arrays, Sketches):  # which took it for any value
             return ranks.outputs.get(call.path, {}) if side == "output" and not index else {}
-        held = self.traces[self.lead].parameters.items()
+        held = self.traces[one.lead].parameters.items()
         alike = [path for path, one in held if path.rpartition(".")[0] == call.path and one.shape == own.shape]
         return ranks.parameters.get(alike[0], {}) if len(alike) == 1 else {}
 
-    def _decide_alike(self, call: Call, side: str) -> None:
+    def _decide_alike(self, one: Shared, side: str) -> None:
         """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
-        for index, own in enumerate(_leaves(call, side)):
-            held = self._held(call, side, index)
-            if held is None or own.token in self.spreads or self._like((call.key, side, index)) is not None:
+        for index, own in enumerate(_leaves(one.call, side)):
+            held, name = self._held(one, side, index), (one.lead, own.token)
+            known = name in self.spreads or self._like((one.call.key, side, index)) is not None
+            if held is None or known or len(held) < len(self.traces):
                 continue
             arrays, found = self._arrays(held, "values"), self.lying.get(own.shape, [])
-            if arrays and found and all(one == found[0] for one in found):
-                self.spreads[own.token] = Spreading(found[0], inferred=True)
+            if arrays and found and all(how == found[0] for how in found):
+                self.spreads[name] = Spreading(found[0], inferred=True)
 
-    def _added(self, token: int) -> Array | None:
+    def _added(self, name: tuple[int, int]) -> Array | None:
         """Return what each rank's value of a tensor holds, and the code around is still to add."""
-        lead = self.traces[self.lead]
-        key = lead.added.get(token, -1)
+        lead = self.traces[name[0]]
+        key = lead.added.get(name[1], -1)
         return None if key < 0 else lead.array(key)
 
     def _arrays(self, held: Mapping[int, Leaf], kind: str) -> Arrays | None:
@@ -216,29 +200,29 @@ class _Merger:
         key, side, _ = place
         return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
 
-    def _leaf(self, call: Call, side: str, index: int) -> Leaf:
-        own = _leaves(call, side)[index]
-        held = self._held(call, side, index)
-        name = tuple(leaf.token for leaf in held.values()) if held else (own.token,)
+    def _leaf(self, one: Shared, side: str, index: int) -> Leaf:
+        own, first = _leaves(one.call, side)[index], (one.lead, _leaves(one.call, side)[index].token)
+        held = self._held(one, side, index)
+        name = tuple((rank, leaf.token) for rank, leaf in held.items()) if held else (first,)
         known = name in self.names
         token = self.names.setdefault(name, len(self.names) + 1)
         arrays = held and self._arrays(held, "values")
-        spread = self.spreads.get(own.token)
-        trace = self.step.trace
-        shape = own.shape
+        spread = self.spreads.get(first)
+        trace, shape = self.step.trace, own.shape
+        place: Spot = (one.call.key, side, index)
         if held and spread is not None:
-            place: Spot = (call.key, side, index)
             if arrays:
-                added = self._added(own.token)
-                parts = self.step.values[place] = Parts(arrays, spread, added=added)
+                parts = self.step.values[place] = Parts(arrays, spread, added=self._added(first))
                 if not known:
                     trace.values[token] = self._promised(parts)
                 shape = self._shape_of(trace.values[token]) if token in trace.values else shape
-            self._gradient((call.key, side, index), token, held, (spread, shape if token in trace.values else None))
+            self._gradient(place, token, held, (spread, shape if token in trace.values else None))
+            if arrays and first in self.guessed:
+                self._leave(token, held, arrays, self._says(one, side, index, arrays))
         elif arrays and not known:
             self.step.left += 1
-            shape = shape_left(shape, self._like((call.key, side, index))) if own.token in self.returned else shape
-            self._leave(token, held or {}, arrays, self._says(call, side, index, arrays))
+            shape = shape_left(shape, self._like(place)) if first in self.returned else shape
+            self._leave(token, held or {}, arrays, self._says(one, side, index, arrays))
         return attrs.evolve(own, token=token, shape=shape)
 
     def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread) -> None:
@@ -266,14 +250,21 @@ class _Merger:
         else:
             self.step.open[token, "gradient"] = arrays, self._averaged(known, arrays)
 
-    def _averaged(self, known: Mapping[str, Placement], arrays: Mapping[int, Any]) -> dict[str, Placement]:
-        """Return how a gradient is spread, where each rank has the loss of its own data: a share of the whole one's."""
+    def _averaged(
+        self, known: Mapping[str, Placement], arrays: Mapping[int, Any], *, parameter: bool = False
+    ) -> dict[str, Placement]:
+        """Return how a gradient is spread, where each rank has the loss of its own data: a share of the whole one's.
+
+        One that a rank alone of those with other data has is the sum of what all make of it, if it is not the mean.
+        """
         found = dict(known)
-        given = [self.spreads.get(leaf.token) for leaf in self.traces[self.lead].root.inputs]
+        given = [self.spreads.get((self.lead, leaf.token)) for leaf in self.traces[self.lead].root.inputs]
         split = {axis for one in given if one for axis in one.split}
         for axis in self.losses.axes(split):
             how = known.get(axis, Placement("partial"))
-            same = how.kind == "partial" and not differing(read(arrays), self.grid, axis)
+            alone = all(len(group) == 1 for group in self.grid.groups(arrays, axis))
+            reduced = parameter and alone and were_reduced(self.traces, self.grid, axis)
+            same = how.kind == "partial" and not differing(read(arrays), self.grid, axis) and (reduced or not alone)
             found[axis] = Placement() if same else attrs.evolve(how, mean=not self.losses.summed)
         return found
 
@@ -294,33 +285,34 @@ class _Merger:
         return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape
 
     def _parameters(self) -> None:
-        lead, says = self.traces[self.lead], self.ranks[self.lead].parameters
         for name in _OF_PARAMETERS:
             for path in dict.fromkeys(path for trace in self.traces.values() for path in getattr(trace, name)):
-                keys = {rank: getattr(trace, name).get(path) for rank, trace in self.traces.items()}
+                held = {rank: trace for rank, trace in self.traces.items() if path in trace.parameters}
+                keys = {rank: getattr(trace, name).get(path) for rank, trace in held.items()}
                 if name == "parameter_gradients":
                     arrays = with_nothing(self.traces, keys, self._shapes(path))
                 else:
                     arrays = gathered({rank: (self.traces[rank], key) for rank, key in keys.items()}) or {}
-                if len(arrays) == len(self.traces):
-                    self._parameter(name, path, arrays, says.get(path, {}), self._shape(path))
-        for path, record in lead.parameters.items():
-            self.step.trace.parameters[path] = self._record(path, record)
+                if len(arrays) == len(held):
+                    self._parameter(name, path, arrays)
+        for path in dict.fromkeys(path for trace in self.traces.values() for path in trace.parameters):
+            self.step.trace.parameters[path] = self._record(path)
 
     def _shapes(self, path: str) -> dict[int, Shape]:
         return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}
 
-    def _parameter(self, name: str, path: str, arrays: Arrays, says: Spread, whole: tuple[int, ...] | None) -> None:
+    def _parameter(self, name: str, path: str, arrays: Arrays) -> None:
+        rank, whole = next(iter(arrays)), self._shape(path)
+        says, record = self.ranks[rank].parameters.get(path, {}), self.traces[rank].parameters[path]
         known: dict[str, Placement] = dict(says)
         like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
             shards = {axis: how for axis, how in says.items() if how.kind == "shard"}
-            known = self._averaged(shards if self._shapes(path) == shapes_of(arrays) else {}, arrays)
+            known = self._averaged(shards if self._shapes(path) == shapes_of(arrays) else {}, arrays, parameter=True)
         spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
-            record = self.traces[self.lead].parameters[path]
             self.left[path] = shape_left(record.shape, like)
             if name == "parameter_gradients":  # there is one, which is another thing than none
                 unknown = self.step.trace.summarized(Summary(record.dtype, whole or record.shape))
@@ -329,20 +321,28 @@ class _Merger:
         parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
 
+    def _first(self, path: str) -> tuple[Ranks, ParameterRecord]:
+        """Return what the first rank knows of a parameter that holds it, and of itself."""
+        rank = next(rank for rank, trace in self.traces.items() if path in trace.parameters)
+        return self.ranks[rank], self.traces[rank].parameters[path]
+
     def _shape(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of a whole parameter: as its framework says, or as the other run has it."""
         other = None if self.other is None else self.other.shape(path)
-        return other or whole_shape(self.ranks[self.lead], self.traces[self.lead].parameters[path])
+        return other or whole_shape(*self._first(path))
 
-    def _record(self, path: str, record: ParameterRecord) -> ParameterRecord:
+    def _record(self, path: str) -> ParameterRecord:
+        ranks, record = self._first(path)
         for name in _OF_PARAMETERS:
             key = getattr(self.step.trace, name).get(path)
             if key is not None:
                 return attrs.evolve(record, shape=self._shape_of(key))
-        known = whole_shape(self.ranks[self.lead], record)
+        known = whole_shape(ranks, record)
         return attrs.evolve(record, shape=known if known != record.shape else self.left.get(path, known))
 
 
+_FLAT = 2
+"""Axes of a value of which all but the last may be one where it has fewer: (tokens, features)."""
 _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
 
 

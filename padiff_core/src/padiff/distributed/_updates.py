@@ -13,10 +13,10 @@ import attrs
 import numpy as np
 
 from padiff.distributed._like import Like
+from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, facing_value, share_of
 from padiff.distributed._run import RankedRun
-from padiff.distributed._trace import Parts
 from padiff.judging import rate_between
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
@@ -39,6 +39,11 @@ class _Stepped:
     right: tuple[Array, Array] | None
     """The other side's, whole, before and after; None where these are not known."""
 
+    @property
+    def everywhere(self) -> bool:
+        """Return whether no rank that holds it is right."""
+        return len(self.wrong) == len(self.after)
+
 
 def of_updates(
     findings: Sequence[Finding], runs: Sequence[Any], index: int, traces: Sequence[Trace], step: int
@@ -52,12 +57,12 @@ def of_updates(
     last = None if earlier is None else Other(earlier, run.ties, index)
     stepped = [one for one in _stepped(run, others, last, step, judged) if one.wrong]
     groups: dict[tuple[int, ...], list[_Stepped]] = {}
-    for one in stepped:
-        groups.setdefault(one.wrong, []).append(one)
+    for one in stepped:  # what all ranks step otherwise that hold it, though these hold experts of their own, is one
+        groups.setdefault(() if one.everywhere else one.wrong, []).append(one)
     found: list[Finding] = []
     handled: set[str] = set()
-    for wrong, group in groups.items():
-        for cause, some in _causes(run, wrong, group):
+    for group in groups.values():
+        for cause, some in _causes(run, sorted({rank for one in group for rank in one.wrong}), group):
             found.append(_finding(run, cause, some, others, step))
             handled.update(one.path for one in some)
     kept = [one for one in findings if one not in told or not set(_paths(one, others)) <= handled]
@@ -142,7 +147,7 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
     if not known:
         return
     times = {rank: _times(run, known, rank) for rank in wrong}
-    right = [rank for rank in run.runs if rank not in wrong]
+    right = [rank for rank in run.runs if rank not in wrong and any(rank in one.after for one in known)]
     rounded = {None if one is None else float(f"{one:.{_ALIKE}g}") for one in times.values()}
     if right:
         told: dict[str, Any] = {"ranks": list(wrong), "right": right}
@@ -156,12 +161,37 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
             shown = [float(f"{one:.4g}") for one in times.values() if one is not None]
             yield Cause("scaled_by_ranks", {"ranks": list(times), "times": shown}, verified=True), known
         return
+    mixed = _mixed(known)
+    if mixed is not None:
+        yield mixed, known
+        return
     unreduced: dict[str, tuple[Cause, list[_Stepped]]] = {}
     for one in known:
         cause = _of_steps(one, run)
         if cause is not None and cause.name == "missing_all_reduce":
             unreduced.setdefault(str(cause), (cause, []))[1].append(one)
     yield from unreduced.values()
+
+
+def _mixed(group: Sequence[_Stepped]) -> Cause | None:
+    """Find steps of parameters that one rank each holds, which are made of what all ranks' should be: experts' sums."""
+    held: dict[int, list[_Stepped]] = {}
+    for one in group:
+        held.setdefault(next(iter(one.after)), []).append(one)
+    if len(held) < 2 or any(len(one.after) > 1 or one.before.keys() != one.after.keys() for one in group):
+        return None
+    for together in zip(*held.values(), strict=False):
+        right = [one.right for one in together if one.right is not None]
+        if len({after.shape for _, after in right}) > 1 or len(right) < len(held):
+            return None
+        start = np.zeros_like(right[0][0])
+        total = np.sum([after - began for began, after in right], axis=0)
+        for rank, one in zip(held, together, strict=True):
+            did = one.after[rank] - one.before[rank]
+            if rate_between((total, did), start) is None:
+                return None
+    ranks = list(held)
+    return Cause("experts_mixed", {"ranks": ranks}, verified=True)
 
 
 def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
@@ -178,7 +208,7 @@ def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
 def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:
     """Return how many times the step that it should make a rank makes; None where it makes another one."""
     should, does, began = [], [], []
-    for one in group:
+    for one in (one for one in group if rank in one.after):
         assert one.right is not None
         how = one.parts.spreading.placements
         shares = [share_of(rank, one.after, how, run.grid, whole) for whole in one.right]

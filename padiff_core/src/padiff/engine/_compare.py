@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import attrs
 
-from padiff.alignment import LayerMap, resolve
+from padiff.alignment import LayerMap, recorded_row_orders, resolve
 from padiff.distributed import explained, facing, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._force import Forced, force_model, forced_steps
@@ -26,8 +26,8 @@ from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, 
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Link, Specials
-from padiff.recording import Task
-from padiff.refinement import Evidence, aligned
+from padiff.recording import Task, Turns, composed
+from padiff.refinement import Evidence, aligned, read_so
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -118,11 +118,16 @@ def _compared(
             known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides, meter))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
-        if known.axes:
-            if number == steps[0]:
-                notes += axis_notes(known)
-            sides = sides[0], sides[1].permuted(known.axes)
-        known = found.gather(number, sides, known, meter)
+        sides = sides[0], _read_in(sides[1], known.axes)
+        before = found.forked()
+        known, read = found.gather(number, sides, known, meter), known
+        further = _rows(before, found, read, both, meter)
+        if further is not None:
+            again = before.forked()
+            again.gather(number, (sides[0], _read_in(both[1], further.axes)), further, meter)
+            if _wrong(again) < _wrong(found):
+                found, read = again, further
+        notes += axis_notes(read) if number == steps[0] else []
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
@@ -143,6 +148,28 @@ def _compared(
     seconds = time.perf_counter() - started
     only = found.forward_only
     return report_of(found, sides, notes, tolerance, seconds, forward_only=only, recorded=recorded)
+
+
+def _read_in(side: RecordedSide, axes: Turns) -> RecordedSide:
+    return side.permuted(axes) if axes else side
+
+
+def _rows(
+    before: Recorded, found: Recorded, known: Correspondence, sides: tuple[RecordedSide, RecordedSide], meter: Meter
+) -> Correspondence | None:
+    """Return the correspondence of a step with rows read in another order; None where nothing tells of one.
+
+    Which row is which may be another thing in each step: tokens go to other experts.
+    """
+    if not any(one.counts for one in found.findings[len(before.findings) :]):
+        return None
+    trace = _read_in(sides[1], known.axes).trace
+    further = recorded_row_orders(known.alignment, sides[0].trace, trace)
+    return read_so(known, composed(known.axes, further), _evidence(sides, meter)) if further else None
+
+
+def _wrong(found: Recorded) -> int:
+    return sum(one.counts for one in found.findings)
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:

@@ -107,6 +107,9 @@ def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
 def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
     both = enumerate((source, side))
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
+    if isinstance(side, PartSide):  # other ranks may hold the other layers, or experts
+        known, own = ({unit.path for unit in units} for units in (ours, theirs))
+        ours = [unit for unit in ours if unit.path in own] if own < known else ours
     return ours, theirs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Self
 
 import attrs
 
@@ -29,6 +30,12 @@ class Gathered:
     output_within: bool | None = None
     loss: tuple[float, float] | None = None
     coverage: Coverage | None = None
+
+    def forked(self) -> Self:
+        """Return the same, to which one may add without adding here."""
+        own = {one.name: getattr(self, one.name) for one in attrs.fields(type(self))}
+        copies: dict[str, Any] = {name: value.copy() for name, value in own.items() if isinstance(value, list | set)}
+        return attrs.evolve(self, **copies)
 
     @property
     def counts(self) -> dict[str, int]:

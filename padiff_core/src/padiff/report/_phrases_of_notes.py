@@ -73,8 +73,8 @@ NOTES: dict[str, Phrase] = {
     ),
     "ranks_missing": _ranks_missing,
     "modules_of_some_ranks": (
-        "{count} modules of the {side}, {first} and others, lie on some ranks alone (experts, say): these are not put "
-        "together yet, and not compared"
+        "{count} modules of the {side}, {first} and others, lie on some ranks alone (experts, say), and are put "
+        "together from these"
     ),
     "ranks_steps": lambda data: (
         f"the {data['side']}'s ranks finished other steps each; those that all finished are compared: "

@@ -41,8 +41,11 @@ def ranks_of(model: Any) -> Ranks | None:
     split = split or any(getattr(native, "tensor_model_parallel", False) for native in natives.values())
     data = _data_axes(model)
     groups = dict(_groups(natives.values(), None if wrapper is model.native else wrapper, split, data))
-    gated = _gated(model)
-    parameters = {path: dict(_spread(native, groups, data, id(native) in gated)) for path, native in natives.items()}
+    gated, shared = _gated(model), _sharing(model)
+    parameters = {
+        path: dict(_spread(native, groups, data, id(native) in gated, shared.get(id(native))))
+        for path, native in natives.items()
+    }
     outputs = {path: spread for path, module in model.natives() if (spread := _output_of(module, groups, gated))}
     shapes = {path: _whole(native, parameters[path], groups) for path, native in natives.items()}
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
@@ -119,13 +122,35 @@ def _gated(model: Any) -> set[int]:
     return found
 
 
+def _sharing(model: Any) -> dict[int, frozenset[int]]:
+    """Return what names a parameter of one of Megatron's parallel layers -> the ranks that hold shards of it.
+
+    Experts may have a group of their own.
+    """
+    found: dict[int, frozenset[int]] = {}
+    for _, module in model.natives():
+        ranks = _ranks_of_shards(module)
+        if ranks is not None:
+            found.update((id(native), ranks) for native in module.parameters(recurse=False))
+    return found
+
+
+def _ranks_of_shards(module: Any) -> frozenset[int] | None:
+    group = getattr(module, "tp_group", None)
+    return None if group is None or not _is_megatrons(module) else frozenset(dist.get_process_group_ranks(group))
+
+
 _MLP = "megatron.core.transformer.mlp.MLP"
 
 
 def _spread(
-    native: Any, groups: Mapping[str, tuple[int, ...]], data: Mapping[str, str], gated: bool
+    native: Any,
+    groups: Mapping[str, tuple[int, ...]],
+    data: Mapping[str, str],
+    gated: bool,
+    shards: frozenset[int] | None = None,
 ) -> Iterator[tuple[str, Placement]]:
-    """Yield how a parameter is spread over the ranks of each group."""
+    """Yield how a parameter is spread over the ranks of each group; ``shards`` are those that share it."""
     if hasattr(native, "placements") and hasattr(native, "device_mesh"):
         names = (data.get(name, name) for name in _axes_of(native.device_mesh))
         for name, placement in zip(names, native.placements, strict=True):
@@ -136,8 +161,9 @@ def _spread(
                 else:
                     yield name, Placement("partial") if placement.is_partial() else _REPLICATE
         return
+    split = _split_along(groups, shards) if getattr(native, "tensor_model_parallel", False) else None
     for name in groups:
-        if name == "tp" and getattr(native, "tensor_model_parallel", False):
+        if name == split:
             stride = 2 if gated else int(getattr(native, "partition_stride", 1))
             yield name, Placement("shard", int(native.partition_dim), stride)
         elif name == "dp" and is_partitioned(native):
@@ -146,18 +172,28 @@ def _spread(
             yield name, _REPLICATE
 
 
+def _split_along(groups: Mapping[str, tuple[int, ...]], shards: frozenset[int] | None) -> str | None:
+    """Return the group along which the ranks lie that share a layer; None where one has all of it."""
+    if shards is None:
+        return "tp"
+    return next((name for name in ("tp", "dp") if len(shards) > 1 and shards <= {*groups.get(name, ())}), None)
+
+
 def _output_of(module: Any, groups: Mapping[str, tuple[int, ...]], gated: Collection[int] = ()) -> Spread:
     """Return how the output of one of Megatron's parallel layers is spread over its tensor-parallel group."""
     kind = next((cls.__name__ for cls in type(module).__mro__ if cls.__module__ == _LAYERS), None)
     rule = _OUTPUTS.get(kind or "")
-    if rule is None or "tp" not in groups:
+    along = _split_along(groups, _ranks_of_shards(module))
+    if rule is None or along is None or along not in groups:
         return {}
     how = rule(module)
     twice = how.kind == "shard" and any(id(native) in gated for native in module.parameters())
-    return {"tp": Placement(how.kind, how.dim, 2) if twice else how}
+    return {along: Placement(how.kind, how.dim, 2) if twice else how}
 
 
 def _reduced(module: Any) -> Placement:
+    if getattr(module, "explicit_expert_comm", False):  # whoever dispatches tokens sums
+        return Placement("partial")
     if getattr(module, "sequence_parallel", False) or getattr(module, "reduce_scatter_embeddings", False):
         return Placement("shard", 0)
     return _REPLICATE

@@ -1,0 +1,59 @@
+"""Hold one step of a job: as a trace, and what of each of its values the ranks held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import Spreading, merged, ways_of
+from padiff.distributed._like import Whole
+from padiff.distributed._others import Spot
+from padiff.distributed._sketches import Arrays, Sketches, read
+from padiff.kinds import Spread
+from padiff.numerics import Array
+from padiff.trace import Trace
+
+
+@attrs.frozen(eq=False)
+class Parts:
+    """What the ranks hold of one value, and how it is spread."""
+
+    arrays: Mapping[int, Callable[[], Array]]
+    spreading: Spreading
+    whole: tuple[int, ...] | None = None
+    added: Array | None = None
+    """What is read with each part of a sum, and counts once."""
+
+
+@attrs.define(eq=False)
+class MergedStep:
+    """One step of a job: as a trace, and what the ranks held of each value."""
+
+    trace: Trace
+    values: dict[Spot, Parts] = attrs.field(factory=dict)
+    parameters: dict[tuple[str, str], Parts] = attrs.field(factory=dict)
+    """``weights``, ``parameter_gradients``, ``updated``, ``buffers``, and the path -> what the ranks hold."""
+    gradients: dict[int, Parts] = attrs.field(factory=dict)
+    """Token in the merged trace -> what the ranks held of that value's gradient."""
+    left: int = 0
+    """How many values could not be put together."""
+    grid: Grid = attrs.field(kw_only=True)
+    open: dict[tuple[int, str], tuple[Arrays, Spread]] = attrs.field(factory=dict)
+    """Token, and ``value`` or ``gradient``, that could not be put together, or that was guessed -> what ranks hold,
+    what is known of it."""
+    strides: set[int] = attrs.field(factory=set)
+    """How often parts of what ranks share may come behind each other."""
+
+    def possible(self, token: int, kind: str) -> list[Whole]:
+        """Return what a value may be that could not be put together."""
+        arrays, known = self.open.get((token, kind), ({}, {}))
+        if isinstance(arrays, Sketches):
+            return []
+
+        def whole(how: Spread) -> Callable[[], Array]:
+            return lambda: merged(read(arrays), self.grid, how)
+
+        ways = ways_of(read(arrays), self.grid, known, self.strides) if arrays else []
+        return [(shape, whole(how)) for how, shape in ways]
