@@ -106,10 +106,7 @@ _CAUSES: dict[str, Phrase] = {
     "wrong_group": lambda data: (
         f"summed over {ranks(data['ranks'])}, which have other data, in place of {ranks(data['right'])}"
     ),
-    "experts_mixed": lambda data: (
-        f"of parameters that one rank each holds {ranks(data['ranks'])} step by the sum of all of theirs: reduced over "
-        "ranks that hold other experts"
-    ),
+    "experts_mixed": lambda data: f"{ranks(data['ranks'])} hold experts of their own, yet step by the sum of all's",
     "added_by_each": lambda data: f"each of {ranks(data['ranks'])} adds {data['name']} before the sum",
     "gathered_order": lambda data: (
         f"the parts of {ranks(data['ranks'])} lie in another order: right in the order "
