@@ -25,6 +25,9 @@ class Generators:
     state = torch.arange(4, dtype=torch.uint8)
     """What `get_rng_state_all` gives."""
 
+    coarse = False
+    """Whether matrices are multiplied as NVIDIA's units do in TF32: of each factor ten bits behind the point are read."""
+
     def __getattr__(self, name: str) -> Any:
         answers = {"is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0}
         if name in answers:
@@ -64,6 +67,17 @@ class Far(torch.Tensor):
     def __init__(self, near: Any, requires_grad: bool = False) -> None:
         self.near = near
 
+    @property
+    def data(self) -> Any:
+        """Return it without its history."""
+        return torch.Tensor.data.__get__(self)
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        """Hold another one's values: torch knows of the type and the shape alone."""
+        torch.Tensor.data.__set__(self, other)
+        self.near = other.near
+
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute in the CPU's memory."""
@@ -76,9 +90,20 @@ def _near(value: Any) -> Any:
     return value.near if isinstance(value, Far) else value
 
 
+_PRODUCTS = "aten::mm aten::addmm aten::bmm aten::baddbmm aten::convolution aten::convolution_backward".split()
+
+
+def _rounded(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+        return value
+    return ((value.contiguous().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)
+
+
 def _computed(function: Any, *args: Any, **kwargs: Any) -> Any:
     given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Far)]
     near_args, near_kwargs = tree_map(_near, (args, kwargs))
+    if Generators.coarse and given and function._schema.name in _PRODUCTS:
+        near_args = tuple(map(_rounded, near_args))
     with _disable_current_modes():
         found = function(*near_args, **near_kwargs)
     if function._schema.name.endswith("_"):
@@ -87,7 +112,13 @@ def _computed(function: Any, *args: Any, **kwargs: Any) -> Any:
     if (not given and place is None) or (place is not None and torch.device(place).type == "cpu"):
         return found
     known = {id(one.near): one for one in given}
-    return tree_map(lambda one: known.get(id(one)) or Far(one) if isinstance(one, torch.Tensor) else one, found)
+
+    def held(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        return known[id(one)] if id(one) in known else Far(one)
+
+    return tree_map(held, found)
 
 
 _setup_privateuseone_for_python_backend("npu", Generators())

@@ -77,6 +77,14 @@ class TorchAdapter(FrameworkAdapter):
         with torch.inference_mode(False):
             return _leaf(from_array(np.asarray(array)).to(device), differentiable)
 
+    def placed(self, array: Array, place: Any, *, differentiable: bool = False) -> Any:
+        """Return a tensor on a device, with its axes in memory as they were."""
+        device, order = (place, None) if isinstance(place, str) else place
+        if order is None or len(order) != array.ndim:
+            return self.from_numpy(array, device=device, differentiable=differentiable)
+        laid_out = self.from_numpy(np.ascontiguousarray(array.transpose(order)), device=device)
+        return _leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
+
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
         if isinstance(value, torch.Tensor):

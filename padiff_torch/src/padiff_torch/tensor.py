@@ -132,6 +132,14 @@ class TorchTensor(NativeTensor):
         return tuple(self.native.shape if plain else _dense(self.native).shape)
 
     @property
+    def place(self) -> tuple[str, tuple[int, ...] | None]:
+        """Return the device, and where it is not laid out in C order the axes from the slowest to the fastest."""
+        native = self.native
+        if native.layout is not torch.strided or native.is_nested or native.is_contiguous() or 0 in native.stride():
+            return self.device, None
+        return self.device, tuple(sorted(range(native.dim()), key=lambda axis: -native.stride(axis)))
+
+    @property
     def version(self) -> int:
         """Return autograd's count of in-place changes; 0 for inference tensors, which keep none."""
         return 0 if self.native.is_inference() else int(self.native._version)

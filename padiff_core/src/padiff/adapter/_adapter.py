@@ -76,6 +76,10 @@ class Adapter(ABC):
     def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
         """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
 
+    def placed(self, array: Array, place: Any, *, differentiable: bool = False) -> Any:
+        """Return a native tensor as `from_numpy` does, where a tensor lay, and as it did: ``place`` is `Tensor.place`."""
+        return self.from_numpy(array, device=place, differentiable=differentiable)
+
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
         """Return what a reader of a report needs: under ``name`` the framework's version; devices, threads."""

@@ -59,6 +59,11 @@ class Tensor(ABC):
         return "cpu"
 
     @property
+    def place(self) -> Any:
+        """Return where it lies, and how its elements do there if that may choose another kernel: see `Adapter.placed`."""
+        return self.device
+
+    @property
     def version(self) -> int:
         """Return a number that grows with every in-place change."""
         return 0

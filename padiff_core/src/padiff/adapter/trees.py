@@ -134,9 +134,8 @@ class TreeModel(Model):
 
     @property
     def device(self) -> str:
-        """Return where the parameters and buffers lie."""
-        places = {self.adapter.tensor(native).device for _, native, _ in self.held()}
-        return ",".join(sorted(places)) or "cpu"
+        """Return where the parameters and buffers lie, the first one's place first."""
+        return ",".join(dict.fromkeys(self.adapter.tensor(native).device for _, native, _ in self.held())) or "cpu"
 
     def trouble(self, native: Any) -> Trouble | None:
         """Return what keeps the calls of a native module from being seen, and what to do; the root is asked first."""

@@ -102,11 +102,10 @@ def check_side(name: str, side: Side) -> None:
     for path in about.parameters if devices == ["meta"] else ():
         with of_side(f"{name}'s {path!r}"):
             side.value(path)
-    if len(devices) > 1 and "cpu" in devices:
-        meta = " What lies on meta has no values: load them first." if "meta" in devices else ""
+    if len(devices) > 1 and "meta" in devices:
         msg = (
             f"the {name}'s parameters lie on several devices at once: {', '.join(devices)}.\n"
-            f"Hint: move the whole model to one device before diff().{meta}"
+            "Hint: what lies on meta has no values: load them before diff()."
         )
         raise InputError(msg)
 

@@ -36,8 +36,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     observed = Observed()
     given = [v if v is None else at_input(adapter, call, i, v) for i, v in enumerate(request.inputs)]
     natives = [
-        None if value is None else _native(adapter, value, leaf.dtype, request, model.device)
-        for leaf, value in zip(call.inputs, given, strict=True)
+        None if value is None else _native(adapter, value, leaf.dtype, request, place)
+        for leaf, value, place in zip(call.inputs, given, live.places(call), strict=True)
     ]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
     once = {leaf.token: native for leaf, native in zip(call.inputs, natives, strict=True) if native is not None}
@@ -156,15 +156,15 @@ def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
             setattr(native, attribute, value)
 
 
-def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, device: str) -> Any:
+def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, place: Any) -> Any:
     """Return a value as the framework's tensor; floating ones in the request's type, or in the call's ``own``.
 
-    With gradients if asked.
+    Where it lay, and as it did: kernels are chosen by that. With gradients if asked.
     """
     floating = is_float(value)
     if floating and (request.dtype or epsilon_of(own)):
         value = value.astype(numpy_dtype(request.dtype or own))
-    native = adapter.from_numpy(value, device=device, differentiable=floating and request.differentiable)
+    native = adapter.placed(value, place, differentiable=floating and request.differentiable)
     # Not the leaf itself: a module may change its input in place, which a leaf forbids.
     return adapter.tensor(native).swapped(value) if floating and request.differentiable else native
 

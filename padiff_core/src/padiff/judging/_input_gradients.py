@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from padiff.judging._reading import gradient_of
 from padiff.judging._ruling import Ruling
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._wholes import is_mask
@@ -31,14 +32,17 @@ def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
         if check.alone is None and judge.is_right(root):
             judge.unproven = True
             continue
+        leaf = root.reference.inputs[check.index]
+        if check.alone is None and judge.settler.rounding(users, gradient_of(leaf.token), apart) is not None:
+            continue  # what takes the input sends that gradient, in a narrower type on one side
         evidence, pair = Evidence("model_changes_gradient"), root
         if check.alone:
-            if is_mask(judge.trace.value(root.reference.inputs[check.index])):
+            if is_mask(judge.trace.value(leaf)):
                 continue
             evidence = Evidence.of("gradient_to_one", side=check.alone)
             # What took it got a gradient, and sent none on.
             pair = max(users, key=lambda pair: pair.candidate.index, default=root)
         ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (evidence,))
-        what = What("input_gradient", root.reference.inputs[check.index].path, check.index)
+        what = What("input_gradient", leaf.path, check.index)
         measured = judge.measures(check.reference, check.candidate)
         yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)

@@ -295,12 +295,23 @@ class Judge:
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
         if any(map(self.settler.chance.takes, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
+        if check.close is None:
+            rounding = self.settler.rounding(suspects, gradient_of(spot.reference.token), apart)
+            if rounding is not None:
+                return self._coarse(check, *rounding, recorded=recorded)
         if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root) is not False):
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
         pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+
+    def _coarse(self, check: Check, pair: Pair, ours: bool, *, recorded: bool) -> Suspicion | None:
+        """Return what tells of a gradient that the candidate's call sends in another precision; the reference is right."""
+        if ours or recorded:
+            return None
+        ruling = Ruling(Verdict.PRECISION, Figures.of(check.difference), (Evidence("narrow_gradient"),))
+        return suspicion_of(pair, Phase.BACKWARD, value_at(check.spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs

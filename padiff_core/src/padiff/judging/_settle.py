@@ -7,7 +7,7 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import attrs
@@ -252,6 +252,13 @@ class Settler:
         if wide is None or own is None or native.nan_mismatch:
             return False
         return relative(native, scale) <= FLOORS * relative(difference(wide, own), scale)
+
+    def rounding(
+        self, pairs: Sequence[Pair], read: Reader, native: Difference, scale: float = 0.0
+    ) -> tuple[Pair, bool] | None:
+        """Return the first pair of which one side rounds so much by itself, and whether the reference does; or None."""
+        sides = ((pair, ours) for ours in (True, False) for pair in pairs)
+        return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, scale, ours=ours)), None)
 
     def drawn(self, ruling: Ruling, asked: Question) -> Ruling:
         """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""

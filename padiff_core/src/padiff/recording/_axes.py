@@ -241,6 +241,10 @@ class _TurnedTensor(Tensor):
         return self._inner.device
 
     @property
+    def place(self) -> Any:
+        return self._inner.place
+
+    @property
     def version(self) -> int:
         return self._inner.version
 

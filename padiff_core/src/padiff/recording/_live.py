@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.adapter import Adapter, Model, Module, Parameter
+from padiff.adapter import Adapter, Model, Module, Parameter, Tensor
 from padiff.numerics import Array, epsilon, epsilon_of
 from padiff.recording._describe import SettingsReader, settings_at
 from padiff.trace import Call, Key, ModuleRecord
@@ -39,6 +39,8 @@ class Live:
         """Modules that were called, as plain data."""
         self.settings = SettingsReader()
         self._called: dict[Key, _Called] = {}
+        self._places: dict[Key, tuple[Any, ...]] = {}
+        """Key of a call -> where each of its inputs lay."""
         self._exact: dict[int, Array] = {}
         """Live parameters, by id, whose dtype is too narrow for what was assigned -> that."""
 
@@ -57,9 +59,15 @@ class Live:
         """Return the model's adapter."""
         return self.model.adapter
 
+    @cached_property
+    def home(self) -> str:
+        """Return where the model's inputs go: where the first parameter lies, if it is spread over several devices."""
+        return self.device.partition(",")[0]
+
     def begin(self) -> None:
         """Forget the calls of an earlier run."""
         self._called.clear()
+        self._places.clear()
 
     def share(self, other: Live) -> None:
         """Know what was assigned to the same model through another."""
@@ -70,6 +78,14 @@ class Live:
         self._called[call.key] = _Called(
             module.native if module.operation else None, args, kwargs, self.adapter.ambient()
         )
+
+    def keep_places(self, call: Call, tensors: Sequence[Tensor]) -> None:
+        """Keep where the inputs of a call lie: a module without parameters does not tell, and a length lies on the CPU."""
+        self._places[call.key] = tuple(tensor.place for tensor in tensors)
+
+    def places(self, call: Call) -> Sequence[Any]:
+        """Return where the inputs of a call lay."""
+        return self._places.get(call.key) or [self.home] * len(call.inputs)
 
     def path_of(self, module: Module) -> str:
         """Return the path of a module in the whole model, of which a part may have been wrapped by itself."""

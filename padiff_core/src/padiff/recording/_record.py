@@ -85,6 +85,12 @@ class Recorder(Watcher):
         if self.live is not None:
             self.live.keep(call, module, args, kwargs)
 
+    def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
+        """Keep where the inputs lie."""
+        if self.live is not None:
+            self.live.keep_places(call, tensors)
+        return {}
+
     def closed(self, call: Call, module: Module) -> None:
         """Keep the hyper-parameters: after the call, since what some of them mean shows in it."""
         call.settings = self._settings.of(module)
@@ -251,7 +257,8 @@ def guarded_run(
 
 def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return a task's arguments as the model's own tensors: fresh ones; floating ones carry gradients."""
-    adapter, device = model.adapter, model.device if watcher.live is None else watcher.live.device
+    adapter = model.adapter
+    device = model.device.partition(",")[0] if watcher.live is None else watcher.live.home
     count = itertools.count()
 
     def convert(value: Any) -> Any:
