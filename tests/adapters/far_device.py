@@ -26,12 +26,14 @@ class Generators:
     """What `get_rng_state_all` gives."""
 
     coarse = False
-    """Whether matrices are multiplied as NVIDIA's units do in TF32: of each factor ten bits behind the point are read."""
+    """Whether matrices are multiplied as in TF32: of each factor ten bits behind the point are read."""
 
     def __getattr__(self, name: str) -> Any:
         answers = {"is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0}
         if name in answers:
             return lambda: answers[name]
+        if name == "synchronize":
+            return lambda device=None: None
         if name in ("manual_seed", "manual_seed_all"):
             return self._seed
         if name in ("get_rng_state_all", "_is_in_bad_fork"):
@@ -90,7 +92,7 @@ def _near(value: Any) -> Any:
     return value.near if isinstance(value, Far) else value
 
 
-_PRODUCTS = "aten::mm aten::addmm aten::bmm aten::baddbmm aten::convolution aten::convolution_backward".split()
+_PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward"}
 
 
 def _rounded(value: Any) -> Any:
@@ -102,7 +104,7 @@ def _rounded(value: Any) -> Any:
 def _computed(function: Any, *args: Any, **kwargs: Any) -> Any:
     given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Far)]
     near_args, near_kwargs = tree_map(_near, (args, kwargs))
-    if Generators.coarse and given and function._schema.name in _PRODUCTS:
+    if Generators.coarse and given and function._schema.name.removeprefix("aten::") in _PRODUCTS:
         near_args = tuple(map(_rounded, near_args))
     with _disable_current_modes():
         found = function(*near_args, **near_kwargs)

@@ -68,6 +68,61 @@ assert [one.candidate.path for one in turned.sources] == ["scaled"], str(turned)
 models = Net(), Net(device=DEVICE).to(DEVICE)
 optimizers = [torch.optim.AdamW(model.parameters(), lr=lr) for model, lr in zip(models, (0.1, 0.1))]
 assert padiff.diff(*models, x, optimizers=tuple(optimizers), steps=2).aligned
+Generators.coarse = True  # TF32
+coarse = padiff.diff(Net(), Net(device=DEVICE).to(DEVICE), x)
+assert coarse.aligned and {str(one.verdict.value) for one in coarse.findings} >= {"precision"}, str(coarse)
+turned = padiff.diff(Net(device=DEVICE).to(DEVICE), Net(), x)
+assert turned.aligned, str(turned)
+wrong = padiff.diff(Net(), Net(1e-3, DEVICE).to(DEVICE), x)
+assert [one.candidate.path for one in wrong.sources] == ["scaled"], str(wrong)
+Generators.coarse = False
+
+
+# Without parameters, and with an input that lies on the CPU whatever the device: a length.
+class Shifted(nn.Module):
+    def forward(self, x, length):
+        assert (x.device.type, length.device.type) == ("npu" if far_now else "cpu", "cpu"), (x.device, length.device)
+        return nn.functional.gelu(x * length, approximate="tanh" if wrong_now else "none")
+
+
+class Lengths(Net):
+    def __init__(self, device="cpu"):
+        super().__init__(device=device)
+        self.shifted = Shifted()
+
+    def forward(self, x):
+        return super().forward(self.shifted(x, torch.tensor(2.0)))
+
+
+far_now, wrong_now = True, True
+near = Lengths()
+far = Lengths(DEVICE).to(DEVICE)
+
+
+class Right(Shifted):
+    def forward(self, x, length):
+        assert x.device.type == "cpu"
+        return nn.functional.gelu(x * length)
+
+
+near.shifted = Right()
+told = padiff.diff(near, far, x)
+assert [one.candidate.path for one in told.sources] == ["shifted"], str(told)
+assert told.sources[0].figures.rel_l2_float64 > 1e-5, "it was not replayed where it ran"
+
+
+class Spread(Net):
+    def forward(self, x):
+        hidden = nn.functional.relu(self.norm(self.first(x)), inplace=True)
+        return self.last(self.drop(self.scaled(hidden) * self.scale).to(self.last.weight.device))
+
+
+for eps, expected in ((1e-5, []), (1e-3, ["scaled"])):
+    spread = Spread(eps)
+    spread.last.to(DEVICE)
+    report = padiff.diff(Net(), spread, x)
+    assert [one.candidate.path for one in report.sources] == expected, str(report)
+assert report.environment["torch"], report.environment
 with ADAPTER.seeded(7):
     assert ADAPTER.random_state() == ADAPTER.random_state()
 print("done")
@@ -122,8 +177,29 @@ def test_generators_of_cuda_are_seeded_and_put_back(cuda: list[Any]) -> None:
 def test_the_environment_names_what_changes_a_float_on_cuda(cuda: list[Any]) -> None:
     found = ADAPTER.environment()
     assert found["device"] == "Stand-in 0, Stand-in 1"
-    assert {"cuda", "cudnn", "cudnn benchmark", "cudnn tf32"} <= set(found)
+    assert {"cuda", "cudnn", "cudnn benchmark"} <= set(found)
     assert all(isinstance(value, str) for value in found.values())
+    assert found["tf32"] == "convolutions, recurrent layers"
+
+
+SWITCHES = (
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "torch.backends.fp32_precision = 'tf32'",
+)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has one switch for all")
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_switches_of_each_backend_are_read(switch: str) -> None:
+    """The older ways of asking raise then, and so did every diff."""
+    script = f"import torch\n{switch}\nfrom padiff_torch.adapter import TorchAdapter\n"
+    script += "from padiff_torch.versions import TORCH\nTorchAdapter().environment()\nprint(TORCH.products())"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    place, _, precision = switch.partition(" = ")
+    key = "convolutions" if "conv" in place else "matrices"
+    assert f"'{key}': {precision}" in done.stdout
 
 
 def test_an_error_that_a_device_tells_of_later_is_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,3 +232,71 @@ def test_the_meta_device_holds_no_values_and_is_refused_in_words() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     with pytest.raises(padiff.InputError, match="meta"):
         padiff.diff(model, nn.Sequential(nn.Linear(3, 2, device="meta"), nn.ReLU()), (np.ones((1, 3), "float32"),))
+
+
+class Parted(nn.Linear):
+    """A linear layer whose products fall into sums, of which each is rounded: another kernel's way."""
+
+    parts = 1
+
+    def forward(self, x: Any) -> Any:
+        pairs = zip(x.chunk(self.parts, -1), self.weight.chunk(self.parts, -1), strict=True)
+        found = sum(nn.functional.linear(one, weight) for one, weight in pairs)
+        return found + self.bias.to(found.dtype)
+
+
+class Cast(nn.Module):
+    """A network under automatic casts."""
+
+    def __init__(self, parts: int = 1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = Parted(48, 64), nn.LayerNorm(64, eps), Parted(64, 8)
+        self.first.parts = self.last.parts = parts
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.last(nn.functional.gelu(self.norm(self.first(x))))
+
+
+def test_what_automatic_casts_round_otherwise_is_none_of_a_faults(tmp_path: Path) -> None:
+    """The gradients of float32 parameters come through bfloat16, and are as coarse as that."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((16, 48), dtype="float32"))
+    sides = {"one": Cast(), "other": Cast(parts=4), "wrong": Cast(parts=4, eps=1.0)}
+    for name, model in sides.items():
+        model.load_state_dict(sides["one"].state_dict())
+        with padiff.record(model, tmp_path / name) as recorder:
+            loss = (model(x).float() ** 2).mean()
+            (loss * 1024).backward()
+            recorder.step(loss)
+    assert not torch.equal(sides["one"].first.weight.grad, sides["other"].first.weight.grad)
+    report = padiff.compare(tmp_path / "one", tmp_path / "other")
+    assert report.aligned, str(report)
+    wrong = padiff.compare(tmp_path / "one", tmp_path / "wrong")
+    assert [one.candidate.path for one in wrong.sources] == ["norm"], str(wrong)
+
+
+def test_graphs_of_cuda_are_refused_in_words(cuda: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    with padiff.record(model, tmp_path / "run") as recorder:
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+        with pytest.raises(padiff.UnwatchableModel, match=r"CUDA graph is captured.*\nHint: "):
+            model(torch.ones(1, 3))
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        model(torch.ones(1, 3))
+        recorder.step()
+    graphed = nn.Linear(3, 2)
+
+    def run(x: Any) -> Any:
+        return x
+
+    run.__module__ = "torch.cuda.graphs"
+    graphed.forward = run  # type: ignore[method-assign]
+    with pytest.raises(padiff.UnwatchableModel, match="make_graphed_callables"):
+        padiff.diff(model, graphed, (np.ones((1, 3), "float32"),))
+
+
+def test_a_model_of_inference_tensors_tells_its_own_error() -> None:
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    with pytest.raises(padiff.ForwardError, match="Inference tensors cannot be saved for backward"):
+        padiff.diff(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)), model, (np.ones((1, 3), "float32"),))

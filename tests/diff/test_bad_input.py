@@ -313,19 +313,6 @@ def test_a_model_that_lies_partly_on_the_meta_device(side: int) -> None:
     assert "to_empty" in said
 
 
-@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
-def test_a_model_that_lies_on_two_devices(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from padiff_paddle.model import PaddleModel
-
-    monkeypatch.setattr(PaddleModel, "device", "cpu,cuda:0")
-    pair = [mlp(kit("torch")), mlp(kit("torch"))]
-    pair[side] = mlp(kit("paddle"))
-    said = _said(padiff.InputError, *pair, X)
-    name = ("reference", "candidate")[side]
-    assert f"the {name}'s parameters lie on several devices at once: cpu, cuda:0" in said
-    assert "move the whole model to one device" in said
-
-
 def test_a_model_without_values() -> None:
     import torch
 

@@ -446,3 +446,14 @@ def test_whatever_a_side_takes_or_answers_may_cross() -> None:
     members = [one.fget if isinstance(one, property) else one for one in vars(Side).values()]
     hints = [hint for one in members if inspect.isfunction(one) for hint in get_type_hints(one).values()]
     assert {record for hint in hints for record in _records_in(hint)} <= known
+
+
+def test_a_name_for_a_type_is_looked_through() -> None:
+    """Numpy 2.5's NDArray is one, as the statement ``type`` makes it."""
+    from padiff.codec._hints import checker_of
+    from typing_extensions import TypeAliasType, TypeVar
+
+    item = TypeVar("item")
+    check = checker_of(TypeAliasType("Named", np.ndarray[Any, np.dtype[item]], type_params=(item,))[np.float32], {})
+    assert check(np.ones(2, np.float32))
+    assert not check([1.0])

@@ -1,10 +1,11 @@
 """Check padiff on a device of this machine: right models beside their copies on the CPU, and planted faults.
 
-Run ``python -m tests.versions.check_device`` (``--device cuda``, ``--only WORD``, ``--json FILE``): a minute on an H100.
+Run ``python -m tests.versions.check_device`` (``--device cuda``, ``--only WORD``, ``--json FILE``): minutes on an H100.
 Of each model one copy lies on the CPU and one on the device, and each turn sets what hardware is brought up with: TF32,
-kernels that are chosen by measuring, channels_last, bfloat16, float16, automatic casts, each way of attention. Right models
-have to be aligned, and a fault has to be the source, at its place and nowhere else; what was recorded on the device has
-to compare so with what the CPU records. The exit status is 1 where a verdict is wrong. It needs torch and padiff alone.
+kernels that are chosen by measuring, channels_last, bfloat16, float16, automatic casts, each way of attention. Right
+models have to be aligned, and a fault has to be the source, at its place and nowhere else; what was recorded on the
+device has to compare so with what the CPU records. The exit status is 1 where a verdict is wrong. It needs torch and
+padiff alone, and runs on the CPU too, where all of it is plain (``--device cpu``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 import platform
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from padiff_torch.apart import tensor_of
 from padiff_torch.distributed import trained
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
+from padiff_torch.reduced import fetched
 from padiff_torch.tensor import TorchTensor, from_array
 from padiff_torch.versions import TORCH
 
@@ -85,6 +86,10 @@ class TorchAdapter(FrameworkAdapter):
         laid_out = self.from_numpy(np.ascontiguousarray(array.transpose(order)), device=device)
         return _leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
 
+    def fetched(self, natives: Sequence[Any]) -> list[Array]:
+        """Return the values of small tensors, of each dtype in one copy."""
+        return fetched(natives)
+
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
         if isinstance(value, torch.Tensor):
@@ -137,8 +142,9 @@ class TorchAdapter(FrameworkAdapter):
             "cpu": torch.backends.cpu.get_cpu_capability(),
             "threads": str(torch.get_num_threads()),
             "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-            "matmul precision": torch.get_float32_matmul_precision(),
         }
+        with suppress(RuntimeError):  # where switches of each backend are used
+            found["matmul precision"] = torch.get_float32_matmul_precision()
         found |= TORCH.told()
         kind = TORCH.accelerator()
         if kind is not None:
@@ -149,7 +155,9 @@ class TorchAdapter(FrameworkAdapter):
             found["cuda"] = str(torch.version.cuda)
             found["cudnn"] = str(torch.backends.cudnn.version())
             found["cudnn benchmark"] = str(torch.backends.cudnn.benchmark)
-            found["cudnn tf32"] = str(torch.backends.cudnn.allow_tf32)
+            narrow = [name for name, precision in TORCH.products().items() if precision == "tf32"]
+            if narrow:
+                found["tf32"] = ", ".join(narrow)
         return found
 
 

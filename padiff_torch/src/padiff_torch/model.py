@@ -16,6 +16,7 @@ from padiff.adapter import (
     Module,
     Ranks,
     TensorParameter,
+    UnwatchableModel,
     handed_on,
     qualified_name,
 )
@@ -83,6 +84,14 @@ class TorchModel(HookedModel):
             return "is not a torch.nn.Module", "pass the module itself; wrap a function in a torch.nn.Module"
         found = _trouble(native)
         return found and (f"{found[0]}, so hooks on it would be silently ignored", found[1])
+
+    def enter(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any) -> Any:
+        """Report that a call begins; raise `UnwatchableModel` while a graph is captured: nothing has values."""
+        if not module.path and TORCH.is_capturing():
+            msg = "the model is called while a CUDA graph is captured: nothing has values, and replays run no hooks.\n"
+            msg += "Hint: let it run without the graph while it is watched."
+            raise UnwatchableModel(msg)
+        return super().enter(listener, module, native, args, kwargs)
 
     def leave(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any, output: Any) -> Any:
         """Report that a call ended; of a linear layer that hands its bias on, that its output lacks it."""
@@ -172,6 +181,8 @@ def _trouble(module: Any) -> tuple[str, str] | None:
     if getattr(module, "_compiled_call_impl", None) is not None:
         return "is compiled in place by `.compile()`", "build the model anew, without `.compile()`"
     forward = module.forward
+    if getattr(forward, "__module__", None) == "torch.cuda.graphs":
+        return "is run as a CUDA graph by make_graphed_callables", "build the model anew, without it"
     if hasattr(forward, "_torchdynamo_orig_callable") and not getattr(forward, "_torchdynamo_disable", False):
         return "has a forward compiled by torch.compile", "set TORCH_COMPILE_DISABLE=1"
     if isinstance(module, torch.nn.DataParallel) and len(module.device_ids) > 1:

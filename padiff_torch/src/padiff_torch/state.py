@@ -22,7 +22,8 @@ def remembered(native: Any) -> Callable[[], None]:
         if leaf and not native.is_leaf:
             native.detach_()  # written to in place, with gradients
         if native.is_leaf:
-            native.requires_grad = requires_grad
+            if native.requires_grad != requires_grad:  # of an inference tensor it must not even be set as it is
+                native.requires_grad = requires_grad
             native.grad = grad
 
     return restore

@@ -5,13 +5,14 @@ numpy knows neither bfloat16 nor fp8: these cross as integers of the same width,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Tensor, dtypes, handed_on
+from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Reduction, Tensor, dtypes, handed_on
+from padiff_torch.reduced import reduced, reducible
 
 _DTYPES = Dtypes("torch", torch)
 native_dtype = _DTYPES.native
@@ -155,6 +156,10 @@ class TorchTensor(NativeTensor):
         if host.data_ptr() != _address(self.native):
             return _exposed(host)
         return _exposed(host).copy(order="C")
+
+    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
+        """Return a few numbers on the device where it lies."""
+        return reduced(self.native, asked) if reducible(self.native) else None
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""

@@ -129,6 +129,29 @@ class Torch(Offers):
         found = None if current is None else current()
         return None if found is None else str(found.type)
 
+    def products(self) -> dict[str, str]:
+        """Return in which precision products of float32 matrices, convolutions and recurrent kernels are computed.
+
+        Since 2.9 each has a switch of its own, and the older ones raise where the newer are used otherwise.
+        """
+        backends = self.home.backends
+        owners = {"matrices": backends.cuda.matmul}
+        owners |= {
+            name: owner
+            for name, key in (("convolutions", "conv"), ("recurrent layers", "rnn"))
+            if (owner := getattr(backends.cudnn, key, None)) is not None
+        }
+        if hasattr(backends.cuda.matmul, "fp32_precision"):
+            return {name: str(owner.fp32_precision) for name, owner in owners.items()}
+        matrices, rest = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+        found = {"matrices": matrices, "convolutions": rest, "recurrent layers": rest}
+        return {name: "tf32" if on else "ieee" for name, on in found.items()}
+
+    def is_capturing(self) -> bool:
+        """Return whether what runs now is captured as a CUDA graph."""
+        cuda = self.home.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
     def generators(self) -> list[tuple[Callable[[], Any], Callable[[Any], Any]]]:
         """Return what reads and what sets the states of random generators of devices: of those that are in use."""
         found: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = []

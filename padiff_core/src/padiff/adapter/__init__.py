@@ -13,6 +13,7 @@ from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
+from padiff.adapter._reduction import Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
@@ -36,7 +37,7 @@ from padiff.kinds import (
     conversions,
     spelling,
 )
-from padiff.numerics import Array
+from padiff.numerics import Array, sketching
 from padiff.pytree import leaves, map_leaves
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "Placement",
     "Ranks",
     "Reader",
+    "Reduction",
     "Renderer",
     "Rule",
     "Setting",
@@ -102,6 +104,7 @@ __all__ = [
     "qualified_name",
     "replaced",
     "shares_elements",
+    "sketching",
     "spelling",
     "switched",
     "walk",

@@ -77,8 +77,12 @@ class Adapter(ABC):
         """Return a native tensor with a copy of the array, a leaf that collects hooks' gradients if asked."""
 
     def placed(self, array: Array, place: Any, *, differentiable: bool = False) -> Any:
-        """Return a native tensor as `from_numpy` does, where a tensor lay, and as it did: ``place`` is `Tensor.place`."""
+        """Return a native tensor as `from_numpy` does, as one lay: ``place`` is its `Tensor.place`."""
         return self.from_numpy(array, device=place, differentiable=differentiable)
+
+    def fetched(self, natives: Sequence[Any]) -> list[Array]:
+        """Return the values, flat, of what `Tensor.reduced` gave: in as few copies as possible."""
+        return [self.tensor(native).numpy().reshape(-1) for native in natives]
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:

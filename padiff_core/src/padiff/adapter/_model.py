@@ -60,7 +60,7 @@ class Model(ABC):
 
     @property
     def device(self) -> str:
-        """Return where the parameters lie; ``cpu`` where there are none; several joined with commas, the first first."""
+        """Return where the parameters lie; ``cpu`` where there are none; several joined with commas, in their order."""
         return "cpu"
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
+from padiff.adapter._reduction import Reduction
 from padiff.errors import NotOffered
 from padiff.numerics import Array
 
@@ -60,7 +61,7 @@ class Tensor(ABC):
 
     @property
     def place(self) -> Any:
-        """Return where it lies, and how its elements do there if that may choose another kernel: see `Adapter.placed`."""
+        """Return where it lies, and how its elements do there if that may choose a kernel: see `Adapter.placed`."""
         return self.device
 
     @property
@@ -84,6 +85,14 @@ class Tensor(ABC):
     def read(self, function: Callable[..., Any], *arrays: Array) -> Any:
         """Return ``function(*arrays, values)``, computed in the tensor's own process: a function of padiff or numpy."""
         return function(*arrays, self.view())
+
+    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
+        """Return a few numbers as native tensors where the value lies, without waiting for a device to compute them.
+
+        `Reduction` says which; `Adapter.fetched` brings them over. None where the value is better read here: the
+        tensor is on the host, or empty, or no plain block of real numbers.
+        """
+        return None
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory: writing to it changes the tensor, unseen by autograd.

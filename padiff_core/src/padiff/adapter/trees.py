@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
 from padiff.adapter._module import Module, Parameter
+from padiff.adapter._reduction import Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, UnwatchableModel
 from padiff.numerics import Array
@@ -58,6 +59,10 @@ class TensorParameter(Parameter):
     def view(self) -> Array:
         """Return the values in native layout, without a copy on the CPU."""
         return self.tensor(self.ready()).view()
+
+    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
+        """Return a few numbers where the value lies."""
+        return self.tensor(self.ready()).reduced(asked)
 
     def gradient(self) -> Array | None:
         """Return the gradient, dense, or None."""

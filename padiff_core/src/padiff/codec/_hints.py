@@ -37,7 +37,9 @@ def checker_of(hint: Any, records: Mapping[str, type]) -> Checker:
     if hint in _SCALARS:
         return _of(_SCALARS[hint])
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is not None and hasattr(origin, "__value__"):  # numpy 2.5's NDArray is a name for a type, as ``type`` makes
+    if origin is not None and hasattr(
+        origin, "__value__"
+    ):  # numpy 2.5's NDArray is a name for a type, as ``type`` makes
         return checker_of(origin.__value__, records)
     if origin in (typing.Union, types.UnionType):
         return _any([checker_of(one, records) for one in arguments])

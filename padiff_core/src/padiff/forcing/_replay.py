@@ -50,7 +50,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             leaf = request.outputs.get(index)
             gradient = None if leaf is None else request.values.gradient(leaf)
             if gradient is not None and tensor.differentiable:
-                seed_array = np.asarray(gradient, dtype=tensor.view().dtype)
+                seed_array = np.asarray(gradient, dtype=numpy_dtype(tensor.dtype))
                 starts.append((native, adapter.from_numpy(natively(tensor, seed_array), device=tensor.device)))
         return starts
 

@@ -15,7 +15,7 @@ from padiff.judging._gathered import Gathered
 from padiff.judging._harmless import harmless, harmless_note
 from padiff.judging._judge import Judge
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import notes_of
+from padiff.judging._notes import notes_of, tf32_notes
 from padiff.judging._soundness import Whole, of_one_distribution, prove, undrawn_finding, unexplained_finding
 from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
@@ -87,6 +87,7 @@ class Outcome(Gathered):
         if judge.masks:
             self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
+        self.notes += tf32_notes((self.reference, self.candidate), found)
         if first:
             self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)

@@ -307,7 +307,7 @@ class Judge:
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
 
     def _coarse(self, check: Check, pair: Pair, ours: bool, *, recorded: bool) -> Suspicion | None:
-        """Return what tells of a gradient that the candidate's call sends in another precision; the reference is right."""
+        """Return what tells of a gradient that the candidate sends in another precision; the reference is right."""
         if ours or recorded:
             return None
         ruling = Ruling(Verdict.PRECISION, Figures.of(check.difference), (Evidence("narrow_gradient"),))

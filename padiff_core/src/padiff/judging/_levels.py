@@ -30,6 +30,8 @@ class Level:
     """How far apart are statistics that it was computed with, tracked by conventions that differ."""
     random: bool = False
     """Whether something that it was given follows from random numbers."""
+    eps: float = 0.0
+    """Machine epsilon of the coarsest type that what it was given came through: automatic casts go back and forth."""
     rounded: float = 0.0
     """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
     of steps from such."""
@@ -38,6 +40,7 @@ class Level:
         """Take what is known of another one too."""
         self.error = max(self.error, other.error)
         self.drift = max(self.drift, other.drift)
+        self.eps = max(self.eps, other.eps)
         self.differs |= other.differs
         self.random |= other.random
         self.rounded = max(self.rounded, other.rounded)

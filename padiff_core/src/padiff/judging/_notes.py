@@ -9,8 +9,8 @@ from padiff.forcing import Side
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.parameters import Correspondence, link_roles
-from padiff.report import SIDES, Finding, Note
-from padiff.trace import contrasts
+from padiff.report import SIDES, Finding, Note, Verdict
+from padiff.trace import Description, contrasts
 
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
@@ -44,6 +44,15 @@ def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] 
     yield from _not_fed(alignment, found)
     yield from _settings(alignment, found, compared)
     yield from _left_over(alignment)
+
+
+def tf32_notes(sides: tuple[Description, Description], found: Sequence[Finding]) -> Iterator[Note]:
+    """Yield which side's device rounds the factors of float32 products, where values are apart by precision alone."""
+    if any(one.verdict is Verdict.PRECISION for one in found):
+        for name, side in zip(SIDES, sides, strict=True):
+            what = side.environment.get("tf32")
+            if what and side.device != "cpu":
+                yield Note("tf32", {"side": name, "device": side.device, "what": what})
 
 
 def _moved(root: Pair) -> Iterator[Note]:

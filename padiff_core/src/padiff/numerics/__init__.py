@@ -10,6 +10,7 @@ Values of two dtypes are compared in a type that holds both; of integers the exa
 error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
+from padiff.numerics import sketching
 from padiff.numerics._compare import beside_masks, close, difference, sample
 from padiff.numerics._dtypes import Array, Seen, is_array, numpy_dtype, same_bytes
 from padiff.numerics._figures import Difference

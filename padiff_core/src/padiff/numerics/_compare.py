@@ -152,7 +152,7 @@ def sample(array: ArrayLike, count: int = 64) -> NDArray[np.float64]:
     """
     values = np.asarray(array)
     work_dtype(values, values)
-    places = _places(values.size, count)
+    places = places_of_sample(values.size, count)
     picked = values.reshape(-1)[places] if values.flags.c_contiguous else values[np.unravel_index(places, values.shape)]
     if picked.dtype.kind == "c":
         return picked.astype(np.complex128).view(np.float64)
@@ -160,7 +160,7 @@ def sample(array: ArrayLike, count: int = 64) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=256)
-def _places(size: int, count: int) -> NDArray[np.intp]:
+def places_of_sample(size: int, count: int = 64) -> NDArray[np.intp]:
     """Return the places of a sample in a flat array."""
     if size <= count:
         return np.arange(size)

@@ -36,7 +36,7 @@ BLOCK = WIDTH * _ROWS
 """Elements that one table of signs serves."""
 _LAID_OUT = 4
 """Blocks of the whole that are laid out at once where a part holds short runs of it."""
-_BATCH = 64
+BATCH = 64
 """Blocks whose exchanges of buckets are drawn at once."""
 _SEED = 20260
 SKETCH_ERROR = WIDTH**-0.5
@@ -69,15 +69,15 @@ class Sketcher:
             padded = np.zeros(rows * WIDTH, self.work)
             padded[behind : behind + part.size] = part
             part = padded
-        table = _table(self.work)
+        table = signs_of(self.work)
         rows = part.size // WIDTH
         sums = np.einsum("rc,rc->c", table[:rows], part.reshape(rows, WIDTH))
         if not math.isfinite(sums.sum()):  # where an element is none, its place counts as zero
             wide = part.astype(np.float64)
             wide[~np.isfinite(wide)] = 0.0
-            sums = np.einsum("rc,rc->c", _table(np.float64)[:rows], wide.reshape(rows, WIDTH))
-        signs, places = _exchanges(block // _BATCH)
-        self._sums += signs[block % _BATCH] * sums[places[block % _BATCH]]
+            sums = np.einsum("rc,rc->c", signs_of(np.float64)[:rows], wide.reshape(rows, WIDTH))
+        signs, places = exchanges_of(block // BATCH)
+        self._sums += signs[block % BATCH] * sums[places[block % BATCH]]
 
 
 def sketch(array: Array, indices: Indices | None = None, shape: Sequence[int] = ()) -> Array:
@@ -149,7 +149,7 @@ def _runs(indices: Indices, shape: Sequence[int]) -> tuple[NDArray[np.int64], in
 
 
 @lru_cache(maxsize=2)
-def _table(work: Work) -> Array:
+def signs_of(work: Work) -> Array:
     """Return the signs of the elements of a block."""
     bits = np.random.PCG64(_SEED).random_raw(BLOCK) >> np.uint64(63)
     signs: Array = 1 - 2 * bits.astype(work)
@@ -157,9 +157,9 @@ def _table(work: Work) -> Array:
 
 
 @lru_cache(maxsize=64)
-def _exchanges(batch: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def exchanges_of(batch: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return of a batch of blocks the sign of each bucket, and which of a block's sums comes to it."""
-    raw = np.random.PCG64([_SEED, batch]).random_raw(_BATCH * (WIDTH + 2)).reshape(_BATCH, WIDTH + 2)
+    raw = np.random.PCG64([_SEED, batch]).random_raw(BATCH * (WIDTH + 2)).reshape(BATCH, WIDTH + 2)
     signs = 1 - 2 * (raw[:, :WIDTH] >> np.uint64(63)).astype(np.float64)
     turns = (raw[:, WIDTH:] >> np.uint64(32)).astype(np.int64)
     places = (np.arange(WIDTH) * (1 + turns[:, :1] % (WIDTH - 1)) + turns[:, 1:] % WIDTH) % WIDTH

@@ -80,7 +80,7 @@ class Live:
         )
 
     def keep_places(self, call: Call, tensors: Sequence[Tensor]) -> None:
-        """Keep where the inputs of a call lie: a module without parameters does not tell, and a length lies on the CPU."""
+        """Keep where a call's inputs lie: a module without parameters does not tell, and lengths lie on the CPU."""
         self._places[call.key] = tuple(tensor.place for tensor in tensors)
 
     def places(self, call: Call) -> Sequence[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor
+from padiff.adapter import Hook, Listener, Model, Module, Parameter, Reduction, Tensor
 from padiff.codec import name_of
 from padiff.errors import InputError
 from padiff.numerics import sample, work_of
@@ -17,6 +17,7 @@ from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
 from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
+from padiff.recording._reduced import Reductions
 from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized, summed
 
 Chosen = Callable[[str], bool]
@@ -30,6 +31,7 @@ class _StepRecorder(Recorder):
     ) -> None:
         super().__init__(model.adapter, trace, values=False, gradients=False)
         self._store, self._kind, self._chosen, self._places = store, values, chosen, places
+        self._reductions = Reductions(model.adapter, trace)
         self._seen: set[int] = set()
         self._path = ""
         self._gives = False
@@ -78,18 +80,36 @@ class _StepRecorder(Recorder):
     def _kept(self, tensor: Tensor, name: str, where: Where) -> int:
         if self._kind == "tensors":
             return self._store.put(tensor.view(), name)
+        key = self._reduced(tensor, where, extremes=True)
+        if key is not None:
+            return key
         if self._kind == "summary":
             return self.trace.summarized(tensor.read(summarized))
         return self.trace.summarized(where.sketched(tensor.view()))
 
+    def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool) -> int | None:
+        """Let a device summarize what lies there; return the key, or None where the value is to be read here."""
+        asked = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
+        return None if asked is None else self._reductions.keep(value, asked)
+
+    def glimpse(self, parameter: Parameter) -> int:
+        """Keep a few elements of a parameter: enough to see whether it is another than it was."""
+        asked = Reduction(norm=False, sketched=self._kind == "sketch")
+        key = None if self._kind == "tensors" else self._reductions.keep(parameter, asked)
+        return self.trace.summarized(_glimpse(parameter, self._kind)) if key is None else key
+
     def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:
         """Keep what a parameter or buffer holds now; return its key. ``ended``: it stays until the step is written."""
+        where = self._places.of_parameter(parameter.path)
+        key = None if self._kind == "tensors" else self._reduced(parameter, where, extremes=extremes)
+        if key is not None:
+            return key
         view = parameter.view()
         if self._kind == "tensors":
             return (self._store.lend if ended else self._store.put)(view, name)
         if self._kind == "summary":
             return self.trace.summarized(summarized(view, extremes=extremes))
-        return self.trace.summarized(self._places.of_parameter(parameter.path).sketched(view))
+        return self.trace.summarized(where.sketched(view))
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""
@@ -110,6 +130,8 @@ class _StepRecorder(Recorder):
     def finish(self) -> None:
         """Let go of every tensor, and add up what several backward passes gave to a parameter."""
         self.hooks.close()
+        if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
+            self.fetch()
         for path, keys in self._partial.items():
             key = keys[-1]
             if len(keys) > 1 and self._kind == "tensors":
@@ -117,6 +139,10 @@ class _StepRecorder(Recorder):
             elif len(keys) > 1 and self._kind == "sketch":
                 key = self.trace.summarized(summed([self.trace.summaries[one] for one in keys]))
             self.trace.parameter_gradients[path] = key
+
+    def fetch(self) -> None:
+        """Bring over what devices computed."""
+        self._reductions.fetch()
 
 
 class Loop(Listener):
@@ -213,7 +239,7 @@ class Loop(Listener):
         recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
             if self._written:  # what it was after the step before
-                trace.weights[path] = trace.summarized(_glimpse(parameter, self.values))
+                trace.weights[path] = recorder.glimpse(parameter)
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
@@ -242,6 +268,7 @@ class Loop(Listener):
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after", ended=True)
             trace.updated[path] = recorder.state(parameter, f"{path}.updated", ended=True, extremes=False)
+        recorder.fetch()
         trace.loss, trace.flow = self._number(loss), flow
         trace.start_seed, trace.by_value = self.start_seed, self.by_value
         trace.samples = {}

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.adapter import Reduction
 from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_a_batch
 from padiff.numerics import Array, sketch
 from padiff.trace import Description, Summary, layouts_of, summarized
@@ -36,6 +37,13 @@ class Where:
         axes = range(array.ndim) if order is None else order
         mine = sketch(array.transpose(axes), [indices[axis] for axis in axes], [whole[axis] for axis in axes])
         return attrs.evolve(found, sketch=mine, whole=whole)
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """Return what has to be asked of a native value, to be sketched where it lies; None where that is done here."""
+        if self.shards or not (self.part is None or self.part.permuted):
+            return None
+        return Reduction(extremes=False, sketched=True, order=None if self.part is None else self.part.transpose)
 
     def _places(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[NDArray[np.int64]]] | None:
         """Return the whole's shape, and along each axis which places are here; None where that cannot be told.

@@ -22,6 +22,7 @@ from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
 from padiff.recording._live import Live
 from padiff.recording._own import told_as_own
+from padiff.recording._reduced import sampled
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
@@ -99,8 +100,10 @@ class Recorder(Watcher):
         """Keep a tensor that was not seen before, and wait for its gradient."""
         trace, token = self.trace, leaf.token
         if self._values:
-            trace.values[token] = trace.store.put(tensor.numpy())
-        trace.samples[token] = tensor.read(sample)
+            array = tensor.numpy()
+            trace.values[token], trace.samples[token] = trace.store.put(array), sample(array)
+        else:
+            trace.samples[token] = sampled(self.adapter, tensor)
         if self._gradients and leaf.differentiable:
 
             def keep(gradient: Tensor) -> None:

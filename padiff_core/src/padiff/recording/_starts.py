@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Adapter
 from padiff.errors import ForwardError, InputError
+from padiff.numerics import numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording._axes import natively
 from padiff.recording._frames import line_of, package_of
@@ -44,7 +45,7 @@ def differentiator(
             if tensor.differentiable and number is not None:
                 start = by_value(tensor.view()) if task.by_value else _start(task, number, tensor.shape)
                 if start is not None:
-                    start = natively(tensor, start.astype(tensor.view().dtype))
+                    start = natively(tensor, start.astype(numpy_dtype(tensor.dtype)))
                     starts.append((native, adapter.from_numpy(start, device=tensor.device)))
         return starts
 

@@ -173,6 +173,10 @@ NOTES: dict[str, Phrase] = {
         f"a dtype policy differs: the {data['side']} computes in {data['dtype']} what the {OTHER[data['side']]} "
         f"computes in {data['wider']} ({few(data['operations'])})"
     ),
+    "tf32": (
+        "the {side} ({device}) computes float32 products in TF32 ({what}), of whose factors it reads ten bits: that "
+        "explains what has another precision; switched off, the comparison is sharper and far faster"
+    ),
     "metric_failed": "{said}",
     "running_variance": (
         "running variances are tracked with n/(n-1) by one framework and without by the other "
