@@ -300,3 +300,20 @@ def test_a_model_of_inference_tensors_tells_its_own_error() -> None:
         model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
     with pytest.raises(padiff.ForwardError, match="Inference tensors cannot be saved for backward"):
         padiff.diff(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)), model, (np.ones((1, 3), "float32"),))
+
+
+def test_the_check_of_devices_runs_without_one_too() -> None:
+    line = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.versions.check_device",
+        "--device",
+        "cpu",
+        "--only",
+        ": ln_eps",
+    ]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("5 of 5 as expected")

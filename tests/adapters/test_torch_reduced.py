@@ -11,27 +11,29 @@ import torch
 from torch import nn
 
 import padiff
-from padiff.recording import _reduced
+from padiff.adapter import Reduction
+from padiff.recording._reduced import completed
 from padiff.trace import Summary, open_run, summarized
-from padiff_torch import adapter, reduced, tensor
+from padiff_torch import reduced
 from padiff_torch.adapter import TorchAdapter
+from padiff_torch.apart import mark
 
 ADAPTER = TorchAdapter()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors of the CPU count as a device's."""
-    monkeypatch.setattr(tensor, "reducible", lambda native: native.numel() > 0 and not native.is_complex())
+    monkeypatch.setattr(reduced, "reducible", lambda native: native.numel() > 0 and not native.is_complex())
     monkeypatch.setattr(torch.cpu, "synchronize", lambda device=None: None)
 
 
-def _of(value: Any, **asked: Any) -> Summary:
-    asked = _reduced.Reduction(**asked)
-    numbers = reduced.reduced(value, asked)
-    arrays = dict(zip(numbers, reduced.fetched(list(numbers.values())), strict=True))
-    name = ADAPTER.tensor(value).dtype
-    return _reduced._summary(_reduced._Awaited(Summary(name, tuple(value.shape)), asked, numbers), arrays)
+def _of(*values: Any, **asked: Any) -> Summary:
+    """Return the summary of the last of some values that are read together."""
+    reducer, wanted = ADAPTER.reducer(), Reduction(**asked)
+    assert all(reducer.add(value, wanted) for value in values)
+    last = ADAPTER.tensor(values[-1])
+    return completed(Summary(last.dtype, last.shape), wanted, reducer.fetch()[-1])
 
 
 def _same(found: Summary, expected: Summary) -> None:
@@ -75,6 +77,23 @@ def test_figures_are_those_of_the_host(name: str) -> None:
     _same(_of(value, extremes=False, sketched=True), summarized(array, extremes=False, sketched=True))
 
 
+@pytest.mark.parametrize("name", VALUES)
+def test_tensors_of_one_size_are_read_together(name: str) -> None:
+    value = VALUES[name]
+    array = ADAPTER.tensor(value).numpy()
+    others = [torch.zeros_like(value), value.clone()]
+    _same(_of(*others, value), summarized(array))
+    _same(_of(*others, value, extremes=False, sketched=True), summarized(array, extremes=False, sketched=True))
+
+
+def test_what_is_written_to_before_the_rest_comes_is_read_as_it_was() -> None:
+    reducer, value = ADAPTER.reducer(), torch.ones(10)
+    reducer.add(value, Reduction())
+    value.zero_()
+    assert float(reducer.fetch()[0]["total"]) == 10
+    assert reducer.fetch() == []
+
+
 def test_parts_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduced, "_ONCE", 2 * reduced.sketching.BLOCK)
     value = torch.randn(500_001)
@@ -96,6 +115,16 @@ def test_axes_are_read_in_the_order_that_is_asked_for() -> None:
     value = torch.randn(30, 70)
     found = _of(value, extremes=False, sketched=True, order=(1, 0))
     np.testing.assert_allclose(found.sketch, summarized(value.numpy().T, sketched=True).sketch, rtol=1e-4, atol=1e-4)
+
+
+def test_a_bias_that_a_layer_hands_on_is_counted_in() -> None:
+    layer, value = nn.Linear(3, 5), torch.randn(4, 5)
+    mark(layer, (value, layer.bias))
+    tensor, reducer = ADAPTER.tensor(value), ADAPTER.reducer()
+    assert tensor.reduce(reducer, Reduction())
+    found = completed(Summary("float32", (4, 5)), Reduction(), reducer.fetch()[0])
+    _same(found, summarized(tensor.numpy()))
+    assert found.norm != pytest.approx(float(value.norm()), rel=1e-3)
 
 
 class Net(nn.Module):
@@ -123,14 +152,15 @@ def _recorded(path: Path, values: Any, eps: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("values", ["summary", "sketch"])
 def test_runs_that_a_device_summarized_compare_with_those_of_the_host(
-    tmp_path: Path, values: str, request: pytest.FixtureRequest
+    tmp_path: Path, values: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _recorded(tmp_path / "host", values)
-    _recorded(tmp_path / "wrong", values, 1e-2)
+    with monkeypatch.context() as host:
+        host.setattr(reduced, "reducible", lambda native: False)
+        _recorded(tmp_path / "host", values)
+        _recorded(tmp_path / "wrong", values, 1e-2)
     copies: list[int] = []
-    request.getfixturevalue("far")
-    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    patch.setattr(adapter, "fetched", lambda natives: copies.append(len(natives)) or reduced.fetched(natives))
+    fetched = reduced._fetched
+    monkeypatch.setattr(reduced, "_fetched", lambda natives: copies.append(len(natives)) or fetched(natives))
     _recorded(tmp_path / "device", values)
     assert len([one for one in copies if one]) <= 4, "a copy for each value"
     host, device = (open_run(tmp_path / name).trace(1).summaries for name in ("host", "device"))

@@ -450,8 +450,9 @@ def test_whatever_a_side_takes_or_answers_may_cross() -> None:
 
 def test_a_name_for_a_type_is_looked_through() -> None:
     """Numpy 2.5's NDArray is one, as the statement ``type`` makes it."""
-    from padiff.codec._hints import checker_of
     from typing_extensions import TypeAliasType, TypeVar
+
+    from padiff.codec._hints import checker_of
 
     item = TypeVar("item")
     check = checker_of(TypeAliasType("Named", np.ndarray[Any, np.dtype[item]], type_params=(item,))[np.float32], {})

@@ -23,7 +23,8 @@ class ConvNet(nn.Module):
         self.plan = plan
         self.stem = nn.Conv2d(3, 16, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(16, momentum=0.2 if "momentum" in plan else 0.1)
-        self.body = nn.Conv2d(16, 16, 3, padding=1, groups=4)
+        # No bias: in front of a norm its gradient is rounding alone, of which Adam makes a whole step.
+        self.body = nn.Conv2d(16, 16, 3, padding=1, groups=4, bias=False)
         self.inner = nn.BatchNorm2d(16, eps=1e-3 if "bn_eps" in plan else 1e-5)
         mode = "replicate" if "padding" in plan else "zeros"
         self.down = nn.Conv2d(16, 32, 3, stride=2, padding=1, padding_mode=mode)

@@ -19,7 +19,7 @@ from padiff_torch.apart import tensor_of
 from padiff_torch.distributed import trained
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
-from padiff_torch.reduced import fetched
+from padiff_torch.reduced import TorchReducer
 from padiff_torch.tensor import TorchTensor, from_array
 from padiff_torch.versions import TORCH
 
@@ -86,9 +86,9 @@ class TorchAdapter(FrameworkAdapter):
         laid_out = self.from_numpy(np.ascontiguousarray(array.transpose(order)), device=device)
         return _leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
 
-    def fetched(self, natives: Sequence[Any]) -> list[Array]:
-        """Return the values of small tensors, of each dtype in one copy."""
-        return fetched(natives)
+    def reducer(self) -> TorchReducer:
+        """Return what computes few numbers of tensors on their devices."""
+        return TorchReducer()
 
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from padiff.adapter import Array
+from padiff.adapter import Array, Reducer, Reduction
 from padiff_torch.tensor import TorchTensor, array_of
 
 _NAME = "_padiff_added"
@@ -33,6 +33,10 @@ class ApartTensor(TorchTensor):
     def numpy(self) -> Array:
         """Return the values with the bias: a copy."""
         return self.view()
+
+    def reduce(self, reducer: Reducer, asked: Reduction) -> bool:
+        """Let few numbers be computed of the values with the bias."""
+        return reducer.add(self.native.detach() + self.added.detach(), asked)
 
     def overwrite(self, array: Array) -> bool:
         """Write values into the memory, without the bias."""

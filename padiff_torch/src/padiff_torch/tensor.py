@@ -5,14 +5,13 @@ numpy knows neither bfloat16 nor fp8: these cross as integers of the same width,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Reduction, Tensor, dtypes, handed_on
-from padiff_torch.reduced import reduced, reducible
+from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Reducer, Reduction, Tensor, dtypes, handed_on
 
 _DTYPES = Dtypes("torch", torch)
 native_dtype = _DTYPES.native
@@ -157,9 +156,9 @@ class TorchTensor(NativeTensor):
             return _exposed(host)
         return _exposed(host).copy(order="C")
 
-    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
-        """Return a few numbers on the device where it lies."""
-        return reduced(self.native, asked) if reducible(self.native) else None
+    def reduce(self, reducer: Reducer, asked: Reduction) -> bool:
+        """Let few numbers be computed on the device where it lies."""
+        return reducer.add(self.native, asked)
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""

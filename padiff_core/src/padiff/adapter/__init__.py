@@ -13,7 +13,7 @@ from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter
-from padiff.adapter._reduction import Reduction
+from padiff.adapter._reduction import Reducer, Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.adapter.dtypes import Dtypes
@@ -78,6 +78,7 @@ __all__ = [
     "Placement",
     "Ranks",
     "Reader",
+    "Reducer",
     "Reduction",
     "Renderer",
     "Rule",

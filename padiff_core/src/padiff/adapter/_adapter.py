@@ -14,6 +14,7 @@ import numpy as np
 
 from padiff.adapter._info import offered_not
 from padiff.adapter._model import Model
+from padiff.adapter._reduction import Reducer
 from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
 from padiff.kinds import Habit, Rule
@@ -80,9 +81,9 @@ class Adapter(ABC):
         """Return a native tensor as `from_numpy` does, as one lay: ``place`` is its `Tensor.place`."""
         return self.from_numpy(array, device=place, differentiable=differentiable)
 
-    def fetched(self, natives: Sequence[Any]) -> list[Array]:
-        """Return the values, flat, of what `Tensor.reduced` gave: in as few copies as possible."""
-        return [self.tensor(native).numpy().reshape(-1) for native in natives]
+    def reducer(self) -> Reducer:
+        """Return what computes few numbers of tensors where they lie; overridden for devices that are no host."""
+        return Reducer()
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:

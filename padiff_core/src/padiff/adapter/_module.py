@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from padiff.adapter._info import offered_not
 from padiff.adapter._memory import Extent, extent_of, fitted
-from padiff.adapter._reduction import Reduction
+from padiff.adapter._reduction import Reducer, Reduction
 from padiff.errors import NotOffered
 from padiff.kinds import Rule
 from padiff.numerics import Array
@@ -60,9 +60,9 @@ class Parameter(ABC):
         """Return an array in the parameter's dtype; raises ``ValueError`` for another shape, which is never bent."""
         return fitted(array, self.shape, self.dtype, repr(self.path))
 
-    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
-        """Return a few numbers where the value lies, as `Tensor.reduced` does."""
-        return None
+    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+        """Let few numbers be computed where the value lies, as `Reducer.add` says."""
+        return False
 
     def gradient(self) -> Array | None:
         """Return the gradient (no copy where possible), dense, or None where there is none."""

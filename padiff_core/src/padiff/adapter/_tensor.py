@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
-from padiff.adapter._reduction import Reduction
+from padiff.adapter._reduction import Reducer, Reduction
 from padiff.errors import NotOffered
 from padiff.numerics import Array
 
@@ -86,13 +86,9 @@ class Tensor(ABC):
         """Return ``function(*arrays, values)``, computed in the tensor's own process: a function of padiff or numpy."""
         return function(*arrays, self.view())
 
-    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
-        """Return a few numbers as native tensors where the value lies, without waiting for a device to compute them.
-
-        `Reduction` says which; `Adapter.fetched` brings them over. None where the value is better read here: the
-        tensor is on the host, or empty, or no plain block of real numbers.
-        """
-        return None
+    def reduce(self, reducer: Reducer, asked: Reduction) -> bool:
+        """Let few numbers be computed where the value lies; return False where it is better read here."""
+        return False
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory: writing to it changes the tensor, unseen by autograd.

@@ -55,7 +55,7 @@ class DelegatingAdapter(Adapter):
     wrap, rule, as_module = _asked("wrap"), _asked("rule"), _asked("as_module")
     is_tensor, tensor = _asked("is_tensor"), _asked("tensor")
     from_numpy, placed, convert = _asked("from_numpy"), _asked("placed"), _asked("convert")
-    fetched = _asked("fetched")
+    reducer = _asked("reducer")
     environment, seeded, random_state = _asked("environment"), _asked("seeded"), _asked("random_state")
     ambient, quiet = _asked("ambient"), _asked("quiet")
     is_optimizer, step, optimizer_settings = _asked("is_optimizer"), _asked("step"), _asked("optimizer_settings")

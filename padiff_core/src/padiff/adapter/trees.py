@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
 from padiff.adapter._module import Module, Parameter
-from padiff.adapter._reduction import Reduction
+from padiff.adapter._reduction import Reducer, Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, UnwatchableModel
 from padiff.numerics import Array
@@ -60,9 +60,9 @@ class TensorParameter(Parameter):
         """Return the values in native layout, without a copy on the CPU."""
         return self.tensor(self.ready()).view()
 
-    def reduced(self, asked: Reduction) -> Mapping[str, Any] | None:
-        """Return a few numbers where the value lies."""
-        return self.tensor(self.ready()).reduced(asked)
+    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+        """Let few numbers be computed where the value lies."""
+        return reducer.add(self.ready(), asked, steady=steady)
 
     def gradient(self) -> Array | None:
         """Return the gradient, dense, or None."""

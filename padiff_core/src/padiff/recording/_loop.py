@@ -87,10 +87,10 @@ class _StepRecorder(Recorder):
             return self.trace.summarized(tensor.read(summarized))
         return self.trace.summarized(where.sketched(tensor.view()))
 
-    def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool) -> int | None:
+    def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool, steady: bool = False) -> int | None:
         """Let a device summarize what lies there; return the key, or None where the value is to be read here."""
         asked = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
-        return None if asked is None else self._reductions.keep(value, asked)
+        return None if asked is None else self._reductions.keep(value, asked, steady=steady)
 
     def glimpse(self, parameter: Parameter) -> int:
         """Keep a few elements of a parameter: enough to see whether it is another than it was."""
@@ -101,7 +101,8 @@ class _StepRecorder(Recorder):
     def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:
         """Keep what a parameter or buffer holds now; return its key. ``ended``: it stays until the step is written."""
         where = self._places.of_parameter(parameter.path)
-        key = None if self._kind == "tensors" else self._reduced(parameter, where, extremes=extremes)
+        tensors = self._kind == "tensors"
+        key = None if tensors else self._reduced(parameter, where, extremes=extremes, steady=ended)
         if key is not None:
             return key
         view = parameter.view()

@@ -16,63 +16,55 @@ from padiff.trace import Summary, Trace
 
 def sampled(adapter: Adapter, tensor: Tensor) -> NDArray[np.float64]:
     """Return a sample of a tensor: a device hands over these elements alone."""
-    numbers = tensor.reduced(Reduction(norm=False))
-    if numbers is None:
-        found: NDArray[np.float64] = tensor.read(sample)
-        return found
-    return adapter.fetched([numbers["sample"]])[0].astype(np.float64)
-
-
-@attrs.frozen
-class _Awaited:
-    """A summary of which only the type and the shape are known so far."""
-
-    summary: Summary
-    asked: Reduction
-    numbers: Mapping[str, Any]
-    """Name of a figure -> a native tensor."""
+    reducer = adapter.reducer()
+    if tensor.reduce(reducer, Reduction(norm=False)):
+        return reducer.fetch()[0]["sample"].astype(np.float64)
+    found: NDArray[np.float64] = tensor.read(sample)
+    return found
 
 
 class Reductions:
     """The summaries of one step's trace that are computed on a device."""
 
     def __init__(self, adapter: Adapter, trace: Trace) -> None:
-        self._adapter, self._trace = adapter, trace
-        self._awaited: dict[int, _Awaited] = {}
+        self._reducer, self._trace = adapter.reducer(), trace
+        self._awaited: list[tuple[int, Reduction]] = []
+        """The keys of the summaries of which only the type and the shape are known so far."""
 
-    def keep(self, value: Tensor | Parameter, asked: Reduction) -> int | None:
+    def keep(self, value: Tensor | Parameter, asked: Reduction, *, steady: bool = False) -> int | None:
         """Let a tensor or a parameter be reduced where it lies; return the summary's key, or None where it is not."""
-        numbers = value.reduced(asked)
-        if numbers is None:
+        if isinstance(value, Tensor):
+            taken = value.reduce(self._reducer, asked)
+        else:
+            taken = value.reduce(self._reducer, asked, steady=steady)
+        if not taken:
             return None
-        summary = Summary(value.dtype, tuple(value.shape))
-        key = self._trace.summarized(summary)
-        self._awaited[key] = _Awaited(summary, asked, numbers)
+        key = self._trace.summarized(Summary(value.dtype, tuple(value.shape)))
+        self._awaited.append((key, asked))
         return key
 
     def fetch(self) -> None:
         """Wait for the device, and complete the summaries."""
-        awaited, self._awaited = self._awaited, {}
-        arrays = iter(self._adapter.fetched([native for one in awaited.values() for native in one.numbers.values()]))
-        for key, one in awaited.items():
-            self._trace.summaries[key] = _summary(one, {name: next(arrays) for name in one.numbers})
+        awaited, self._awaited = self._awaited, []
+        summaries = self._trace.summaries
+        for (key, asked), numbers in zip(awaited, self._reducer.fetch(), strict=True):
+            summaries[key] = completed(summaries[key], asked, numbers)
 
 
-def _summary(one: _Awaited, numbers: Mapping[str, Array]) -> Summary:
+def completed(known: Summary, asked: Reduction, numbers: Mapping[str, Array]) -> Summary:
     """Return a summary as `padiff.trace.summarized` makes it of an array."""
-    work = work_of(numpy_dtype(one.summary.dtype))
-    picked = numbers["sample"].astype(work if one.asked.sketched else np.float64)
-    figures: dict[str, Any] = {"sample": picked}
-    if one.asked.norm:
-        wrong, nans = int(numbers["wrong"][0]), int(numbers["nans"][0])
-        count = one.summary.size - wrong
+    work = work_of(numpy_dtype(known.dtype))
+    figures: dict[str, Any] = {"sample": numbers["sample"].astype(work if asked.sketched else np.float64)}
+    if asked.norm:
+        wrong, nans = int(numbers["wrong"]), int(numbers["nans"])
+        count = known.size - wrong
         figures |= {"nans": nans, "infinities": wrong - nans}
         if count:
-            figures["norm"] = float(numbers["norm"][0])
-        if count and one.asked.extremes:
-            figures["mean"] = float(numbers["total"][0]) / count
+            figures["norm"] = float(numbers["norm"])
+        if count and asked.extremes:
+            figures["mean"] = float(numbers["total"]) / count
             if not wrong:  # else zeros stand there for what is not finite
-                figures |= {"low": float(numbers["low"][0]), "high": float(numbers["high"][0])}
+                figures |= {"low": float(numbers["low"]), "high": float(numbers["high"])}
     if "sketch" in numbers:
-        figures["sketch"] = numbers["sketch"][: one.summary.size].astype(work)
-    return attrs.evolve(one.summary, **figures)
+        figures["sketch"] = numbers["sketch"][: known.size].astype(work)
+    return attrs.evolve(known, **figures)
