@@ -149,3 +149,68 @@ def test_what_a_module_cuts_off_is_named_there_and_not_at_the_input_too() -> Non
         rows.Sequential(Tail(), rows.Linear(4, 4)), columns.Stack(CutTail(), columns.Dense(4, 4)), (X,)
     )
     assert [source.candidate.path for source in report.sources] == ["0"], report
+
+
+def towers(base: Any, linear: Any, text_first: bool, slope: float = 1.0) -> Any:
+    """Return a model of two outputs, one of which is the other, transposed."""
+
+    class Towers(base):
+        def __init__(self) -> None:
+            self.image, self.text = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            image, text = self.image(x), self.text(x)
+            if not text_first:
+                scores = image @ text.transpose(1, 0)
+                return scores, scores.transpose(1, 0)
+            scores = text @ image.transpose(1, 0) * slope
+            return scores.transpose(1, 0), scores
+
+    return Towers()
+
+
+def contrastive(weight: float) -> Any:
+    return lambda scores: (scores[0] * scores[0]).sum() + (scores[1].tanh() * weight).sum()
+
+
+def test_of_two_outputs_either_may_be_made_of_the_other() -> None:
+    """CLIP's scores of images and of texts: the gradient of the first holds that of the second on one side alone."""
+    ours = towers(rows.Module, rows.Linear, False)
+    loss = contrastive(1.0)
+    report = padiff.diff(ours, towers(columns.Layer, columns.Dense, True), (X,), loss=(loss, loss))
+    assert report.aligned, report
+    report = padiff.diff(ours, towers(columns.Layer, columns.Dense, True, 1.1), (X,), loss=(loss, loss))
+    assert [source.what.kind for source in report.sources] == ["output"], report
+    report = padiff.diff(ours, towers(columns.Layer, columns.Dense, True), (X,), loss=(loss, contrastive(1.1)))
+    assert "loss" in {str(source.phase) for source in report.sources}, report
+
+
+def masked(base: Any, linear: Any, early: bool, slope: float = 1.0) -> Any:
+    """Return a model that makes numbers of a mask in its blocks, or once for all of them."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.given, self.out = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            added = mask if early else mask.reshape(3, 1, 4) * 3.0
+            y = self.given(x).reshape(3, 1, 4) * slope + added
+            return x + self.out(functional.softmax(y, -1).reshape(3, 4))
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.first, self.second = Block(), Block()
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            mask = mask.reshape(3, 1, 4) * 3.0 if early else mask
+            return self.second(self.first(x, mask), mask)
+
+    return Net()
+
+
+def test_the_gradient_of_a_mask_is_no_source_behind_a_fault_that_sends_it() -> None:
+    """The blocks are given what the reference's are not: its gradient is not put right, and the model was named."""
+    ours = masked(rows.Module, rows.Linear, False)
+    assert padiff.diff(ours, masked(columns.Layer, columns.Dense, True), (X, X)).aligned
+    report = padiff.diff(ours, masked(columns.Layer, columns.Dense, True, 1.5), (X, X))
+    assert [source.candidate.path for source in report.sources] == ["first", "second"], report

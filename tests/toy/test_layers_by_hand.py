@@ -72,3 +72,52 @@ def test_a_bias_that_is_added_apart_is_no_place_of_its_own_in_the_dataflow(scale
     """Of layers of one shape, the outputs of two branches were taken for each other."""
     report = padiff.diff(residual(rows.Module, rows.Linear, 0.5), residual(columns.Layer, ByHand, scale), (X,))
     assert [source.candidate.path for source in report.sources] == ["block"] * (scale != 0.5), report
+
+
+class Scaled(rows.Linear):
+    """A linear layer of the framework's whose weight is computed: a direction, and how much of it."""
+
+    def __init__(self, n: int, m: int) -> None:
+        super().__init__(n, m)
+        self.direction, self.size = self.weight, rows.parameter(m, 1, at=1.0)
+        del self.weight
+
+    def forward(self, x: Any) -> Any:
+        return functional.linear(x, (self.direction * self.size).transpose(1, 0), self.bias)
+
+
+class ScaledByHand(columns.Layer):
+    """The same by hand, with other names and in another order."""
+
+    def __init__(self, n: int, m: int) -> None:
+        self.shift, self.g, self.v = columns.weight(m), columns.weight(m, 1, at=1.0), columns.weight(m, n)
+
+    def forward(self, x: Any) -> Any:
+        return x @ (self.g * self.v).transpose(1, 0) + self.shift
+
+
+def chain(base: Any, layer: Any, activation: Any = functional.tanh) -> Any:
+    class Net(base):
+        def __init__(self) -> None:
+            self.first, self.second = layer(4, 6), layer(6, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(activation(self.first(x)))
+
+    return Net()
+
+
+def test_a_weight_that_is_computed_belongs_to_what_computes_it() -> None:
+    """Weight norm by hand: its direction was in the reference only, and in the candidate only."""
+    report = padiff.diff(chain(rows.Module, Scaled), chain(columns.Layer, ScaledByHand), (X,))
+    assert report.aligned, report
+    report = padiff.diff(chain(rows.Module, Scaled), chain(columns.Layer, ScaledByHand, functional.silu), (X,))
+    (source,) = report.sources
+    assert (source.candidate.path, source.between) == ("", ("first", "second")), report
+
+
+def test_what_a_plain_layer_lacks_of_a_computed_weight_is_named() -> None:
+    """0.4 named the bias of such a layer as missing."""
+    report = padiff.diff(chain(rows.Module, Scaled), chain(columns.Layer, columns.Dense), (X,))
+    named = {(source.reference.path, source.what.kind, source.what.name) for source in report.sources}
+    assert named == {(path, "parameter", "size") for path in ("first", "second")}, report

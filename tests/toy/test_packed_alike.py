@@ -54,3 +54,89 @@ def test_another_order_in_one_layer_is_named_there(orders: Sequence[str]) -> Non
     (source,) = report.sources
     usual = max(("qkv", "kqv"), key=orders.count)
     assert source.candidate.path == str(next(i for i, order in enumerate(orders) if order != usual)), str(report)
+
+
+class Gated(rows.Module):
+    """Attention with a gate, four layers that take the same."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.g = rows.Linear(8, 8), rows.Linear(8, 8), rows.Linear(8, 16), rows.Linear(8, 16)
+        self.o = rows.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        mixed = F.softmax(self.q(x) @ self.k(x).transpose(0, 2, 1), -1) @ self.v(x)
+        return x + self.o(F.silu(self.g(x)) * mixed)
+
+
+class Paired(columns.Layer):
+    """The same, queries packed with keys, and the gate with the values."""
+
+    def __init__(self, slope: float) -> None:
+        self.gv, self.qk, self.result = columns.Dense(8, 32), columns.Dense(8, 16), columns.Dense(16, 8)
+        self.slope = slope
+
+    def forward(self, x: Any) -> Any:
+        qk, gv = self.qk(x), self.gv(x)
+        mixed = F.softmax(qk[..., :8] @ qk[..., 8:].transpose(0, 2, 1) * self.slope, -1) @ gv[..., 16:]
+        return x + self.result(F.silu(gv[..., :16]) * mixed)
+
+
+class KeyValue(columns.Layer):
+    """Attention with queries apart, and keys packed with values."""
+
+    def __init__(self, slope: float) -> None:
+        self.query, self.kv, self.result, self.slope = (
+            columns.Dense(8, 8),
+            columns.Dense(8, 16),
+            columns.Dense(8, 8),
+            slope,
+        )
+
+    def forward(self, x: Any) -> Any:
+        kv = self.kv(x)
+        return x + self.result(F.attention(self.query(x) * self.slope, kv[..., :8], kv[..., 8:], 2))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(Gated, Paired), (Split, KeyValue)])
+def test_several_layers_may_pack_together_what_takes_the_same(ours: Any, theirs: Any) -> None:
+    """RetNet's and Perceiver's: no layer is as wide as all of the others, and 0.4 found no counterpart for any."""
+    report = padiff.diff(rows.Sequential(ours(), ours()), columns.Stack(theirs(1.0), theirs(1.0)), TOKENS)
+    assert report.aligned, str(report)
+    report = padiff.diff(rows.Sequential(ours(), ours()), columns.Stack(theirs(1.0), theirs(1.1)), TOKENS)
+    assert {source.candidate.path for source in report.sources} == {"1"}, str(report)
+
+
+class Decoder(rows.Module):
+    """Grouped queries, and a feed-forward block whose layers are as wide as all three together."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = rows.Linear(8, 8), rows.Linear(8, 4), rows.Linear(8, 4), rows.Linear(8, 8)
+        self.gate, self.up, self.down = rows.Linear(8, 16), rows.Linear(8, 16), rows.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.o(F.attention(self.q(x), *(F.concat([y, y]) for y in (self.k(x), self.v(x))), 2))
+        return x + self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Fused(columns.Layer):
+    """The same with two packed layers."""
+
+    def __init__(self, slope: float) -> None:
+        self.down, self.gate_up = columns.Dense(16, 8), columns.Dense(8, 32)
+        self.out, self.qkv, self.slope = columns.Dense(8, 8), columns.Dense(8, 16), slope
+
+    def forward(self, x: Any) -> Any:
+        y = self.qkv(x)
+        q, k, v = y[..., :8], y[..., 8:12], y[..., 12:]
+        x = x + self.out(F.attention(q * self.slope, F.concat([k, k]), F.concat([v, v]), 2))
+        y = self.gate_up(x)
+        return x + self.down(F.silu(y[..., :16]) * y[..., 16:])
+
+
+def test_a_packed_layer_may_look_like_another_one() -> None:
+    """A gate of 16 was taken for the queries, keys and values of 8 + 4 + 4, and these found no counterpart."""
+    blocks = rows.Sequential(Decoder(), Decoder())
+    report = padiff.diff(blocks, columns.Stack(Fused(1.0), Fused(1.0)), TOKENS)
+    assert report.aligned, str(report)
+    report = padiff.diff(blocks, columns.Stack(Fused(1.0), Fused(1.1)), TOKENS)
+    assert {source.candidate.path for source in report.sources} == {"1"}, str(report)

@@ -77,6 +77,12 @@ class Pair:
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
     @property
+    def unfed(self) -> bool:
+        """Return whether the candidate's call is given numbers that the reference's is not: these stay its own."""
+        fed = {j for _, j in self.inputs}
+        return any(_sort_of(leaf.dtype) == "float" for j, leaf in enumerate(self.candidate.inputs) if j not in fed)
+
+    @property
     def misordered(self) -> tuple[tuple[int, int], ...]:
         """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
         if (

@@ -271,13 +271,17 @@ class Judge:
         return self._right[pair.key]
 
     def leaks(self, pair: Pair, excused: set[Key]) -> bool:
-        """Return whether what is known to be wrong inside a pair sends gradients that are not put right behind it."""
+        """Return whether what is known to be wrong inside a pair sends gradients that are not put right behind it.
+
+        Put right are those of tensors that both sides give a call, unless these are no measure.
+        """
         loose = self.alignment.loose
-        if not loose:
-            return False
-        takers = [p for p in self.alignment.pairs if any(ours.token in loose for ours, _ in p.taken)]
         inside = {call.key for call in pair.candidate.subtree() if call is not pair.candidate}
-        wrong = ({call.key for call in one.candidate.subtree()} for one in takers if one.key in inside)
+        within = [one for one in self.alignment.pairs if one.key in inside]
+        if any(one.key in excused and one.unfed for one in within):
+            return True
+        takers = [one for one in within if any(ours.token in loose for ours, _ in one.taken)]
+        wrong = ({call.key for call in one.candidate.subtree()} for one in takers)
         return not excused.isdisjoint(set[Key]().union(*wrong))
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:

@@ -18,9 +18,13 @@ from padiff.parameters._graph import Graph
 from padiff.parameters._links import SumLink
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import ModuleRecord, settings_of
+from padiff.trace import settings_of
 
 _LINEAR, _TABLE = "linear", "embedding"
+_MOST_MEMBERS = 6
+"""Layers that several others pack, of which every order is asked for."""
+Rows = tuple[int, int, tuple[tuple[int, int], ...]]
+Group = tuple[HeldUnit, ...]
 
 
 @attrs.frozen
@@ -32,10 +36,20 @@ class Arrangement:
     way: int = 0
     """Which of the ways in which its matrix may lie."""
 
-    def rows(self, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
-        """Return, for each member, the ranges of its rows in the packed layer; ``sizes`` are the members' rows."""
-        lie = interleaved([sizes[member] // self.groups for member in self.order], self.groups)
-        return [lie[self.order.index(member)] for member in range(len(sizes))]
+    def rows(self, sizes: Sequence[int], wholes: Sequence[int]) -> Iterator[Rows]:
+        """Yield, in order, each member, the packed layer that it is in and the ranges of its rows there.
+
+        ``sizes`` are the members' rows, and ``wholes`` those of the packed layers; nothing comes where these do not
+        fit one behind the other.
+        """
+        order = list(self.order)
+        for place, whole in enumerate(wholes):
+            inside: list[int] = []
+            while order and sum(sizes[member] for member in inside) < whole:
+                inside.append(order.pop(0))
+            if sum(sizes[member] for member in inside) == whole:
+                lie = interleaved([sizes[member] // self.groups for member in inside], self.groups)
+                yield from ((member, place, rows) for member, rows in zip(inside, lie, strict=True))
 
 
 @attrs.frozen(eq=False)
@@ -53,10 +67,17 @@ class Packing:
     """The ways in which its weight and bias may lie, as those of a linear layer; in each, those of every place."""
     along: int = 0
     """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives."""
+    beside: Group = ()
+    """Units beside the packed one that pack the rest of the members: query here, and key with value there."""
+
+    @property
+    def units(self) -> Group:
+        """Return all units of both sides that it is about."""
+        return (self.packed, *self.beside, *self.members)
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
-        straight, *others = itertools.permutations(range(len(self.members)))
+        straight, *others = self._orders()
         divisor = gcd(*self._sizes()) if self.along == 0 else 1
         grouped = [n for n in range(2, divisor + 1) if divisor % n == 0]
         plain = (Arrangement(order) for order in (straight, *others))
@@ -67,14 +88,28 @@ class Packing:
 
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
-        rows = arrangement.rows(self._sizes())
+        lie = sorted(arrangement.rows(self._sizes(), self._wholes()))
         found: list[UnitMatch] = []
-        for place, (packed, roles) in enumerate(zip(self.packed.units, self.ways[arrangement.way], strict=True)):
+        for place, roles in enumerate(self.ways[arrangement.way]):
+            packed = [(self.packed.units[place], roles), *((unit, unit.roles) for unit in self.beside)]
             members = [one.units[place] for one in self.members]
-            cut = [self._cut(packed.module, roles, *both) for both in zip(members, rows, strict=True)]
-            matches = [self._match(*both) for both in zip(cut, members, strict=True)]
+            matches = [
+                self._match(self._cut(*packed[whole], members[member], rows), members[member])
+                for member, whole, rows in lie
+            ]
             found += self._with_one_bias(matches) if self.along else matches
         return tuple(found)
+
+    @property
+    def fits(self) -> bool:
+        """Return whether some order of its members fills the packed layers."""
+        return next(self._orders(), None) is not None
+
+    def _orders(self) -> Iterator[tuple[int, ...]]:
+        """Yield the orders of members that fill the packed layers, one behind the other."""
+        for order in itertools.permutations(range(len(self.members))):
+            if len([*Arrangement(order).rows(self._sizes(), self._wholes())]) == len(order):
+                yield order
 
     def _with_one_bias(self, matches: Sequence[UnitMatch]) -> Iterator[UnitMatch]:
         """Yield matches of members that add up, whose biases together are the packed one's."""
@@ -98,8 +133,12 @@ class Packing:
     def _sizes(self) -> list[int]:
         return [unit.roles["weight"].shape[self.along] for unit in self.members]
 
+    def _wholes(self) -> list[int]:
+        weights = (self.ways[0][0]["weight"], *(unit.roles["weight"] for unit in self.beside))
+        return [held.shape[self.along] for held in weights]
+
     def _cut(
-        self, module: ModuleRecord, roles: Mapping[str, Held], member: HeldUnit, rows: tuple[tuple[int, int], ...]
+        self, unit: HeldUnit, roles: Mapping[str, Held], member: HeldUnit, rows: tuple[tuple[int, int], ...]
     ) -> HeldUnit:
         """Return the piece of a packed layer that is one of its members."""
         cut = {}
@@ -112,18 +151,18 @@ class Packing:
                     shape[self.along] = member.roles[role].shape[self.along]
                 cut[role] = Held(held.parameter, part, tuple(shape))
         name = member.path.rpartition(".")[2]
-        return HeldUnit(module, name, self.packed.kind or _LINEAR, cut, self.packed.settings)
+        return HeldUnit(unit.module, name, unit.kind or _LINEAR, cut, unit.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         reference, candidate = (piece, member) if self.ours else (member, piece)
         return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
 
 
-def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list[Packing]:
+def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], *, freed: bool = False) -> list[Packing]:
     """Return the packed units of either side with what they pack, each unit in one packing at most.
 
     ``graphs`` are those of reference and candidate; ``unmatched`` the units that found no counterpart of their own
-    shape.
+    shape. Where units may be ``freed``, one that found a counterpart packs a group none of which did.
     """
     found: list[Packing] = []
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
@@ -131,15 +170,38 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> list
         groups += [(0, group) for group in _tables(yours, unmatched)]
         groups += [(1, group) for group in _added_up(yours, unmatched)]
         for unit in mine.units:
-            ways = list(_as_maps(unit)) if unit in unmatched else []
+            ways = list(_as_maps(unit)) if freed or unit in unmatched else []
+            open_to = any if unit in unmatched else all
             for along, group in groups if ways else ():
-                fits = [way for way in ways if any(u in unmatched for u in group) and _packs(way, group, along)]
+                fits = [way for way in ways if open_to(u in unmatched for u in group) and _packs(way, group, along)]
                 if fits:
                     groups = [one for one in groups if not {*one[1]} & {*group}]
                     places = [[one.roles for one in way.units] for way in fits]
                     found.append(Packing(unit, group, ours, places, along))
                     break
-    return found
+    return [*found, *_shared(graphs, unmatched - {unit for packing in found for unit in packing.units})]
+
+
+def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
+    """Yield what several layers pack together: all that take one value, against more that do on the other side."""
+    sides = [[one for one in _side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
+    for ours in (True, False):
+        few, many = sides if ours else sides[::-1]
+        for packed in few:
+            for members in many:
+                ways = [[packed[0].roles]]
+                one = Packing(packed[0], members, ours, ways, beside=packed[1:])
+                if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members) and one.fits:
+                    many.remove(members)
+                    yield one
+                    break
+
+
+def _pack_alike(packed: Group, members: Group) -> bool:
+    """Return whether layers are maps of the same, of which some together are as wide as others together."""
+    weights = [[unit.roles["weight"].shape for unit in units] for units in (packed, members)]
+    maps = {_map(shape) for shapes in weights for shape in shapes}
+    return len(maps) == 1 and not any(unit.stack for unit in (*packed, *members))
 
 
 def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:

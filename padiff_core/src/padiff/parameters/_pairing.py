@@ -15,7 +15,7 @@ from padiff.parameters._matching import match_units, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._splitting import left_over, split_where_left_over
+from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
 from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
@@ -46,7 +46,7 @@ def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Corres
     if known is not None:
         return known
     told = list(told_packings(reference, candidate, fixed))
-    gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
+    gone = {unit for packing, _ in told for unit in packing.units}
     ours, theirs = ([unit for unit in units if unit not in gone] for units in (reference, candidate))
     packed = [match for packing, how in told for match in packing.matches(how or next(packing.arrangements()))]
     matches = _packed_unrun(match_units(ours, theirs, fixed), ours, theirs)
@@ -65,7 +65,7 @@ def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> l
         Graph(one, [*({len(one): frozenset()} for _ in one), {}, {}], [], range(len(one))) for one in (mine, yours)
     )
     packings = find_packings((listed[0], listed[1]), left)
-    gone = {unit for packing in packings for unit in (packing.packed, *packing.members)}
+    gone = {unit for packing in packings for unit in packing.units}
     kept = [match for match in matches if not gone & {match.reference, match.candidate}]
     return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
 
@@ -89,9 +89,14 @@ def pair_parameters(
     What is in no dataflow, or has no place in the other's, is matched by kind, shape, order and name. A ``guess`` is
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and the order of
     definition, ``by_order``, where that is asked for. A module that holds parameters itself is taken for several
-    layers, and what one side lists for what the other stacks, where fewer parameters are left over so.
+    layers, what one side lists for what the other stacks, and a layer that only looked like another one for what packs
+    several, where fewer parameters are left over so.
     """
     found = _paired(reference, candidate, flows, fixed, guess, by_order=by_order)
+    if all(left_over_of(found)):
+        other = _paired(reference, candidate, flows, fixed, by_order=by_order, freed=True)
+        fewer = all(len(now) < len(then) for now, then in zip(left_over_of(other), left_over_of(found), strict=True))
+        found = other if fewer else found
     for divided in (split_where_left_over, stacked):
         sides = divided(found, flows)
         if sides is not None:
@@ -108,6 +113,7 @@ def _paired(
     guess: Correspondence | None = None,
     *,
     by_order: bool,
+    freed: bool = False,
 ) -> Correspondence:
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
@@ -134,9 +140,14 @@ def _paired(
             matches = with_told_parameters(matches, ours, theirs, fixed)
             return attrs.evolve(guess, matches=matches, symmetric=symmetric)
     told = list(told_packings(ours, theirs, fixed))
-    gone = {unit for packing, _ in told for unit in (packing.packed, *packing.members)}
+    gone = {unit for packing, _ in told for unit in packing.units}
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
-    new = find_packings(graphs, _without_counterpart(ours, theirs, matches) - gone)
+    lacking = _without_counterpart(ours, theirs, matches) - gone
+    if freed:
+        taken = {unit for packing in find_packings(graphs, lacking, freed=True) for unit in packing.units}
+        both = ({match.reference, match.candidate} for match in matches)
+        lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
+    new = find_packings(graphs, lacking)
     new = _packings_as_numbered(new, graphs, pairs)
     packings = [packing for packing, arrangement in told if arrangement is None] + new
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
@@ -144,7 +155,7 @@ def _paired(
     mine, yours = ours, theirs
     if packed or settled:
         pairs, symmetric = by_flow([*packings, *(packing for packing, arrangement in told if arrangement)])
-        gone |= {unit for packing in packings for unit in (packing.packed, *packing.members)}
+        gone |= {unit for packing in packings for unit in packing.units}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
         kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
@@ -186,6 +197,8 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
         packed, members = mine[packing.packed], [yours[unit] for unit in packing.members]
         known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
         groups[packing.ours].append(members)
+        if packing.beside:
+            groups[not packing.ours].append([packed, *(mine[unit] for unit in packing.beside)])
     return known, groups
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -73,7 +73,8 @@ def units_of(
 
     A module that ``special_of`` gives a special transfer forms one unit with all that is below it; ``value`` then
     reads the values of parameters.
-    What a forward computes from another parameter (``weight`` of ``weight_orig``, under spectral norm) is none.
+    What a forward computes from another parameter (``weight`` of ``weight_orig``, under spectral norm) is none, and a
+    module with such a role is of no kind: all that it holds is one unit, as it is where the same is written by hand.
     A parameter that a parent's rule claims (a packed attention's ``out_proj.weight``) is not listed again for the
     child. What no rule speaks of forms a unit of kind None of its module. Of buffers, those that rules name are listed,
     and of modules without rule those that are named like statistics (``running_mean``): state that training changes.
@@ -86,6 +87,7 @@ def units_of(
     claimed: set[str] = set()
     units: list[HeldUnit] = []
     inside: list[str] = []
+    kinds = {about.module.path: about.module.kind for about in model.modules.values()}
     for about in model.modules.values():
         module = about.module
         if any(module.path.startswith(top) for top in inside):
@@ -96,27 +98,40 @@ def units_of(
             units.append(_special(about, special, by_path, claimed, value))
             claimed.update(path for held in units[-1].roles.values() for path in held.parameter.paths)
             continue
-        found: list[Held] = []
+        found: list[HeldUnit] = []
+        computed = False
         for name, unit in about.units.items():
+            paths = {role: _join(module.path, part.parameter) for role, part in unit.roles.items()}
             roles = {
-                role: _held(by_path[path], part)
-                for role, part in unit.roles.items()
-                if (path := _join(module.path, part.parameter)) in by_path
-                and path not in claimed
-                and not _is_derived(path, by_path, own)
+                role: _held(by_path[path], unit.roles[role])
+                for role, path in paths.items()
+                if path in by_path and path not in claimed and not _is_derived(path, by_path, own)
             }
+            computed |= len(roles) < len(paths)
             if roles:
-                units.append(HeldUnit(module, name, unit.kind, roles, about.settings))
-                found.extend(roles.values())
+                found.append(HeldUnit(module, name, unit.kind, roles, about.settings))
         # By every name below the module: some frameworks hang a cell's parameters under two.
         below = f"{module.path}." if module.path else ""
-        claimed.update(path for held in found for path in held.parameter.paths if path.startswith(below))
+        claimed.update(
+            path
+            for unit in found
+            for held in unit.roles.values()
+            for path in held.parameter.paths
+            if path.startswith(below)
+        )
         rest = {
             name: _held(by_path[_join(module.path, name)], Part(name))
             for name in own.get(module.path, ())
             if _join(module.path, name) not in claimed
             and (not by_path[_join(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
+        if module.kind is not None and computed and len(found) <= 1:
+            rest |= _behind(module, kinds, by_path, claimed)
+            if rest:
+                rest = {**(found[0].roles if found else {}), **rest}
+                claimed.update(path for held in rest.values() for path in held.parameter.paths)
+                found = []
+        units += found
         if rest:
             units.append(HeldUnit(module, "", None, rest, about.settings))
     return units
@@ -131,6 +146,30 @@ def _is_derived(path: str, by_path: Mapping[str, ParameterRecord], own: Mapping[
     home, _, name = path.rpartition(".")
     like = (by_path[_join(home, other)] for other in own[home] if held.buffer and other.startswith(f"{name}_"))
     return any(one.shape == held.shape and not one.buffer for one in like)
+
+
+def _behind(
+    module: ModuleRecord,
+    kinds: Mapping[str, str | None],
+    by_path: Mapping[str, ParameterRecord],
+    claimed: set[str],
+) -> dict[str, Held]:
+    """Return the parameters in modules of no kind below a module, of which it computes its own (parametrizations)."""
+    found: dict[str, Held] = {}
+    below = f"{module.path}." if module.path else ""
+    for path, parameter in by_path.items():
+        owner = path.rpartition(".")[0]
+        inside = path.startswith(below) and owner != module.path
+        if inside and path not in claimed and not parameter.buffer and not any(map(kinds.get, _up(owner, module.path))):
+            found[path[len(below) :]] = _held(parameter, Part(path[len(below) :]))
+    return found
+
+
+def _up(path: str, top: str) -> Iterator[str]:
+    """Yield a path and those of the modules above it, below a top."""
+    while path != top and path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 def _special(

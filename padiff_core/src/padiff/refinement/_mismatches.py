@@ -14,10 +14,10 @@ import attrs
 import numpy as np
 
 from padiff.alignment import BY_PLACE, GUESSED, Pair
-from padiff.forcing import Check, Spot
+from padiff.forcing import Check, Spot, StateCheck
 from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
-from padiff.numerics import ACCUMULATED, difference, epsilon_of
+from padiff.numerics import ACCUMULATED, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
@@ -46,18 +46,27 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     """
     judge = evidence.judged(correspondence)
     gross = list(_gross(judge))
-    ends = () if evidence.loss else correspondence.alignment.pairs[:1]
     spots = [check.spot for check in gross]
-    tokens = {spot.reference.token for spot in spots if spot.what == "input" or spot.pair in ends}
-    forward = judge.forward() if tokens else []
+    inner = {spot.reference.token for spot in spots if spot.what == "input"}
+    ends = {spot.reference.token for spot in spots if spot.pair in correspondence.alignment.pairs[:1]}
+    forward = judge.forward() if inner | ends else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
-    if not tokens or (_differs(forward) and not judge.backward(forward)):
+    if not inner | ends or (_differs(forward) and not judge.backward(forward)):
         return correspondence
-    loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
-    again = evidence.judged(loosened)
-    if 2 * len(list(_gross(again))) < len(gross):
-        return loosened
-    return loosened if len(_backward(again)) < len(_backward(judge)) else correspondence
+    for tokens in dict.fromkeys((frozenset(inner | ends), frozenset(inner))):
+        loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
+        again = evidence.judged(loosened)
+        # What another loss sends into an output is wrong behind it as well, and be it in the parameters alone.
+        lost = evidence.loss and bool(ends & tokens)
+        if lost and len(_wrong_parameters(again)) > len(_wrong_parameters(judge)):
+            continue
+        if tokens and 2 * len(list(_gross(again))) < len(gross):
+            return loosened
+        if tokens and not lost and len(_backward(again)) < len(_backward(judge)):
+            return loosened
+        if not evidence.loss:
+            break
+    return correspondence
 
 
 def _gross(judge: Judge) -> Iterator[Check]:
@@ -68,6 +77,11 @@ def _gross(judge: Judge) -> Iterator[Check]:
         large = check.difference.rel_l2 > ACCUMULATED(epsilon_of(check.spot.reference.dtype))
         if check.backward and large and not (kind and CATALOGUE[kind].stochastic):
             yield check
+
+
+def _wrong_parameters(judge: Judge) -> list[StateCheck]:
+    checks = judge.forced.gradients
+    return [one for one in checks if one.difference.rel_l2 > ACCUMULATED(epsilon(one.reference.dtype))]
 
 
 def _differs(suspicions: Sequence[Suspicion]) -> bool:
