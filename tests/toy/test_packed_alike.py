@@ -140,3 +140,29 @@ def test_a_packed_layer_may_look_like_another_one() -> None:
     assert report.aligned, str(report)
     report = padiff.diff(blocks, columns.Stack(Fused(1.0), Fused(1.1)), TOKENS)
     assert {source.candidate.path for source in report.sources} == {"1"}, str(report)
+
+
+class Halves(columns.Layer):
+    """A packed block that is run on each half of the batch by itself, as guidance without a label is."""
+
+    def __init__(self, order: str, slope: float = 1.0) -> None:
+        self.block, self.slope = Packed(order), slope
+
+    def forward(self, x: Any) -> Any:
+        return F.concat([self.block(x[:1] * self.slope), self.block(x[1:])], 0)
+
+
+class Doubled(rows.Module):
+    def __init__(self) -> None:
+        self.block = Split()
+
+    def forward(self, x: Any) -> Any:
+        return self.block(x)
+
+
+@pytest.mark.parametrize("order", ["qkv", "kqv", "vqk"])
+def test_a_call_of_which_nothing_is_compared_tells_no_layout(order: str) -> None:
+    """The first order was right at once, of a call that could not be fed; what the model gives tells."""
+    report = padiff.diff(Doubled(), Halves(order), TOKENS)
+    assert report.aligned, str(report)
+    assert not padiff.diff(Doubled(), Halves(order, 1.1), TOKENS).aligned

@@ -71,6 +71,10 @@ class _View:
     settings: Callable[[HeldUnit], Hashable]
     joints: bool = False
     """Whether operations that bring values together are seen."""
+    behind: bool = True
+    """Whether what a unit takes values of is seen."""
+    ahead: bool = True
+    """Whether what takes its values is."""
 
 
 _WAYS: tuple[tuple[Any, ...], ...] = (
@@ -83,6 +87,8 @@ _UNITS = (_exactly, _barely, _mainly)
 _VIEWS = [_View(unit, *more) for unit in _UNITS for more in _WAYS]
 """The views in the order in which they are believed: what is seen in all ports of a model comes first."""
 _PLAIN = [view for view in _VIEWS if view.ways is _nothing]
+_HALVES = [attrs.evolve(view, behind=behind, ahead=not behind) for view in _PLAIN for behind in (False, True)]
+"""The views from one end alone: the other one is spoilt where the models differ on the way from there."""
 
 
 def matched_by_colour(
@@ -137,7 +143,7 @@ class _Matching:
         colours, _ = self._coloured(_PLAIN[0])[-1]
         left = range(len(self._graphs[0].units))
         self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
-        while self._sees_the_unique(self._views) or self._breaks_symmetries():
+        while self._sees_the_unique(self._views) or self._sees_the_unique(_HALVES) or self._breaks_symmetries():
             pass
         return self._pairs
 
@@ -255,7 +261,8 @@ class _Matching:
             if node in fixed or count <= node < count + ENDS or not self._graphs[side].is_met(node):
                 continue
             near = tuple(
-                tuple(sorted((colours[other], hash(way)) for other, way in ways)) for ways in (takes[node], gives[node])
+                tuple(sorted((colours[other], hash(way)) for other, way in ways)) if seen else ()
+                for ways, seen in ((takes[node], view.behind), (gives[node], view.ahead))
             )
             found[node] = known.setdefault((colours[node], near), len(known))
         return found

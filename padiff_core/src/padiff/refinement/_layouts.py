@@ -256,7 +256,7 @@ def _tried(
 def _judged(alignment: Alignment, pair: Pair) -> Pair:
     """Return the innermost call at or around a pair's that can be fed, and gives what the reference gives in shape."""
     around = (alignment.of_candidate(call) for call in pair.candidate.ancestors())
-    fed = (one for one in (pair, *around) if one is not None and not (one.misfed or one.misfits))
+    fed = (one for one in (pair, *around) if one is not None and one.outputs and not (one.misfed or one.misfits))
     return next(fed, pair)
 
 
