@@ -82,6 +82,8 @@ def _joined(match: UnitMatch, told: dict[HeldUnit, HeldUnit], pieces: dict[HeldU
         other = told.get(piece)
         if other is not None and {id(held) for held in other.roles.values()} <= theirs:
             links += link_roles(piece, other)[1]
-    placed = {held for a, b in told.items() for held in (*a.roles.values(), *b.roles.values())}
+    placed = {
+        held for a, b in told.items() for link in link_roles(a, b)[1] for held in (link.reference, link.candidate)
+    }
     links += [link for link in match.links if not {link.reference, link.candidate} & placed]
     return UnitMatch(match.reference, match.candidate, links)
