@@ -197,9 +197,9 @@ def _both(
             return reference.value(parameter.path) if after and not parameter.buffer else None
         return trace.array(key)
 
-    if not after and not link.differentiated:
-        return None
-    return read_of(link, native, read, gradient=not after, zeros=not after)
+    found = read_of(link, native, read, gradient=not after, zeros=not after)
+    # Known only now: a special transfer's own function of gradients may have failed.
+    return found if after or link.differentiated else None
 
 
 def _scale(array: Array, apart: Difference) -> float:

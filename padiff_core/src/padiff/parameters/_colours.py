@@ -143,7 +143,7 @@ class _Matching:
         colours, _ = self._coloured(_PLAIN[0])[-1]
         left = range(len(self._graphs[0].units))
         self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
-        while self._sees_the_unique(self._views) or self._sees_the_unique(_HALVES) or self._breaks_symmetries():
+        while self._sees_the_unique(self._views) or self._sees_from_one_end() or self._breaks_symmetries():
             pass
         return self._pairs
 
@@ -151,6 +151,14 @@ class _Matching:
         for classes in self._levels(views):
             found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
             if self._take(found):
+                return True
+        return False
+
+    def _sees_from_one_end(self) -> bool:
+        """Match the unique of one end, but for products: a packed one has other neighbours than its members."""
+        for classes in self._levels(_HALVES):
+            found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
+            if self._take([both for both in found if not is_product(self._graphs[0].units[both[0]])]):
                 return True
         return False
 
