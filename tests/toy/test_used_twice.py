@@ -132,3 +132,39 @@ def test_recorded_runs_may_track_variances_by_convention_too(keep: float, size: 
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned == (keep == 0.9), str(report)
     assert ("running_variance" in {note.kind for note in report.notes}) == (keep == 0.9)
+
+
+IDS = np.random.default_rng(0).integers(0, 7, (3, 5))
+
+
+class LooksUpTwice(rows.Module):
+    def __init__(self) -> None:
+        self.words = rows.Embedding(7, 4)
+        self.norm, self.one, self.two = rows.LayerNorm(4), rows.Linear(4, 4), rows.Linear(4, 3)
+
+    def forward(self, ids: Any) -> Any:
+        return self.two(F.tanh(self.one(self.words(ids))) + self.norm(self.words(ids)))
+
+
+class LooksUpOnce(columns.Layer):
+    """Use what was looked up once in both places, with a gradient that is ``more`` in one."""
+
+    def __init__(self, more: float) -> None:
+        self.table, self.more = columns.Embed(7, 4), more
+        self.scale, self.a, self.b = columns.LayerNormalization(4), columns.Dense(4, 4), columns.Dense(4, 3)
+
+    def forward(self, ids: Any) -> Any:
+        held = self.table(ids)
+        first = F.tanh(self.a(held))
+        if self.more:
+            held = held + (held - columns.Tensor(held.data)) * self.more
+        return self.b(first + self.scale(held))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("more", [0.0, 0.01])
+def test_one_call_takes_the_gradients_of_two(more: float, turned: bool) -> None:
+    models = LooksUpTwice(), LooksUpOnce(more)
+    report = padiff.diff(*(models[::-1] if turned else models), IDS)
+    assert report.aligned == (not more), str(report)
+    assert {source.candidate.path for source in report.sources} <= {""}, str(report)

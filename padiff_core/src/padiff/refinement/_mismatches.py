@@ -49,9 +49,10 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     spots = [check.spot for check in gross]
     inner = {spot.reference.token for spot in spots if spot.what == "input"}
     ends = {spot.reference.token for spot in spots if spot.pair in correspondence.alignment.pairs[:1]}
-    forward = judge.forward() if inner | ends else []
+    everywhere = {spot.reference.token for spot in spots}
+    forward = judge.forward() if everywhere else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
-    if not inner | ends or (_differs(forward) and not judge.backward(forward)):
+    if not everywhere or (_differs(forward) and not judge.backward(forward)):
         return correspondence
     for tokens in dict.fromkeys((frozenset(inner | ends), frozenset(inner))):
         loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
@@ -66,6 +67,12 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
             return loosened
         if not evidence.loss:
             break
+    # What one call gives here, and takes all of the gradient of, several may give there, each with its part.
+    if everywhere > inner | ends and not _differs(forward):
+        loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(everywhere))
+        again = evidence.judged(loosened)
+        if not (_backward(again) or _wrong_parameters(again)):
+            return loosened
     return correspondence
 
 
