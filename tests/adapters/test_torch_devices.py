@@ -275,6 +275,36 @@ def test_what_automatic_casts_round_otherwise_is_none_of_a_faults(tmp_path: Path
     assert [one.candidate.path for one in wrong.sources] == ["norm"], str(wrong)
 
 
+class Residual(nn.Module):
+    """Blocks under automatic casts on a stream of float32, one of which may scale what is inside of it otherwise."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(3))
+        self.ups, self.downs = (nn.ModuleList(nn.Linear(32, 32) for _ in range(3)) for _ in range(2))
+        self.scale = scale
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            for index, (norm, up, down) in enumerate(zip(self.norms, self.ups, self.downs, strict=True)):
+                x = x + down(torch.tanh(up(norm(x)) * (self.scale if index == 1 else 1.0)))
+        return x
+
+
+def test_what_stands_behind_casts_is_not_excused_by_them(tmp_path: Path) -> None:
+    """What is 3 % more inside of a block was called rounding of bfloat16 all the way to the outputs, and passed."""
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((16, 32), dtype="float32"))
+    sides = {"one": Residual(), "other": Residual(), "wrong": Residual(1.03)}
+    for name, model in sides.items():
+        model.load_state_dict(sides["one"].state_dict())
+        with padiff.record(model, tmp_path / name) as recorder:
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            recorder.step(loss)
+    assert padiff.compare(tmp_path / "one", tmp_path / "other").aligned
+    assert not padiff.compare(tmp_path / "one", tmp_path / "wrong").aligned
+
+
 def test_graphs_of_cuda_are_refused_in_words(cuda: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = nn.Linear(3, 2)
     with padiff.record(model, tmp_path / "run") as recorder:

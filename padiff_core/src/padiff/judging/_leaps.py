@@ -166,7 +166,7 @@ class Leaps:
         owner = self.blamed(owner)
         known = self.levels[owner.key]
         ruling, source = self._ruled(owner, size, known)
-        level.eps = max(size.eps, known.eps)
+        level.eps = size.eps
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
         level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
         self.random |= level.random
@@ -204,7 +204,7 @@ class Leaps:
         if size.apart.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
-        bound = max(SAME(max(size.eps, known.eps)), VANISHES * drift)
+        bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), VANISHES * drift)
         least = VANISHES * negligible(size.eps)
         least = min(least, RANDOM(size.eps)) if alone else least  # in low precision any less than the whole would pass
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
@@ -274,7 +274,7 @@ class Leaps:
         level = self._sent.get(key)
         if level is None:
             ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT)
-            level = self._sent[key] = Level(size.error, eps=max(size.eps, known.eps))
+            level = self._sent[key] = Level(size.error, eps=size.eps)
             rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
             level.rounded = size.error if rounded else 0.0
             if how is not None and ruling.verdict not in AGREEING:

@@ -31,7 +31,8 @@ class Level:
     random: bool = False
     """Whether something that it was given follows from random numbers."""
     eps: float = 0.0
-    """Machine epsilon of the coarsest type that what it was given came through: automatic casts go back and forth."""
+    """Machine epsilon of the coarsest type of what it was given: automatic casts go back and forth, and what they cast
+    is as coarse as that. No further: what is rounded so is no excuse for what stands behind it."""
     rounded: float = 0.0
     """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
     of steps from such."""
