@@ -6,7 +6,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,26 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def jobs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return what runs a script of jobs, a process a rank, and returns the folder where they recorded."""
+
+    def run(script: str, *names: str) -> Path:
+        folder = tmp_path_factory.mktemp(Path(script).stem)
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).parent / script), str(folder), *names],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def jobs(request: pytest.FixtureRequest, ran: Callable[..., Path]) -> Path:
     """Return where the jobs recorded that the files of tests name as their ``JOBS``: all forks of one process."""
-    folder = tmp_path_factory.mktemp("jobs")
     modules = dict.fromkeys(item.module for item in request.session.items if isinstance(item, pytest.Function))
-    names = dict.fromkeys(name for module in modules for name in getattr(module, "JOBS", ()))
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "jobs.py"), str(folder), *names],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
+    return ran("jobs.py", *dict.fromkeys(name for module in modules for name in getattr(module, "JOBS", ())))

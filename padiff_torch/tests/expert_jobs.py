@@ -16,7 +16,7 @@ from typing import Any
 
 import jobs
 import torch
-from gpt_jobs import on_the_cpu
+from gpt_jobs import on_the_cpu, small_config
 
 import padiff
 
@@ -48,30 +48,22 @@ def gpt(*, ep: int = 1, tp: int = 1, dispatcher: str = "alltoall", **settings: A
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.transformer.transformer_config import TransformerConfig
 
     _experts_on_the_cpu()
     parallel_state.destroy_model_parallel()
     sizes = {"expert_model_parallel_size": ep, "expert_tensor_parallel_size": 1}
     parallel_state.initialize_model_parallel(tp, 1, **sizes)
-    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
-    off += ("gradient_accumulation_fusion", "apply_rope_fusion", "add_bias_linear")
-    config = TransformerConfig(
+    config = small_config(
         num_layers=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        use_cpu_initialization=True,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
         tensor_model_parallel_size=tp,
         sequence_parallel=tp > 1,
+        add_bias_linear=False,
         num_moe_experts=EXPERTS,
         moe_router_topk=2,
         moe_router_load_balancing_type="none",
         moe_token_dispatcher_type=dispatcher,
         moe_ffn_hidden_size=64,
         **sizes,
-        **dict.fromkeys(off, False),
         **settings,
     )
     spec = get_gpt_layer_local_spec(num_experts=EXPERTS, normalization="LayerNorm")

@@ -56,28 +56,31 @@ def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5) -> Any:
     return made
 
 
+def small_config(**settings: Any) -> Any:
+    """Return the settings of a small GPT of Megatron on the CPU: no kernel that is fused, nothing drawn."""
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
+    off += ("gradient_accumulation_fusion", "apply_rope_fusion")
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    return TransformerConfig(use_cpu_initialization=True, **sizes, **dict.fromkeys(off, False), **settings)
+
+
 def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, tied: bool = False, **settings: Any) -> list[Any]:
     """Return the chunks of Megatron's GPT on a rank, each weight the shard of one that its name in the whole seeds."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.transformer.transformer_config import TransformerConfig
 
     parallel_state.initialize_model_parallel(tp, pp, virtual)
-    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
-    off += ("gradient_accumulation_fusion", "apply_rope_fusion", "batch_p2p_sync", "deallocate_pipeline_outputs")
-    config = TransformerConfig(
+    config = small_config(
         num_layers=4,
-        hidden_size=32,
-        num_attention_heads=4,
-        use_cpu_initialization=True,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
         virtual_pipeline_model_parallel_size=virtual,
         pipeline_dtype=torch.float32,
-        **dict.fromkeys(off, False),
+        batch_p2p_sync=False,
+        deallocate_pipeline_outputs=False,
         **settings,
     )
     spec = get_gpt_layer_local_spec(normalization="LayerNorm")

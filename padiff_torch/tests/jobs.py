@@ -21,7 +21,7 @@ warnings.simplefilter("ignore")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from gpt_jobs import without_all_reduce  # noqa: E402
+from gpt_jobs import small_config, without_all_reduce  # noqa: E402
 
 import padiff  # noqa: E402
 
@@ -64,24 +64,12 @@ def gpt(world: int, rank: int) -> Any:
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.tensor_parallel import random
-    from megatron.core.transformer.transformer_config import TransformerConfig
 
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(world, 1)
-    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
-    off += ("gradient_accumulation_fusion", "apply_rope_fusion")
-    config = TransformerConfig(
-        num_layers=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        use_cpu_initialization=True,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        tensor_model_parallel_size=world,
-        **dict.fromkeys(off, False),
-    )
+    config = small_config(num_layers=2, tensor_model_parallel_size=world)
     spec = get_gpt_layer_local_spec(normalization="LayerNorm")
     sizes = {"vocab_size": 64, "max_sequence_length": 32}
     model = GPTModel(config, spec, **sizes, share_embeddings_and_output_weights=False, parallel_output=True)

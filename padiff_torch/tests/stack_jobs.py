@@ -10,7 +10,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from gpt_jobs import on_the_cpu, without_all_reduce
+from gpt_jobs import on_the_cpu, small_config, without_all_reduce
 
 import padiff
 
@@ -40,23 +40,11 @@ def gpt(world: int) -> Any:
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.transformer.transformer_config import TransformerConfig
 
     on_the_cpu()
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(world, 1)
-    off = ("bias_activation_fusion", "masked_softmax_fusion", "bias_dropout_fusion", "persist_layer_norm")
-    off += ("gradient_accumulation_fusion", "apply_rope_fusion")
-    config = TransformerConfig(
-        num_layers=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        use_cpu_initialization=True,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        tensor_model_parallel_size=world,
-        **dict.fromkeys(off, False),
-    )
+    config = small_config(num_layers=2, tensor_model_parallel_size=world)
     torch.manual_seed(1)
     spec = get_gpt_layer_local_spec(normalization="LayerNorm")
     sizes = {"vocab_size": WORDS, "max_sequence_length": 32, "share_embeddings_and_output_weights": True}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +10,10 @@ import pytest
 
 import padiff
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("experts")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "expert_jobs.py"), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder
+def jobs(ran: Callable[..., Path]) -> Path:
+    return ran("expert_jobs.py")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] 
 
 
 def tf32_notes(sides: tuple[Description, Description], found: Sequence[Finding]) -> Iterator[Note]:
-    """Yield which side's device rounds the factors of float32 products, where values are apart by precision alone."""
+    """Yield which side's device rounds the factors of float32 products, where values differ by precision alone."""
     if any(one.verdict is Verdict.PRECISION for one in found):
         for name, side in zip(SIDES, sides, strict=True):
             what = side.environment.get("tf32")

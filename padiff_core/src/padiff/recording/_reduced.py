@@ -33,11 +33,7 @@ class Reductions:
 
     def keep(self, value: Tensor | Parameter, asked: Reduction, *, steady: bool = False) -> int | None:
         """Let a tensor or a parameter be reduced where it lies; return the summary's key, or None where it is not."""
-        if isinstance(value, Tensor):
-            taken = value.reduce(self._reducer, asked)
-        else:
-            taken = value.reduce(self._reducer, asked, steady=steady)
-        if not taken:
+        if not value.reduce(self._reducer, asked, steady=steady):
             return None
         key = self._trace.summarized(Summary(value.dtype, tuple(value.shape)))
         self._awaited.append((key, asked))

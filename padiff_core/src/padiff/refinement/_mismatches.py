@@ -54,19 +54,18 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
     if not everywhere or (_differs(forward) and not judge.backward(forward)):
         return correspondence
-    for tokens in dict.fromkeys((frozenset(inner | ends), frozenset(inner))):
+    choices = [inner | ends, inner] if evidence.loss and ends - inner else [inner | ends]
+    for tokens in filter(None, choices):
         loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
         again = evidence.judged(loosened)
         # What another loss sends into an output is wrong behind it as well, and be it in the parameters alone.
         lost = evidence.loss and bool(ends & tokens)
         if lost and len(_wrong_parameters(again)) > len(_wrong_parameters(judge)):
             continue
-        if tokens and 2 * len(list(_gross(again))) < len(gross):
+        if 2 * len(list(_gross(again))) < len(gross):
             return loosened
-        if tokens and not lost and len(_backward(again)) < len(_backward(judge)):
+        if not lost and len(_backward(again)) < len(_backward(judge)):
             return loosened
-        if not evidence.loss:
-            break
     # What one call gives here, and takes all of the gradient of, several may give there, each with its part.
     if everywhere > inner | ends and not _differs(forward):
         loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(everywhere))
