@@ -786,6 +786,20 @@ def test_an_option_that_diff_lacks(name: str, hint: str) -> None:
     assert hint in said
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("what", [{"x": X[0]}, X], ids=["dict", "tuple"])
+def test_inputs_in_the_place_of_a_model(what: Any, side: int) -> None:
+    pair = [mlp(kit("torch")), mlp(kit("torch"))]
+    pair[side] = what
+    assert "inputs come third, diff(reference, candidate, inputs)" in _said(padiff.UnknownModel, *pair, X)
+
+
+def test_no_inputs() -> None:
+    model = mlp(kit("torch"))
+    with pytest.raises(TypeError, match=r"'inputs'.\nHint: diff\(reference, candidate, inputs\)"):
+        padiff.diff(model, model)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize(
     ("inputs", "hint"),
     [

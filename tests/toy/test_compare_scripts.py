@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.cli import main
 from padiff.errors import InputError
 from padiff.report import Phase
 from padiff.testing.toy import columns, rows
@@ -81,13 +83,60 @@ def test_what_one_script_did_alone_is_noted(tmp_path: Path) -> None:
     assert "the reference alone recorded steps 1, 2" in str(report)
 
 
-def test_a_run_that_ended_in_its_first_step_says_so(tmp_path: Path) -> None:
+def test_a_run_that_raised_in_its_first_step_can_be_recorded_again(tmp_path: Path) -> None:
     net, port = pair()
     loop(net, tmp_path / "a")
     with pytest.raises(TypeError), padiff.record(port, tmp_path / "b"):
         port(columns.Tensor(np.ones((5, 3, 6), np.float32)) + port)
+    with pytest.raises(InputError, match="holds no recorded run"):
+        padiff.compare(tmp_path / "a", tmp_path / "b")
+    loop(net, tmp_path / "b")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+
+
+def test_a_run_that_was_killed_in_its_first_step_says_so(tmp_path: Path) -> None:
+    net, _ = pair()
+    loop(net, tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("step-*"))
     with pytest.raises(InputError, match=r"the candidate's run .* holds no finished step"):
         padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_run_that_is_compared_with_itself_is_noted(tmp_path: Path) -> None:
+    net, _ = pair()
+    loop(net, tmp_path / "a")
+    report = padiff.compare(tmp_path / "a", tmp_path / "a")
+    assert any("same recorded run" in note.text for note in report.notes if note.kind == "same_run"), str(report)
+
+
+def test_models_are_not_compared_as_runs(tmp_path: Path, capsys: Any) -> None:
+    net, port = pair()
+    with pytest.raises(InputError, match=r"Net; expected the directory.*\nHint: padiff.diff\("):
+        padiff.compare(net, port)
+    assert main(["compare", "my_port:build", str(tmp_path)]) == 2
+    assert "is compared with `padiff diff`" in capsys.readouterr().err
+
+
+def test_a_checksum_is_nothing_to_record(tmp_path: Path) -> None:
+    net, _ = pair()
+    with pytest.raises(InputError, match="one of 'tensors', 'sketch', 'summary', 'structure'"):
+        padiff.record(net, tmp_path / "a", values="checksum")  # type: ignore[arg-type]
+
+
+def test_a_single_model_is_told_of_no_option_of_two(tmp_path: Path, capsys: Any) -> None:
+    this = "tests.toy.test_compare"
+    assert main(["record", f"{this}:Net", "--inputs", f"{__name__}:misnamed", "-o", str(tmp_path / "a")]) == 2
+    said = capsys.readouterr().err
+    assert "given were the keywords 'image'" in said
+    assert "by position, with --inputs." in said
+    assert main(["record", f"{this}:Net", "--inputs", f"{this}:inputs", "-o", str(tmp_path / "a")]) == 0
+    assert main(["show", str(tmp_path / "a"), "--module", "blocks.0.upp"]) == 2
+    assert "did you mean blocks.0.up?" in capsys.readouterr().err
+
+
+def misnamed() -> Any:
+    return {"image": np.ones((5, 3, 6), np.float32)}
 
 
 class Adam:

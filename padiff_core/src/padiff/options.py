@@ -71,8 +71,9 @@ class DiffOptions:
     def _rules(self, _: Any, value: Any) -> None:
         wrong = [] if value is None else _wrong_in(value)
         if wrong:
+            seen = f"tolerance {'has' if isinstance(value, Mapping) else 'is'} {', '.join(wrong)}"
             msg = (
-                f"tolerance has {', '.join(wrong)}; expected a dict with atol, rtol and compare_mode "
+                f"{seen}; expected a dict with atol, rtol and compare_mode "
                 "('mean' or 'strict'), atol and rtol finite numbers from 0; or with metric, min and max.\n"
                 "Hint: leave it out, and the models' own rounding decides."
             )

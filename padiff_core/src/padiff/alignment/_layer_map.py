@@ -17,7 +17,7 @@ from padiff.trace import Description, ModuleRecord
 class LayerMap:
     """Say which modules correspond, and which to ignore.
 
-    ``map`` ties modules of the two models, in either order: ``{layer.attn: module.attn}``. A tied pair is
+    ``map`` matches modules of the two models, in either order: ``{layer.attn: module.attn}``. A matched pair is
     compared as a whole; what is inside it is not. Modules may be given as the objects themselves or by their
     dotted paths, and to `ignore` several in a list.
     """
@@ -70,8 +70,8 @@ def resolve(
 ) -> Resolved:
     """Find the modules that a mapping, or a mapping file, names.
 
-    Raises `MappingError` for an entry that is in neither model, that ties two modules of one model, or that
-    ties a module twice.
+    Raises `MappingError` for an entry that is in neither model, that matches two modules of one model, or that
+    matches a module twice.
     """
     if mapping is None:
         return Resolved()
@@ -139,8 +139,8 @@ def _one_to_one(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _twice(side: str, path: str, first: str, second: str) -> str:
     return (
-        f"LayerMap ties the {side}'s {path!r} twice: to {first!r} and to {second!r}; expected was one.\n"
-        "Hint: leave one of the two entries out, or tie the modules that hold them all."
+        f"LayerMap matches the {side}'s {path!r} twice: with {first!r} and with {second!r}; expected was one.\n"
+        "Hint: leave one of the two entries out, or match the modules that hold them all."
     )
 
 
@@ -149,7 +149,7 @@ def _from_dict(mapping: Any) -> LayerMap:
         msg = (
             f"mapping is {type(mapping).__qualname__}; expected a padiff.LayerMap, a dict of modules, or the name of a "
             "file.\n"
-            "Hint: layer_map = padiff.LayerMap(); layer_map.map = {layer.attn: module.attn}"
+            "Hint: mapping={'path.in.the.reference': 'path.in.the.candidate'}"
         )
         raise MappingError(msg)
     return LayerMap(mapping)
@@ -191,7 +191,7 @@ class _Finder:
             if left is not None and right is not None:
                 return left, right
         msg = (
-            f"LayerMap ties {_shown(a)} to {_shown(b)}, and both are modules of the same model.\n"
+            f"LayerMap matches {_shown(a)} with {_shown(b)}, and both are modules of the same model.\n"
             "Hint: map a module of the reference to a module of the candidate."
         )
         raise MappingError(msg)

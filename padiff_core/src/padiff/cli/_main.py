@@ -60,7 +60,7 @@ _COMMANDS = {
     "plugins": Command(
         _lists.add_plugins_arguments,
         _lists.plugins,
-        "list all that plugins contribute: adapters, metrics, special transfers, renderers",
+        "list all that plugins contribute: adapters, metrics, special transfers, renderers, readers",
     ),
 }
 
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("padiff: interrupted", file=sys.stderr)
         return INTERRUPTED
     except PadiffError as error:
-        return _trouble(in_options(str(error)), traced=arguments.traceback)
+        return _trouble(in_options(_of_command(str(error), arguments)), traced=arguments.traceback)
     except Exception as error:
         told = f"{type(error).__qualname__}: {error}"
         hint = "this is no error that padiff knows; --traceback shows where it came from."
@@ -105,6 +105,8 @@ def _read(words: list[str]) -> argparse.Namespace | None:
         )
         command.add_arguments(commands[name])
         commands[name].add_argument("--traceback", action="store_true", help="show Python's traceback on an error")
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
     first = next((word for word in words if not word.startswith("-")), None)
     if first is not None and first not in commands:
         hint = did_you_mean(first, {name: name for name in commands})
@@ -115,6 +117,13 @@ def _read(words: list[str]) -> argparse.Namespace | None:
         parser.print_help(sys.stderr)
         return None
     return arguments
+
+
+def _of_command(message: str, arguments: argparse.Namespace) -> str:
+    """Return a message without the option that serves the second of two models, where the command runs one."""
+    if hasattr(arguments, "candidate_inputs"):
+        return message
+    return message.replace("; where the other model's names differ, give candidate_inputs=", ", with --inputs")
 
 
 def _trouble(message: str, *, traced: bool) -> int:

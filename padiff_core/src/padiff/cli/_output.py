@@ -28,7 +28,7 @@ class Output(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments that say how the report is written."""
     add = parser.add_argument
-    add("--format", metavar="NAME", help="text, json, or one that a plugin contributes (`padiff plugins` lists them)")
+    add("--format", metavar="NAME", help="text, json, html, or a plugin's (`padiff plugins` lists them)")
     add("--output", metavar="FILE", help="write the report there, in the format of --format or of the file's ending")
     add("--json", metavar="FILE", help="write the report there as JSON; - for stdout, without the text")
     add("--show-mapping", action="store_true", help="print which modules and parameters were matched, and why, too")

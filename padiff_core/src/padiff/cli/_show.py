@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from padiff.cli._parser import add_rank, whole
+from padiff.cli._parser import add_rank, did_you_mean, whole
 
 if TYPE_CHECKING:
     from padiff.trace import Call, Leaf, Run, Summary, Trace
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         calls = [call for call in shown.trace.calls if _is_below(call.path, arguments.module)]
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
-            raise InputError(msg + "Hint: leave --module out to see all of them.")
+            meant = did_you_mean(arguments.module, {call.path: call.path for call in shown.trace.calls})
+            raise InputError(f"{msg}Hint: {meant or 'leave --module out to see all of them.'}".rstrip())
         tree = list(_step(step, shown, calls))
         lines += ["", *shown.damage, *tree]
         return 2 if shown.damage else 0, "\n".join(lines)

@@ -16,6 +16,8 @@ _IN_OPTIONS = (
     (r"\bcandidate_inputs=", "--candidate-inputs"),
     (r"\binputs=\{.x.: array\}, of", "a dict or a tuple of"),
     (r"\binputs=\{\.\.\.\}", "{...}"),
+    (r"\bmapping='mapping.yaml'", "--mapping mapping.yaml"),
+    (r"\bpython= is\b", "the option's PYTHON is"),
     (r"\(inputs\)", "(it)"),
     (r"\bthe tolerance\b", "--metric"),
     (r"(padiff\.)?diff\(\)", "padiff diff"),

@@ -30,15 +30,21 @@ _NAMED = 3
 
 def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that names the option that was meant where it is called with one that it lacks."""
-    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    taken = {*known, *inspect.signature(function).parameters}
+    signature = inspect.signature(function)
+    known = [name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY]
+    positional = [name for name in signature.parameters if name not in known]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        unknown = next((name for name in kwargs if name not in taken), None)
+        unknown = next((name for name in kwargs if name not in signature.parameters), None)
         if unknown is not None:
             msg = f"{function.__name__}() has no option {unknown!r}.\nHint: {_meant(unknown, kwargs[unknown], known)}"
             raise TypeError(msg)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            msg = f"{function.__name__}(): {error}.\nHint: {function.__name__}({', '.join(positional)})"
+            raise TypeError(msg) from None
         with told_as_own():
             return function(*args, **kwargs)
 

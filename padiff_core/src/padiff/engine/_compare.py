@@ -71,7 +71,7 @@ def compare(
     executor loses what it was given.
     """
     given = [one for one in (reference, candidate) if one is not None]
-    runs = [one if not isinstance(one, str | os.PathLike) else opened(one) for one in given]
+    runs = [_run_of(one) for one in given]
     if force is not None:
         for name, value in (("executor", executor), ("cache", cache)):
             if value is not None:
@@ -89,6 +89,16 @@ def compare(
         raise InputError(msg)
     with collecting_seldom(), measuring(rule_of(tolerance), tolerance, executor, cache) as by:
         return _compared(facing(runs, partial(resolve, mapping)), mapping, tolerance, step, by)
+
+
+def _run_of(given: Any) -> Run:
+    if isinstance(given, str | os.PathLike):
+        return opened(given)
+    if not hasattr(given, "steps"):
+        msg = f"got a {type(given).__module__}.{type(given).__qualname__}; expected the directory of a recorded run.\n"
+        raise InputError(msg + "Hint: padiff.diff(reference, candidate, inputs) compares models.")
+    run: Run = given
+    return run
 
 
 def _compared(
@@ -137,6 +147,8 @@ def _compared(
         zeros = hiding(known, sides[0], sides[0].trace)
         notes += [Note("zeros_hide", {"paths": zeros})] if zeros else []
     notes += _left_out(runs, step)
+    if runs[0].where == runs[1].where:
+        notes.append(Note("same_run", {"run": runs[0].where}))
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
     values = _weaker(runs)
     if values != "tensors":

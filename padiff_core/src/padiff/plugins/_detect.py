@@ -13,6 +13,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import AdapterError, UnknownModel
 from padiff.plugins._framework import FRAMEWORKS, principal
@@ -113,7 +115,7 @@ def _hint(model: Any, broken: list[Row]) -> str:
         return _of_text(model)
     for kind, hint in _HINTS:
         if isinstance(model, kind):
-            return hint
+            return _ORDER if _holds_arrays(model) else hint
     name = next((root for root in _roots_of(model) if root in FRAMEWORKS), None)
     if name is None:
         return "a model is an instance of a framework's module class (torch.nn.Module, paddle.nn.Layer, ...)."
@@ -123,6 +125,20 @@ def _hint(model: Any, broken: list[Row]) -> str:
     if any(row.distribution == adapter for row in broken):
         return f"pip install --upgrade --force-reinstall {adapter}."
     return f"pip install {adapter}."
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Return whether a container holds arrays or tensors, as inputs and state dicts do."""
+    if not isinstance(value, list | tuple | dict):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(isinstance(item, np.ndarray) or adapter_of_tensor(item) is not None for item in items)
+
+
+_ORDER = (
+    "inputs come third, diff(reference, candidate, inputs); weights belong into a model first, by its own "
+    "load_state_dict() or the like."
+)
 
 
 def _of_text(text: str) -> str:

@@ -198,6 +198,8 @@ class Loop(Listener):
             elif self._recorder is not None:
                 self._recorder.hooks.close()
                 self._background.discard()
+            if kind is not None and not self._written:
+                self._background.withdraw()
         finally:
             self._unfollowed()
             self._recorder = None

@@ -304,7 +304,8 @@ def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, An
         signature.bind(*args, **kwargs)
     except TypeError as error:
         held = any(True for _ in leaves((args, dict(kwargs)), model.adapter.is_tensor)) or not (args or kwargs)
-        given = f"{len(args)} positional" if args else f"the keywords {', '.join(map(repr, kwargs)) or '(none)'}"
+        keywords = f"the keywords {', '.join(map(repr, kwargs))}" if kwargs else "no arguments"
+        given = f"{len(args)} positional" if args else keywords
         msg = (
             f"the inputs do not fit {type(model.native).__qualname__}.{forward.__name__}{signature}: "
             f"{error}; given were {given}{'' if held else ', no array or tensor among them'}.\n"

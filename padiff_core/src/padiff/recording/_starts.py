@@ -60,7 +60,10 @@ def _start(task: Task, number: int, shape: tuple[int, ...]) -> NDArray[Any] | No
     return None if sent is None or sent.shape != shape else sent
 
 
-_LOSSES = "Hint: pass loss=(for_the_reference, for_the_candidate) where one function cannot serve both."
+_LOSSES = (
+    "Hint: a loss takes what the model returns, and nothing else; pass loss=(for_the_reference, for_the_candidate) "
+    "where one function cannot serve both."
+)
 
 
 def _lost(loss: Callable[[Any], Any], output: Any, adapter: Adapter) -> Any:

@@ -122,6 +122,7 @@ NOTES: dict[str, Phrase] = {
         "the reference and the candidate are the same object, which agrees with itself whatever it computes: build the "
         "candidate separately"
     ),
+    "same_run": "the reference and the candidate are the same recorded run, {run}, which agrees with itself",
     "shared_parameters": lambda data: (
         "the two models share parameters, so that a transfer or a step of one changes the other: "
         + few([repr(path) for path in data["paths"]])

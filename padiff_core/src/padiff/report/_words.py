@@ -158,7 +158,7 @@ def title(finding: Finding, steps: str = "") -> str:
 
 def is_uncompared(finding: Finding) -> bool:
     """Return whether both sides have a value, and nothing by which it could be compared."""
-    return any(one.kind == "not_compared" for one in finding.evidence)
+    return any(one.kind in ("not_compared", "recorded_draws") for one in finding.evidence)
 
 
 def is_of_other_shape(finding: Finding) -> bool:

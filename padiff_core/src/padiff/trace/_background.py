@@ -123,6 +123,10 @@ class Background:
         self._hurry = True
         self._changed.notify_all()
 
+    def withdraw(self) -> None:
+        """Forget the whole run, of which no step was finished."""
+        self.add(lambda writer: writer.withdraw(), 0)
+
     def close(self) -> None:
         """End the thread, behind what still waits."""
         with self._changed:

@@ -222,7 +222,8 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     try:
         names = folder.names()
     except (FileNotFoundError, NotADirectoryError):
-        msg = f"{folder.where} is no directory.\n{hint}"
+        named = " A model, module:attribute, is compared with `padiff diff`." if ":" in folder.where else ""
+        msg = f"{folder.where} is no directory.\n{hint}{named}"
         raise InputError(msg) from None
     except OSError as error:
         msg = f"{folder.where} cannot be read: {error.strerror or error}.\n{hint}"

@@ -57,6 +57,9 @@ class Folder(Protocol):
     def discard(self, name: str, file: Any) -> None:
         """Remove a file that was opened."""
 
+    def remove(self, name: str) -> None:
+        """Remove a file that is there."""
+
 
 @attrs.frozen
 class LocalFolder:
@@ -138,6 +141,10 @@ class LocalFolder:
         file.close()
         self._part(name).unlink(missing_ok=True)
 
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self.at(name))
+
     def _part(self, name: str) -> Path:
         return self.root / f"{name}.part"
 
@@ -207,6 +214,11 @@ class RemoteFolder:
     def discard(self, name: str, file: Any) -> None:
         """Remove the temporary file."""
         file.close()
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        system, path = self._system()
+        system.rm_file(f"{path}/{name}")
 
 
 def is_url(path: PathLike) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -158,6 +159,11 @@ class RunWriter:
             where = self.folder.where
             msg = f"what was recorded cannot be written to {where}: {error}.\nHint: this is a bug of padiff's."
             raise InputError(msg) from error
+
+    def withdraw(self) -> None:
+        """Remove the manifest of a run that has no step, so that the next run can have the directory."""
+        with contextlib.suppress(OSError):
+            self.folder.remove(MANIFEST)
 
     def discard(self) -> None:
         """Remove what was written since the last finished step."""
