@@ -711,6 +711,35 @@ def test_the_number_of_steps_is_taken_from_the_phase_before(monkeypatch: pytest.
     progress.advance()  # nothing is shown any more
 
 
+def test_a_count_never_passes_its_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays, and the runs of a second attempt, are calls too: they counted 198 of 8."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with shown(stream, delay=0.0) as progress:
+        progress.phase("running the reference")
+        for _ in range(3):
+            progress.call_ended()
+        progress.phase("judging", 4)
+        for _ in range(9):
+            progress.call_ended()
+        for _ in range(2):
+            progress.advance()
+        for _ in range(200):
+            if "2/4" in stream.getvalue():
+                break
+            time.sleep(0.05)
+        progress.phase("forcing")
+        for _ in range(7):
+            progress.call_ended()
+        for _ in range(200):
+            if "7/?" in stream.getvalue():
+                break
+            time.sleep(0.05)
+    assert re.search(r"judging.*2/4", stream.getvalue())
+    assert re.search(r"forcing.*7/\?", stream.getvalue())
+    assert not re.search(r"9/4|7/3", stream.getvalue())
+
+
 def test_short_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     assert work(Terminal(), delay=60.0) == ""

@@ -31,6 +31,9 @@ class Progress:
     def advance(self, n: int = 1) -> None:
         """Count ``n`` more steps of the phase as done."""
 
+    def call_ended(self) -> None:
+        """Count a call of a model, where calls are what the phase counts: not where its total was given."""
+
 
 class _Shown(Progress):
     """A progress on one transient line for the current phase, from ``delay`` seconds on.
@@ -44,6 +47,7 @@ class _Shown(Progress):
         self._name = ""
         self._total: int | None = None
         self._done = 0
+        self._of_calls = True
         self._usual: int | None = None
         """How many steps the first phase took that counted them."""
         self._closed = False
@@ -57,14 +61,23 @@ class _Shown(Progress):
         with self._lock:
             self._usual = self._usual or self._done or None
             self._name, self._total, self._done = name, self._usual if total is None else total, 0
+            self._of_calls = total is None
             if self._bar is not None:
                 self._follow()
 
     def advance(self, n: int = 1) -> None:
         with self._lock:
             self._done += n
-            if self._bar is not None and self._task is not None:
+            if self._total is not None and self._done > self._total:
+                self._total = None  # the phase is longer than it was taken to be
+                if self._bar is not None:
+                    self._follow()
+            elif self._bar is not None and self._task is not None:
                 self._bar.update(self._task, completed=self._done)
+
+    def call_ended(self) -> None:
+        if self._of_calls:
+            self.advance()
 
     def close(self) -> None:
         """Wipe the line."""
@@ -145,3 +158,8 @@ def phase(name: str, total: int | None = None) -> None:
 def advance() -> None:
     """Count one more step of the phase, if any is shown."""
     _current.get().advance()
+
+
+def call_ended() -> None:
+    """Count one more call of a model, if any is shown; see `Progress.call_ended`."""
+    _current.get().call_ended()

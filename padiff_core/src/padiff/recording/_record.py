@@ -14,7 +14,7 @@ import numpy as np
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import Array, epsilon_of, is_array, sample
-from padiff.progress import advance
+from padiff.progress import call_ended
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._flow import Follower
@@ -146,7 +146,7 @@ class _Bystander(Recorder):
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Let a call end."""
-        advance()
+        call_ended()
 
 
 def record(

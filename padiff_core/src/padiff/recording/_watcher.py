@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
-from padiff.progress import advance
+from padiff.progress import call_ended
 from padiff.pytree import Memo, can_change, copied, exchanged, held_in, leaves
 from padiff.recording._axes import order_of, read_as, weak
 from padiff.recording._describe import module_record
@@ -135,7 +135,7 @@ class Watcher(Listener):
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Close a call."""
-        advance()
+        call_ended()
         call = self._stack.pop()
         while self._modules.pop().native is not module.native:
             # A model that catches an exception leaves calls open that never return.
