@@ -27,7 +27,6 @@ class _Entry:
     left: str
     right: tuple[str, ...]
     layout: bool | None = None
-    container: bool = False
 
 
 def written_mapping(matching: Matching, left: Description, right: Description) -> str:
@@ -37,8 +36,8 @@ def written_mapping(matching: Matching, left: Description, right: Description) -
     parameters those are named that padiff has no table for; of packed layers, which layers they pack.
     """
     modules = _modules(matching, left, right)
-    entries = [_Entry(a, (b,)) for a, b in modules.items() if a]
-    entries += [_Entry(a, (b,), container=True) for a, b in _containers(modules, left, right).items()]
+    named = [*modules.items(), *_containers(modules, left, right).items()]
+    entries = [_Entry(a, (b,)) for a, b in named if a]
     entries += _packed(matching, left, right, modules)
     entries += _parameters(matching, left, right)
     places = {path: place for place, path in enumerate(Names(left).paths)}
@@ -46,7 +45,7 @@ def written_mapping(matching: Matching, left: Description, right: Description) -
     # A tied parameter may be several on the right: one of them can be told.
     once = {entry.left: entry for entry in reversed(entries)}
     rules = _Writer([entry for entry in entries if once[entry.left] is entry], modules, left).rules()
-    return "\n\n".join(_sections(rules, places))
+    return "\n\n".join(_sections(rules))
 
 
 def _modules(matching: Matching, left: Description, right: Description) -> dict[str, str]:
@@ -182,7 +181,7 @@ class _Writer:
         return bool(said) and said.most_common(1)[0][1] > said[to]
 
 
-def _sections(rules: Sequence[Rule], places: Mapping[str, int]) -> Iterator[str]:
+def _sections(rules: Sequence[Rule]) -> Iterator[str]:
     """Yield the sections, the model's own first, in the order in which they came up."""
     scopes = dict.fromkeys([TOP, *(rule.scope for rule in rules)])
     for scope in scopes:
