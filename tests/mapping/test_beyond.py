@@ -74,7 +74,7 @@ def test_parameters_that_no_table_knows_are_written(write: Write) -> None:
 def test_shapes_that_do_not_fit_are_an_error(write: Write) -> None:
     with pytest.raises(padiff.MappingError) as caught:
         padiff.diff(bilinear(LEFT, "a", "b"), bilinear(RIGHT, "p", "q"), X, mapping=write("Net: {norm.weight: mix.p}"))
-    assert "mapping.yaml:1:7: 'norm.weight' [4] is told to be 'mix.p' [4, 4]" in str(caught.value)
+    assert "mapping.yaml:1:7: 'norm.weight' [4] is mapped to 'mix.p' [4, 4]" in str(caught.value)
 
 
 # Packed layers ----------------------------------------------------------------------------------------------

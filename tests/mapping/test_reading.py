@@ -149,7 +149,7 @@ def test_a_name_that_the_right_does_not_have_is_an_error_with_the_nearest(write:
     with pytest.raises(padiff.MappingError) as caught:
         pairs_of(DOCUMENT.replace("linear_fc1", "linear_fc11"), write)
     text = str(caught.value)
-    assert "mapping.yaml:10:5: 'dense_h_to_4h' is told to be 'linear_fc11' on the right" in text
+    assert "mapping.yaml:10:5: 'dense_h_to_4h' is mapped to 'linear_fc11' on the right" in text
     assert "'model.module.decoder.layers.0.mlp' has no such child" in text
     assert "did you mean 'linear_fc1'?" in text
 

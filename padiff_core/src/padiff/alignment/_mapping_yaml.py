@@ -226,7 +226,7 @@ class _Follower:
             there = sorted(self._right.below(parent, 1))
             hint = near or f"there are {', '.join(map(repr, there[:6]))}{' and others' if len(there) > 6 else ''}."
             msg = (
-                f"{self._file.place(rule)}: {'.'.join(rule.key)!r} is told to be {name!r} on the right, and "
+                f"{self._file.place(rule)}: {'.'.join(rule.key)!r} is mapped to {name!r} on the right, and "
                 f"{repr(parent) if parent else 'the model'} has no such child (for {path!r} on the left).\nHint: {hint}"
             )
             raise MappingError(msg)

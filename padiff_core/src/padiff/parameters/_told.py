@@ -110,7 +110,7 @@ def _link(one: End, two: End, told: ToldParameter) -> Link:
     if not links:
         laid_out = ", transposed," if told.transposed else ""
         msg = (
-            f"{told.place}: {a.parameter.path!r} {list(a.shape)}{laid_out} is told to be {b.parameter.path!r} "
+            f"{told.place}: {a.parameter.path!r} {list(a.shape)}{laid_out} is mapped to {b.parameter.path!r} "
             f"{list(b.shape)}: these shapes do not fit.\nHint: only axes of length one may differ; "
             "{to: name, layout: transposed} says that a matrix lies the other way."
         )
