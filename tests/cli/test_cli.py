@@ -440,7 +440,7 @@ def test_what_is_mistyped_is_suggested_in_two_lines(
         ("--max 1", "--max without --metric", "--metric NAME --max X"),
         ("--metric rel_l2 --atol 1 --rtol 1", "--atol and --rtol beside --metric", "--metric NAME"),
         ("--steps 3", "--steps without --optimizers", "--optimizers SPEC"),
-        ("--format jsn", "there is no format 'jsn'", "Did you mean 'json'?"),
+        ("--format jsn", "there is no format 'jsn'", "did you mean 'json'?"),
     ],
 )
 def test_options_that_make_no_sense_are_named(

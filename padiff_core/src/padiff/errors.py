@@ -21,6 +21,8 @@ A message says what was seen, what was expected or exists, and then ``Hint:`` an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "AdapterError",
     "BackwardError",
@@ -113,3 +115,11 @@ class RemoteError(Exception):
 
 class PluginWarning(UserWarning):
     """A plugin that was left out, or two in conflict; the others work."""
+
+
+def did_you_mean(word: str, known: Iterable[str], form: str = "{!r}", *, most: int = 1) -> str:
+    """Return a question that names what a mistyped word is nearest to, in some form; nothing where nothing is near."""
+    import difflib  # for what is mistyped alone
+
+    near = difflib.get_close_matches(word, dict.fromkeys(known), most)
+    return f"did you mean {', '.join(map(form.format, near))}?" if near else ""

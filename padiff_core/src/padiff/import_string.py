@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -17,7 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from padiff.errors import InputError, PadiffError
+from padiff.errors import InputError, PadiffError, did_you_mean
 
 
 class SpecError(PadiffError):
@@ -36,9 +35,8 @@ def load(spec: str) -> Any:
     except AttributeError:
         names = sorted(name for name in vars(module) if not name.startswith("_"))
         there = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        near = difflib.get_close_matches(attribute, names, 1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
-        msg = f"{source} has no attribute {attribute!r}.\nHint: {meant}it has {there or 'no public names'}."
+        hint = " ".join(filter(None, (did_you_mean(attribute, names), f"it has {there or 'no public names'}.")))
+        msg = f"{source} has no attribute {attribute!r}.\nHint: {hint}"
         raise SpecError(msg) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
@@ -10,7 +9,7 @@ from typing import Any, Protocol
 from padiff.alignment._mapping_file import read_mapping
 from padiff.alignment._mapping_yaml import resolved_file
 from padiff.alignment._resolved import Resolved
-from padiff.errors import MappingError
+from padiff.errors import MappingError, did_you_mean
 from padiff.trace import Description, ModuleRecord
 
 
@@ -198,11 +197,9 @@ class _Finder:
 
     def _unknown(self, entry: Any) -> str:
         names = [modules[""].class_name.rpartition(".")[2] for modules in self._modules]
-        near: list[str] = []
-        if isinstance(entry, str):
-            near = difflib.get_close_matches(entry, dict.fromkeys(path for found in self._modules for path in found), 3)
-        hint = "give a module of one of the two, or its path; of a remote model always the path."
-        hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
+        paths = [path for found in self._modules for path in found]
+        near = did_you_mean(entry, paths, most=3) if isinstance(entry, str) else ""
+        hint = near or "give a module of one of the two, or its path; of a remote model always the path."
         said = f"LayerMap names {_shown(entry)}, which is in neither model ({names[0]}, {names[1]})."
         return f"{said}\nHint: {hint}"
 

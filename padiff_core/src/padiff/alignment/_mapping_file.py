@@ -7,15 +7,14 @@ each the names of children, left to right; a dotted name crosses levels. Beyond 
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 
-from padiff.errors import MappingError
+from padiff.errors import MappingError, did_you_mean
 
 TOP = "TopLayer"
 _OLD_TOP = "Cell"
@@ -75,12 +74,6 @@ def read_mapping(path: str | os.PathLike[str]) -> MappingFile:
         msg = f"cannot read {name}: byte {error.start} is not UTF-8.\nHint: save the file as UTF-8."
         raise MappingError(msg) from error
     return MappingFile(name, tuple(_Reader(name).rules(text)))
-
-
-def did_you_mean(seen: str, known: Iterable[str]) -> str:
-    """Return a question that names what is nearest to a name, or nothing."""
-    near = difflib.get_close_matches(seen, dict.fromkeys(known), 1)
-    return f"did you mean {near[0]!r}?" if near else ""
 
 
 class _Reader:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from padiff.alignment._mapping_file import TOP, MappingFile, Rule, did_you_mean
+from padiff.alignment._mapping_file import TOP, MappingFile, Rule
 from padiff.alignment._resolved import Group, Resolved, ToldParameter
-from padiff.errors import MappingError
+from padiff.errors import MappingError, did_you_mean
 from padiff.report import Note
 from padiff.trace import Description
 

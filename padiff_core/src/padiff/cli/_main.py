@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from padiff._version import __version__
 from padiff.cli import _compare, _diff, _graph, _lists, _map, _record, _show
-from padiff.cli._parser import Parser, UsageError, did_you_mean
+from padiff.cli._parser import Parser, UsageError
 from padiff.cli._words import folded, in_options
-from padiff.errors import PadiffError, PluginWarning
+from padiff.errors import PadiffError, PluginWarning, did_you_mean
 
 TROUBLE = 2
 INTERRUPTED = 130
@@ -109,7 +109,7 @@ def _read(words: list[str]) -> argparse.Namespace | None:
         words = [*words[1:2], "--help"]
     first = next((word for word in words if not word.startswith("-")), None)
     if first is not None and first not in commands:
-        hint = did_you_mean(first, {name: name for name in commands})
+        hint = did_you_mean(first, commands, "{}")
         parser.error(f"there is no command {first!r}; there are {', '.join(commands)}\nHint: {hint}")
     arguments, unknown = parser.parse_known_args(words)
     (commands.get(arguments.command) or parser).check_unknown(unknown)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from padiff.errors import PadiffError
+from padiff.errors import PadiffError, did_you_mean
 
 _WIDTH = 80
 
@@ -30,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage behind the message, and behind the hint that this may bring along."""
         said, _, hint = message.removeprefix("argument ").partition("\nHint: ")
-        msg = f"{said}.\nHint: {hint}{self.format_usage().strip()}"
+        msg = f"{said}.\nHint: {f'{hint} ' if hint else ''}{self.format_usage().strip()}"
         raise UsageError(msg)
 
     def check_unknown(self, words: list[str]) -> None:
@@ -40,10 +39,10 @@ class Parser(argparse.ArgumentParser):
         name = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
         if not name.startswith("-"):
             self.error(f"{name!r} is one argument too many")
-        known = {option: option for option in re.findall(r"--[a-z][a-z-]+", self.format_help())}
-        if "--atol" in known:
-            known["--tolerance"] = "--atol, --rtol or --metric"
-        hint = did_you_mean(name, known) or f"`{self.prog} --help` lists all options; "
+        known = re.findall(r"--[a-z][a-z-]+", self.format_help())
+        known += ["--tolerance"] if "--atol" in known else []
+        hint = did_you_mean(name, known, "{}").replace("--tolerance", "--atol, --rtol or --metric")
+        hint = hint or f"`{self.prog} --help` lists all options;"
         self.error(f"there is no option {name}\nHint: {hint}")
 
 
@@ -54,12 +53,6 @@ def _narrow(prog: str) -> argparse.HelpFormatter:
 def _as_written(prog: str) -> argparse.HelpFormatter:
     """Return what writes help with an epilog whose lines stay as they are."""
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=26, width=_WIDTH)
-
-
-def did_you_mean(word: str, known: Mapping[str, str]) -> str:
-    """Return a question that names what stands for the key that a word is nearest to, a blank behind it, or nothing."""
-    near = difflib.get_close_matches(word, known, 1, cutoff=0.65)
-    return f"did you mean {known[near[0]]}? " if near else ""
 
 
 def add_rank(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +66,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if text not in choices:
-            hint = did_you_mean(text, {choice: choice for choice in choices})
+            hint = did_you_mean(text, choices, "{}")
             msg = f"{text!r} is none of {', '.join(choices)}\nHint: {hint}"
             raise argparse.ArgumentTypeError(msg)
         return text

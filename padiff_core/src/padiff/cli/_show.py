@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from padiff.cli._parser import add_rank, did_you_mean, whole
+from padiff.cli._parser import add_rank, whole
 
 if TYPE_CHECKING:
     from padiff.trace import Call, Leaf, Run, Summary, Trace
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
     from padiff.engine import opened
-    from padiff.errors import InputError
+    from padiff.errors import InputError, did_you_mean
 
     found = opened(arguments.run, arguments.rank)
     lines = [headline(found), *_ranks(found)]
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         calls = [call for call in shown.trace.calls if _is_below(call.path, arguments.module)]
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
-            meant = did_you_mean(arguments.module, {call.path: call.path for call in shown.trace.calls})
+            meant = did_you_mean(arguments.module, (call.path for call in shown.trace.calls))
             raise InputError(f"{msg}Hint: {meant or 'leave --module out to see all of them.'}".rstrip())
         tree = list(_step(step, shown, calls))
         lines += ["", *shown.damage, *tree]
@@ -189,9 +189,11 @@ def _depth(call: Call) -> int:
 
 
 def _ranges(steps: Sequence[int]) -> str:
+    from padiff.trace import listed
+
     if len(steps) > 1 and list(steps) == list(range(steps[0], steps[-1] + 1)):
         return f"{steps[0]} to {steps[-1]}"
-    return ", ".join(map(str, [*steps[:5], *(["..."] if len(steps) > 5 else [])])) or "none"
+    return listed(steps)
 
 
 def _size_of(folder: str) -> int:

@@ -9,7 +9,6 @@ In the first the first model is right by definition; in the others the second is
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import LayerMap
+from padiff.errors import did_you_mean
 
 OPTIONS = ("atol", "rtol", "compare_mode", "diff_phase", "single_step")
 
@@ -111,8 +111,7 @@ def call_of(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool)
 def _check_known(keywords: Iterable[str]) -> None:
     for name in keywords:
         if name not in _MEANING:
-            near = difflib.get_close_matches(name, _MEANING, 1)
-            hint = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(_MEANING)}."
+            hint = did_you_mean(name, _MEANING, "{}=") or f"it takes {', '.join(_MEANING)}."
             msg = f"auto_diff() got an unexpected keyword argument {name!r}.\nHint: {hint}"
             raise TypeError(msg)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from padiff.errors import AdapterError, ForwardError, InputError, InternalError, UnusableReference, WorkerError
+from padiff.errors import (
+    AdapterError,
+    ForwardError,
+    InputError,
+    InternalError,
+    UnusableReference,
+    WorkerError,
+    did_you_mean,
+)
 from padiff.forcing import Given, Side
 from padiff.judging import place_of
 from padiff.numerics import Array, is_array
@@ -54,8 +61,7 @@ def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
 def _meant(name: str, value: Any, known: list[str]) -> str:
     if name in ("atol", "rtol", "compare_mode", "metric", "min", "max"):
         return f"it is part of the tolerance: tolerance={{{name!r}: {value!r}}}."
-    near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}=?" if near else f"there are {', '.join(f'{one}=' for one in known)}."
+    return did_you_mean(name, known, "{}=") or f"there are {', '.join(f'{one}=' for one in known)}."
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from padiff.adapter import Reader, Renderer
-from padiff.errors import InputError, PluginError
+from padiff.errors import InputError, PluginError, did_you_mean
 from padiff.plugins._hooks import told
 from padiff.plugins._registry import Row, conflict, registry
 
@@ -36,9 +35,8 @@ def find(hook: str, name: str) -> Row:
     if broken:
         msg = f"the {noun} {broken[0].label} cannot be used: {broken[0].broken}.\nHint: {_known(hook)}."
         raise PluginError(msg)
-    near = difflib.get_close_matches(name, [row.name for row in contributions(hook)], 1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
-    msg = f"there is no {noun} {name!r}.\nHint: {_known(hook)}.{meant}"
+    meant = did_you_mean(name, [row.name for row in contributions(hook)])
+    msg = f"there is no {noun} {name!r}.\nHint: {_known(hook)}{f'; {meant}' if meant else '.'}"
     raise InputError(msg)
 
 
