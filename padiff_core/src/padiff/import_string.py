@@ -1,6 +1,7 @@
 """Load what a SPEC names: ``module:attribute`` or ``path/file.py:attribute``."""
 
 from __future__ import annotations
+import __future__
 
 import functools
 import importlib
@@ -34,10 +35,18 @@ def load(spec: str) -> Any:
         return functools.reduce(getattr, attribute.split("."), module)
     except AttributeError:
         names = sorted(name for name in vars(module) if not name.startswith("_"))
-        there = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        own = [name for name in names if _is_own(module, vars(module)[name])] or names
+        there = ", ".join(own[:12]) + (", ..." if len(own) > 12 else "")
         hint = " ".join(filter(None, (did_you_mean(attribute, names), f"it has {there or 'no public names'}.")))
         msg = f"{source} has no attribute {attribute!r}.\nHint: {hint}"
         raise SpecError(msg) from None
+
+
+def _is_own(module: types.ModuleType, value: Any) -> bool:
+    """Return whether a module's value is its own, and not imported by it."""
+    if isinstance(value, type | types.FunctionType):
+        return value.__module__ == module.__name__
+    return not isinstance(value, types.ModuleType | __future__._Feature)
 
 
 def called(spec: str) -> Any:
