@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import attrs
@@ -43,7 +44,7 @@ def refusal(side: str, error: Exception) -> Refusal:
     """Return that a side cannot run there, with the first line of its error."""
     if isinstance(error, NotRepeated):
         return Refusal(side, _RECORDED)
-    said = next(iter(str(error).strip().splitlines()), "")[:_LONGEST]
+    said = textwrap.shorten(next(iter(str(error).strip().splitlines()), ""), _LONGEST, placeholder=" ...")
     return Refusal(side, f"{type(error).__name__}: {said}")
 
 
