@@ -172,7 +172,7 @@ VICTIMS_ALONE = Report((), (victim(0), victim(1)), counts={"rounding": 9, "diffe
 EMPTY = Report((), ())
 
 _THREE = (norm(0), GLUE, norm(3))
-DOCUMENTED = Report(
+REPEATED = Report(
     _THREE,
     (*_THREE, victim(0), victim(1)),
     transfer=Transfer(copied=40, verified=40),
@@ -222,7 +222,7 @@ EVERY = {
     "alone": ALONE,
     "victims": VICTIMS_ALONE,
     "empty": EMPTY,
-    "documented": DOCUMENTED,
+    "repeated": REPEATED,
 }
 
 
@@ -570,7 +570,7 @@ def test_a_tolerance_is_shown_and_what_is_within_it_is_called_so() -> None:
 def test_evidence_that_several_sources_share_is_printed_once() -> None:
     text = plain(PARTED)
     assert text.count(str(FLOAT64)) == 1
-    assert f"  evidence   all sources: {FLOAT64}\n" in plain(DOCUMENTED)
+    assert f"  evidence   all sources: {FLOAT64}\n" in plain(REPEATED)
     assert f"  evidence   sources 1-2: {FLOAT64}\n" in text
     assert f"  evidence   {GLUE.evidence[1]}\n" in text
 
@@ -743,10 +743,6 @@ def test_the_documented_words_are_the_real_ones() -> None:
     for words, kind in (("`verdict` | string | ", Verdict), ("`phase` | string | ", Phase)):
         row = tables.split(words)[1].splitlines()[0]
         assert re.findall(r"`([\w ]+)`", row) == [str(one) for one in kind]
-
-
-def test_the_documented_text_is_the_real_one() -> None:
-    assert f"```text\n{plain(DOCUMENTED)}\n```" in DOCS.joinpath("report.md").read_text()
 
 
 def test_many_parameters_of_other_shapes_are_one_block() -> None:
