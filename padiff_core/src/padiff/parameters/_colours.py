@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import attrs
 
 from padiff.parameters._graph import ENDS, Graph, Labels
+from padiff.parameters._refining import Neighbours, refined
 from padiff.parameters._roles import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
@@ -23,6 +25,8 @@ _ROUNDS = (40, 8, 5, 3, 2, 1, 0)
 Chooser = Callable[[int, Sequence[int], Sequence[int]], int]
 """Takes a unit of the reference, those like it, and those of the candidate: returns which of these it is."""
 Pairs = dict[int, int]
+Classes = list[tuple[list[int], list[int]]]
+"""The units of each colour that both sides have."""
 
 
 def _exactly(unit: HeldUnit) -> Hashable:
@@ -127,20 +131,18 @@ class _Matching:
         self.symmetric: Mapping[int, int] = {}
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
         self._settings = {view.settings: [list(map(view.settings, graph.units)) for graph in graphs] for view in _VIEWS}
-        self._ways = {
-            (view.ways, view.joints): [
-                [[(node, view.ways(labels)) for node, labels in found.items()] for found in side]
-                for graph in both[view.joints]
-                for side in (graph.takes, graph.gives)
-            ]
-            for view in _VIEWS
-        }
+        self._ways = {(view.ways, view.joints): _numbered(both[view.joints], view.ways) for view in _VIEWS}
+        self._met = [[node for node in _in_order(graph) if graph.is_met(node)] for graph in graphs]
         self._fits: dict[tuple[Hashable, ...], bool] = {}
+        self._known: dict[_View, list[Classes]] = {}
+        """What each view showed since the last match."""
+        self._alike: dict[Hashable, list[Classes]] = {}
+        """The same, by what a view makes of the units before they are refined: to several views they look alike."""
 
     def pairs(self) -> Pairs:
         while self._sees_the_unique(_PLAIN):
             pass
-        colours, _ = self._coloured(_PLAIN[0])[-1]
+        colours, _ = self._refined(_PLAIN[0], *self._unrefined(_PLAIN[0]))[-1]
         left = range(len(self._graphs[0].units))
         self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
         while self._sees_the_unique(self._views) or self._sees_from_one_end() or self._breaks_symmetries():
@@ -162,18 +164,20 @@ class _Matching:
                 return True
         return False
 
-    def _levels(self, views: Sequence[_View]) -> Iterator[list[tuple[list[int], list[int]]]]:
+    def _levels(self, views: Sequence[_View]) -> Iterator[Classes]:
         """Yield the units of each colour that both sides have: seen from afar first, in each of the views."""
-        seen: dict[_View, list[list[tuple[list[int], list[int]]]]] = {}
         for level in range(len(_ROUNDS)):
             for view in views:
-                if view not in seen:
-                    seen[view] = list(self._rounds(view))
-                yield seen[view][level]
+                if view not in self._known:
+                    self._known[view] = self._rounds(view)
+                yield self._known[view][level]
 
     def _take(self, found: Sequence[tuple[int, int]]) -> bool:
         fit = [(i, j) for i, j in found if self._fit(i, j)]
-        self._pairs.update(fit)
+        if fit:
+            self._pairs.update(fit)
+            self._known.clear()
+            self._alike.clear()
         return bool(fit)
 
     def _fit(self, i: int, j: int) -> bool:
@@ -223,67 +227,88 @@ class _Matching:
                 parts[top(source)] = top(node)
         return [top(node) for node in range(count)]
 
-    def _rounds(self, view: _View) -> Iterator[list[tuple[list[int], list[int]]]]:
-        """Yield, for more rounds first, the units of each colour that both sides have."""
-        seen, fixed = self._coloured(view), self._fixed
-        for rounds in _ROUNDS:
-            yield self._classes(seen[min(rounds, len(seen) - 1)], fixed)
+    def _rounds(self, view: _View) -> list[Classes]:
+        """Return, for more rounds first, the units of each colour that both sides have."""
+        colours, moving = self._unrefined(view)
+        key = tuple(colours), view.ways, view.joints, view.behind, view.ahead
+        if key not in self._alike:
+            seen = self._refined(view, colours, moving)
+            places = [min(rounds, len(seen) - 1) for rounds in _ROUNDS]
+            found = {place: self._classes(seen[place]) for place in set(places)}
+            self._alike[key] = [found[place] for place in places]
+        return self._alike[key]
 
     @property
     def _fixed(self) -> tuple[dict[int, int], dict[int, int]]:
         return {i: n for n, i in enumerate(self._pairs)}, {j: n for n, j in enumerate(self._pairs.values())}
 
-    def _coloured(self, view: _View) -> list[list[list[int]]]:
-        """Return the colours of both sides' nodes after each round, until they are stable."""
+    def _unrefined(self, view: _View) -> tuple[list[int], list[int]]:
+        """Return the colours of both sides' nodes as they are seen by themselves, and those nodes that may change.
+
+        The numbers say who looks like whom, and nothing else.
+        """
         known: dict[Hashable, int] = {}
-        fixed = self._fixed
-        colours: list[list[int]] = []
-        for side, graph in enumerate(self._both[view.joints]):
-            base = self._bases[view.unit][side]
-            settings = self._settings[view.settings][side]
-            regions = self._regions[side]
+        fixed, graphs = self._fixed, self._both[view.joints]
+        colours, moving, half = [], [], len(graphs[0].takes)
+        for side, graph in enumerate(graphs):
+            base, settings = self._bases[view.unit][side], self._settings[view.settings][side]
+            count, regions = len(graph.units), self._regions[side]
             first: list[Hashable] = [
-                ("fixed", fixed[side][i]) if i in fixed[side] else (base[i], settings[i], regions[i])
-                for i in range(len(graph.units))
+                ("fixed", fixed[side][i]) if i in fixed[side] else (base[i], settings[i], regions[i], graph.is_met(i))
+                for i in range(count)
             ]
             first += [("end", end) for end in range(ENDS)]
             first += [("joint", name) for name in graph.joints]
-            colours.append([known.setdefault(colour, len(known)) for colour in first])
-        seen = [colours]
-        for _ in range(_ROUNDS[0]):
-            after = [self._refined(side, colours[side], fixed[side], known, view) for side in (0, 1)]
-            settled = all(len(set(now)) == len(set(then)) for now, then in zip(after, colours, strict=True))
-            colours = after
-            seen.append(colours)
-            if settled:
+            colours += [known.setdefault(colour, len(known)) for colour in first]
+            joints = range(count + ENDS, len(graph.takes))
+            moving += [half * side + i for i in (*self._met[side], *joints) if i not in fixed[side]]
+        return colours, moving
+
+    def _refined(
+        self, view: _View, colours: Sequence[int], moving: Sequence[int]
+    ) -> list[tuple[Sequence[int], Sequence[int]]]:
+        """Return the colours of both sides' nodes after each round, until they are stable."""
+        half = len(self._both[view.joints][0].takes)
+        takes, gives = self._ways[view.ways, view.joints]
+        ends = [(takes, gives)] * view.behind + [(gives, takes)] * view.ahead
+        seen: list[tuple[Sequence[int], Sequence[int]]] = []
+        before = None
+        for now in islice(refined(colours, [one for one, _ in ends], [one for _, one in ends], moving), _ROUNDS[0] + 1):
+            seen.append((now[:half], now[half:]))
+            if before == (before := [len(set(side)) for side in seen[-1]]):
                 break
         return seen
 
-    def _refined(
-        self, side: int, colours: Sequence[int], fixed: dict[int, int], known: dict[Hashable, int], view: _View
-    ) -> list[int]:
-        count = len(self._graphs[side].units)
-        takes, gives = self._ways[view.ways, view.joints][2 * side : 2 * side + 2]
-        found = list(colours)
-        for node in range(len(colours)):
-            if node in fixed or count <= node < count + ENDS or not self._graphs[side].is_met(node):
-                continue
-            near = tuple(
-                tuple(sorted((colours[other], hash(way)) for other, way in ways)) if seen else ()
-                for ways, seen in ((takes[node], view.behind), (gives[node], view.ahead))
-            )
-            found[node] = known.setdefault((colours[node], near), len(known))
-        return found
-
-    def _classes(
-        self, colours: Sequence[Sequence[int]], fixed: tuple[dict[int, int], dict[int, int]]
-    ) -> list[tuple[list[int], list[int]]]:
+    def _classes(self, colours: Sequence[Sequence[int]]) -> Classes:
         found: dict[int, tuple[list[int], list[int]]] = {}
-        for side, graph in enumerate(self._graphs):
-            for node in sorted(range(len(graph.units)), key=graph.order.__getitem__):
-                if node not in fixed[side] and graph.is_met(node):
+        for side, fixed in enumerate(self._fixed):
+            for node in self._met[side]:
+                if node not in fixed:
                     found.setdefault(colours[side][node], ([], []))[side].append(node)
         return [both for both in found.values() if both[0] and both[1]]
+
+
+def _in_order(graph: Graph) -> list[int]:
+    """Return the units in the order in which the run met them."""
+    return sorted(range(len(graph.units)), key=graph.order.__getitem__)
+
+
+def _numbered(graphs: tuple[Graph, Graph], seen: Callable[[Labels], Labels | None]) -> tuple[Neighbours, Neighbours]:
+    """Return what each node takes and gives, of both sides one behind the other, with a number for what is ``seen``."""
+    known: dict[Labels | None, int] = {}
+    half = len(graphs[0].takes)
+
+    def of(nodes: Sequence[Mapping[int, Labels]], before: int) -> list[list[tuple[int, int]]]:
+        return [
+            [(before + node, known.setdefault(seen(labels), len(known))) for node, labels in found.items()]
+            for found in nodes
+        ]
+
+    takes, gives = (
+        of(first, 0) + of(second, half)
+        for first, second in zip(*((graph.takes, graph.gives) for graph in graphs), strict=True)
+    )
+    return takes, gives
 
 
 def preserved(graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], pairs: Pairs) -> tuple[int, int, int]:
