@@ -125,7 +125,7 @@ class _Memory:
 def _memory_of(native: Any, *, writable: bool = False) -> Array:
     """Return an array over the memory of a dense tensor on the CPU; an empty tensor has none."""
     dtype = dtypes.numpy_dtype(dtype_name(native))
-    if not native.size:
+    if 0 in native.shape:  # Paddle takes half as long as all the rest to tell the size
         return np.empty(native.shape, dtype)
     return np.asarray(_Memory(native, dtype, writable=writable)).view(dtype)
 
@@ -199,4 +199,4 @@ class PaddleTensor(NativeTensor):
             return from_array(array, self.device)
         swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
         # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
-        return PADDLE.viewed(swapped) if swapped.ndim and swapped.size else paddle.assign(swapped)
+        return PADDLE.viewed(swapped) if swapped.shape and 0 not in swapped.shape else paddle.assign(swapped)
