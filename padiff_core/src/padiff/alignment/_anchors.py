@@ -34,10 +34,17 @@ class Anchors:
         number = 0
         for pair in modules:
             a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])
-            for mine, yours in self._together(_used(a, len(b), reference), _used(b, len(a), candidate)):
+            both = list(self._together(_used(a, len(b), reference), _used(b, len(a), candidate)))
+            for mine, yours in both:
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
                 number += 1
+            for calls, place, covers in ((a, 0, self._reference), (b, 1, self._candidate)):
+                # The other side uses these parameters around its calls: none of them does all that this one does.
+                for call in calls:
+                    if not call.leaf and call not in {pair[place] for pair in both}:
+                        _cover(call, number, covers)
+                        number += 1
         for key in inside:
             # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
             self._reference.pop(key, None)
@@ -84,8 +91,19 @@ class Anchors:
             best = max(overlap, key=lambda k: overlap[k], default=None)
             if best is None or overlap[best] <= _MOSTLY:
                 continue
-            if not best.leaf and _borders(ours) == _borders(best):
+            if not best.leaf and _borders(ours) == _borders(best) and not self._begins_elsewhere(ours, best):
                 yield ours, best
+
+    def _begins_elsewhere(self, ours: Call, theirs: Call) -> bool:
+        """Return whether what only one of two composites holds stands right before or behind the other one."""
+        sides = (ours, self._reference), (theirs, self._candidate)
+        for (call, covers), (other, others) in (sides, sides[::-1]):
+            more = others[other] - covers[call]
+            outside = [one for one, cover in covers.items() if cover <= more]
+            given, made = ({leaf.token for leaf in leaves} for leaves in (call.inputs, call.outputs))
+            if any(given & {x.token for x in one.outputs} or made & {x.token for x in one.inputs} for one in outside):
+                return True
+        return False
 
     def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
         """Tie two nests of calls that cover the same, outermost first: what is like, and where one is alone, that."""

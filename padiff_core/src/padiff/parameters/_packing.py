@@ -67,6 +67,8 @@ class Packing:
     """The ways in which its weight and bias may lie, as those of a linear layer; in each, those of every place."""
     along: int = 0
     """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives."""
+    layers: bool = True
+    """Whether it packs layers, and not parameters that no layer's rule speaks of: these say nothing of modules."""
     beside: Group = ()
     """Units beside the packed one that pack the rest of the members: query here, and key with value there."""
 
@@ -78,7 +80,7 @@ class Packing:
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
         straight, *others = self._orders()
-        divisor = gcd(*self._sizes()) if self.along == 0 else 1
+        divisor = gcd(*self._sizes()) if self.along == 0 and self.layers else 1
         grouped = [n for n in range(2, divisor + 1) if divisor % n == 0]
         plain = (Arrangement(order) for order in (straight, *others))
         alike = (Arrangement(straight, groups) for groups in grouped)
@@ -131,7 +133,8 @@ class Packing:
         return f"packs {names}{groups}{', by columns' if self.along else ''}"
 
     def _sizes(self) -> list[int]:
-        return [unit.roles["weight"].shape[self.along] for unit in self.members]
+        whole = self.ways[0][0]["weight"].shape
+        return [extent(unit.roles["weight"].shape, whole, self.along) for unit in self.members]
 
     def _wholes(self) -> list[int]:
         weights = (self.ways[0][0]["weight"], *(unit.roles["weight"] for unit in self.beside))
@@ -148,14 +151,25 @@ class Packing:
                 part = held.part if whole else attrs.evolve(held.part, rows=rows, along=self.along)
                 shape = list(held.shape)
                 if not whole:
-                    shape[self.along] = member.roles[role].shape[self.along]
+                    shape[self.along] = extent(member.roles[role].shape, held.shape, self.along)
                 cut[role] = Held(held.parameter, part, tuple(shape))
         name = member.path.rpartition(".")[2]
-        return HeldUnit(unit.module, name, unit.kind or _LINEAR, cut, unit.settings)
+        kind = unit.kind or (_LINEAR if self.layers else None)
+        return HeldUnit(unit.module, name, kind, cut, unit.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         reference, candidate = (piece, member) if self.ours else (member, piece)
         return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
+
+
+def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
+    """Return how much of an axis of a whole shape a part of it takes: one that is a single row may lack the axis."""
+    return 1 if along == 0 and bare(shape) == bare(whole[1:]) else shape[along]
+
+
+def bare(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape without its axes of length one."""
+    return tuple(size for size in shape if size != 1)
 
 
 def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], *, freed: bool = False) -> list[Packing]:

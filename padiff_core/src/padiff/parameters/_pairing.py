@@ -11,6 +11,7 @@ from padiff.alignment import Resolved, agreement, namesakes, region_of
 from padiff.parameters._colours import Chooser, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
+from padiff.parameters._joined import with_joined
 from padiff.parameters._matching import match_units, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
@@ -90,7 +91,7 @@ def pair_parameters(
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and the order of
     definition, ``by_order``, where that is asked for. A module that holds parameters itself is taken for several
     layers, what one side lists for what the other stacks, and a layer that only looked like another one for what packs
-    several, where fewer parameters are left over so.
+    several, where fewer parameters are left over so; what is left over then may be joined in one parameter.
     """
     found = _paired(reference, candidate, flows, fixed, guess, by_order=by_order)
     if all(left_over_of(found)):
@@ -102,7 +103,7 @@ def pair_parameters(
         if sides is not None:
             other = unstacked(_paired(*sides, flows, fixed, by_order=by_order), found)
             found = other if left_over(other) < left_over(found) else found
-    return found
+    return with_joined(found, flows)
 
 
 def _paired(

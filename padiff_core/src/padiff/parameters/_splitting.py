@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._packing import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source
 
@@ -56,7 +57,7 @@ def parts_of(unit: HeldUnit, flow: Flow) -> Iterator[HeldUnit]:
     """Yield the layers that a unit is to the dataflow."""
     groups = _Groups(unit, flow).all()
     for roles in groups:
-        main = max(roles, key=lambda role: len(_bare(unit.roles[role].shape)))
+        main = max(roles, key=lambda role: len(bare(unit.roles[role].shape)))
         name = main if len(groups) > 1 else unit.name
         yield attrs.evolve(unit, name=name, roles={role: unit.roles[role] for role in unit.roles if role in roles})
 
@@ -66,7 +67,7 @@ class _Groups:
 
     def __init__(self, unit: HeldUnit, flow: Flow) -> None:
         self._paths = {role: set(held.parameter.paths) for role, held in unit.roles.items()}
-        self._shapes = {role: _bare(held.shape) for role, held in unit.roles.items()}
+        self._shapes = {role: bare(held.shape) for role, held in unit.roles.items()}
         self._takes: dict[str, frozenset[Source]] = {}
         for key, sources in flow.takes.items():
             self._takes.update((role, sources) for role, paths in self._paths.items() if key in paths)
@@ -121,7 +122,3 @@ class _Groups:
         return len(self._shapes[role]) < 2 <= len(self._shapes[weight]) and set(self._shapes[role]) <= {
             *self._shapes[weight]
         }
-
-
-def _bare(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(extent for extent in shape if extent != 1)

@@ -36,6 +36,7 @@ def without(axes: Turns, refuted: frozenset[tuple[str, int, str, int]]) -> Turns
 
 
 def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    modules = [match.modules for match in correspondence.matches]
+    joined = {match for one in correspondence.packed if not one.packing.layers for match in one.matches}
+    modules = [match.modules for match in correspondence.matches if match not in joined]
     calls = align(evidence.trace, evidence.free(correspondence.axes), modules, correspondence.fixed)
     return attrs.evolve(correspondence, calls=calls)

@@ -21,6 +21,8 @@ from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
 
 Choice = TypeVar("Choice")
+_Wrong = tuple[float, float]
+_NONE_RIGHT = math.inf, math.inf
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
@@ -28,6 +30,8 @@ _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
 _MOST_ORDERS = 48
 """Orders that are tried of parameters in one module: all of four, for all groups together and each alone."""
+_ROUNDS = 3
+"""How often what lies in one call is gone through, part by part: one that is right now may show the next."""
 _ALIKE = 2
 """Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
 
@@ -101,15 +105,20 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
     match = packed.matches[0]
     judge = _judge_of(correspondence, match)
     beside = [m for m in correspondence.open if m not in packed.matches and _judge_of(correspondence, m) == judge]
-    laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE))
-    ways = itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS)
-    choices = list(itertools.product(ways, laid or [()]))
-    matches = {arrangement: packing.matches(arrangement) for arrangement, _ in choices}
+    laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE)) or [()]
+    ways = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
+    matches = {arrangement: packing.matches(arrangement) for arrangement in ways}
 
     def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
         evidence.assign((*matches[choice[0]], *choice[1]))
 
-    (chosen, _), right = _tried(correspondence, evidence, match, choices, put, first=True)
+    told = packed.matches[: 1 if packing.layers else None]
+    (chosen, _), right = _tried(correspondence, evidence, told, list(itertools.product(ways, laid)), put, first=True)
+    if not (right or packing.layers):
+        orders = (order for group in _groups(beside) for order in _orders(beside, group))
+        turned = [next(_choices(order, frozenset())) for order in itertools.islice(orders, _MOST_LAYOUTS)]
+        choices = [(chosen, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
+        (chosen, _), right = _tried(correspondence, evidence, told, choices, put, first=True)
     found = correspondence.arranged(packed, chosen)
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
@@ -134,11 +143,16 @@ def _oriented(
     told = frozenset(ways.values())
     choices = list(itertools.islice(_choices(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
-        now, right = _tried(correspondence, evidence, matches[0], choices, evidence.assign)
-        orders = () if right else itertools.islice(_orders(now), _MOST_ORDERS)
-        others = [way for order in orders for way in itertools.islice(_choices(order, told), _ALIKE)]
-        if others:
-            now, right = _tried(correspondence, evidence, matches[0], [now, *others], evidence.assign, first=True)
+        now, right = _tried(correspondence, evidence, matches[:1], choices, evidence.assign)
+        for _ in range(0 if right else _ROUNDS):
+            before = now
+            for group in _groups(now):
+                others = [now, *_others(now, group, told)]
+                now, right = _tried(correspondence, evidence, matches[:1], others, evidence.assign, first=True)
+                if right:
+                    break
+            if right or now is before:
+                break
         layouts = {link.candidate.parameter.path: word for link, word in _uncertain(now).items() if link not in told}
         if right:
             correspondence = attrs.evolve(correspondence, settled={**correspondence.settled, **layouts})
@@ -147,16 +161,29 @@ def _oriented(
     return correspondence.rematched(dict(zip(matches, now, strict=True)))
 
 
-def _orders(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
-    """Yield the matches with the parameters of one of them in another order, or of all that one stack holds."""
-    groups: dict[object, list[UnitMatch]] = {}
-    for match in matches:
+def _groups(matches: Sequence[UnitMatch]) -> list[list[int]]:
+    """Return the places of the matches whose parameters lie alike, and in one order: what one stack holds, or each."""
+    groups: dict[object, list[int]] = {}
+    for place, match in enumerate(matches):
         stacks = frozenset(stack for stack in map(_stack_of, match.links) if stack is not None)
-        groups.setdefault(stacks or match, []).append(match)
-    for group in groups.values():
-        for orders in zip(*(match.orders() for match in group), strict=True):
-            turned = dict(zip(group, orders, strict=True))
-            yield tuple(turned.get(match, match) for match in matches)
+        groups.setdefault(stacks or match, []).append(place)
+    return list(groups.values())
+
+
+def _orders(matches: Sequence[UnitMatch], group: Sequence[int]) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield the matches with the parameters of some of them in another order."""
+    for orders in zip(*(matches[place].orders() for place in group), strict=True):
+        turned = dict(zip(group, orders, strict=True))
+        yield tuple(turned.get(place, match) for place, match in enumerate(matches))
+
+
+def _others(matches: Sequence[UnitMatch], group: Sequence[int], told: Set[Link]) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield the matches with those of a group in other orders and layouts, the others as they are."""
+    for ordered in itertools.islice(itertools.chain([tuple(matches)], _orders(matches, group)), _MOST_ORDERS):
+        yield ordered
+        for ways in itertools.islice(_choices([ordered[place] for place in group], told), _ALIKE):
+            laid = dict(zip(group, ways, strict=True))
+            yield tuple(laid.get(place, match) for place, match in enumerate(ordered))
 
 
 def _stack_of(link: Link) -> str | None:
@@ -213,44 +240,51 @@ def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
 def _tried(
     correspondence: Correspondence,
     evidence: Evidence,
-    match: UnitMatch,
+    matches: Sequence[UnitMatch],
     choices: Sequence[Choice],
     put: Callable[[Choice], None],
     *,
     first: bool = False,
 ) -> tuple[Choice, bool]:
     """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
-    users = correspondence.alignment.using(match.candidate.module.path)
-    best, least = choices[0], math.inf
+    best, least = choices[0], _NONE_RIGHT
 
-    def search(trials: Sequence[Trial]) -> tuple[Choice, float]:
-        best, least = choices[0], math.inf
+    def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
+        best, least = choices[0], _NONE_RIGHT
         for choice in choices:
             put(choice)
-            error = max(trial.error() for trial in trials)
-            if error < least:
-                best, least = choice, error
-            if first and least <= RIGHT:
+            wrong = _wrong([error for trial in trials for error in trial.errors()])
+            if wrong < least:
+                best, least = choice, wrong
+            if first and not least[0]:
                 break
         return best, least
 
     # The first call of a recurrent layer may be given zeros, of which all choices make the same.
-    ends = dict.fromkeys((users[0], users[-1])) if users else ()
+    paths = dict.fromkeys(match.candidate.module.path for match in matches)
+    users = [found for found in map(correspondence.alignment.using, paths) if found]
+    ends = dict.fromkeys(end for found in users for end in (found[0], found[-1]))
     pairs = dict.fromkeys(_judged(correspondence.alignment, user) for user in ends)
     if pairs:
         benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
         best, least = search([Trial(bench, pair, bench.trace) for pair, bench in benches.items()])
-        if least > RIGHT and any(pair.candidate.children for pair in pairs):
+        if least[0] and any(pair.candidate.children for pair in pairs):
             # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
             alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
-            whole, error = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
-            best, least = (whole, error) if error <= RIGHT else (best, least)
-        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least > RIGHT else []
+            whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
+            best, least = (best, least) if wrong[0] else (whole, wrong)
+        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least[0] else []
         still = [trial for trial in trials if trial is not None]
         if still:
             best, least = search(still)
     put(best)
-    return best, least <= RIGHT
+    return best, not least[0]
+
+
+def _wrong(errors: Sequence[float]) -> _Wrong:
+    """Return of how many values an arrangement is wrong, all that a fault beside it spoils, and how far at worst."""
+    worst = max(errors, default=0.0)
+    return (sum(error > RIGHT for error in errors) if math.isfinite(worst) else math.inf), worst
 
 
 def _judged(alignment: Alignment, pair: Pair) -> Pair:

@@ -37,15 +37,19 @@ class Trial:
 
         That is also where it does not run. What it calls is matched as in ``alignment``, where one is given.
         """
+        return max(self.errors(alignment), default=0.0)
+
+    def errors(self, alignment: Alignment | None = None) -> list[float]:
+        """Return the error of each value that the call's own code makes, as `error` does the largest."""
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         try:
             alone = bench.run_candidate(self.pair, self.truth, backward=False)
         except Exception:  # what does not run so is not the way
-            return math.inf
+            return [math.inf]
         if not self.needed <= alone.observed.values.keys():
-            return math.inf
+            return [math.inf]
         own = (check for check in alone.checks if check.spot.owner is self.pair and not check.backward)
-        return max((c.difference.rel_l2 / SAME(epsilon_of(c.spot.reference.dtype)) for c in own), default=0.0)
+        return [c.difference.rel_l2 / SAME(epsilon_of(c.spot.reference.dtype)) for c in own]
 
 
 def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:

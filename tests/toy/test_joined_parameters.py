@@ -1,0 +1,150 @@
+"""Hold in one parameter what the other side holds in several: weights of mixing and of fusion, tables of positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+
+
+class Mixed(rows.Module):
+    """A block that mixes each step with the one before, by a weight for each map; a decay and a bonus."""
+
+    def __init__(self) -> None:
+        self.bonus, self.decay = rows.parameter(4), rows.parameter(4)
+        self.mix_k, self.mix_v, self.mix_r = (rows.parameter(1, 1, 4) for _ in range(3))
+        self.key, self.value, self.gate = rows.Linear(4, 4), rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
+        k, v, r = (
+            layer(x * mix + before * (mix * -1.0 + 1.0))
+            for layer, mix in ((self.key, self.mix_k), (self.value, self.mix_v), (self.gate, self.mix_r))
+        )
+        return x + F.sigmoid(r) * (F.tanh(k * self.decay) + self.bonus) * v
+
+
+class MixedAsOne(columns.Layer):
+    """The same, with all weights of mixing in one."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.w, self.u, self.mix = columns.weight(4), columns.weight(4), columns.weight(3, 4)
+        self.r, self.k, self.v = columns.Dense(4, 4), columns.Dense(4, 4), columns.Dense(4, 4)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
+        r, k, v = (before + (x - before) * self.mix[i] for i in range(3))
+        k, v = self.k(k), self.v(x if self.fault == "unmixed" else v)
+        return x + F.sigmoid(self.r(r)) * (F.tanh(k * self.w) + self.u) * v
+
+
+class Fused(rows.Module):
+    """A sum of two branches by weights of its own."""
+
+    def __init__(self) -> None:
+        self.shares, self.out = rows.parameter(2, at=1.0, scale=0.5), rows.Linear(4, 4)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        share = self.shares * self.shares
+        return self.out((a * share[0] + b * share[1]) / (share[0] + share[1] + 1e-4))
+
+
+class FusedOfAll(columns.Layer):
+    """A sum of two branches by weights that it is given."""
+
+    def __init__(self) -> None:
+        self.proj = columns.Dense(4, 4)
+
+    def forward(self, a: Any, b: Any, share: Any) -> Any:
+        return self.proj((a * share[0] + b * share[1]) / (share[0] + share[1] + 1e-4))
+
+
+class Model(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
+        self.blocks = rows.ModuleList(Mixed(), Mixed())
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+class ModelAsOne(columns.Layer):
+    def __init__(self, part: Any = MixedAsOne, fault: str = "") -> None:
+        self.out, self.upper, self.lower = columns.Dense(4, 4), part(fault), part(fault)
+        self.given = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.upper(self.lower(self.given(x))))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_one_parameter_holds_several_of_a_module(turned: bool) -> None:
+    """0.6 found no counterpart of any: with the order of its rows open, and that of two vectors beside it."""
+    sides = Model(), ModelAsOne()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == report.transfer.copied
+
+
+def test_a_fault_beside_joined_parameters_stands_at_its_place() -> None:
+    report = padiff.diff(Model(), ModelAsOne(fault="unmixed"), (X,))
+    places = {(one.candidate.path, one.between) for one in report.sources}
+    assert places == {("lower", ("k", "v")), ("upper", ("k", "v"))}, str(report)
+
+
+class Pyramid(rows.Module):
+    def __init__(self) -> None:
+        self.a, self.b = rows.Linear(4, 4), rows.Linear(4, 4)
+        self.first, self.second = Fused(), Fused()
+
+    def forward(self, x: Any) -> Any:
+        a, b = self.a(x), F.tanh(self.b(x))
+        up = self.first(a, b)
+        return self.second(up, b)
+
+
+class PyramidAsOne(columns.Layer):
+    def __init__(self, fault: float = 1.0) -> None:
+        self.shares = columns.weight(4, at=1.0, scale=0.5)
+        self.top, self.low = FusedOfAll(), FusedOfAll()
+        self.b, self.a, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        share = self.shares * self.shares
+        a, b = self.a(x), F.tanh(self.b(x))
+        return self.top(self.low(a, b, share[:2] * self.fault), b, share[2:])
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_one_parameter_holds_those_of_several_modules(turned: bool) -> None:
+    sides = Pyramid(), PyramidAsOne()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+
+
+def test_a_parameter_that_is_missing_is_still_named() -> None:
+    class Lacking(MixedAsOne):
+        def __init__(self, fault: str) -> None:
+            super().__init__(fault)
+            self.mix = columns.weight(2, 4)
+
+        def forward(self, x: Any) -> Any:
+            before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
+            r, k = (before + (x - before) * self.mix[i] for i in range(2))
+            return x + F.sigmoid(self.r(r)) * (F.tanh(self.k(k) * self.w) + self.u) * self.v(x)
+
+    report = padiff.diff(Model(), ModelAsOne(Lacking), (X,))
+    lacking = {(one.candidate.path, one.what.name[:4]) for one in report.sources if one.what.kind == "parameter"}
+    assert lacking == {("lower", "mix_"), ("upper", "mix_")}, str(report)
