@@ -21,6 +21,8 @@ from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
 _LINEAR, _TABLE = "linear", "embedding"
+_OF_MEMORY = "k", "v"
+"""The units of an attention that take the same, whatever the queries are of."""
 _MOST_MEMBERS = 6
 """Layers that several others pack, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -193,7 +195,27 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], *, free
                     places = [[one.roles for one in way.units] for way in fits]
                     found.append(Packing(unit, group, ours, places, along))
                     break
-    return [*found, *_shared(graphs, unmatched - {unit for packing in found for unit in packing.units})]
+    found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units})
+    left = unmatched - {unit for packing in found for unit in packing.units}
+    return [*found, *_keys_with_values(graphs, left)]
+
+
+def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
+    """Yield layers that give keys and values in one, where an attention has these and the queries apart.
+
+    All units of an attention take what it is given, be it of one place or of two.
+    """
+    for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
+        held: dict[str, dict[str, HeldUnit]] = {}
+        for unit in yours.units:
+            if unit in unmatched and unit.name in _OF_MEMORY:
+                held.setdefault(unit.module.path, {})[unit.name] = unit
+        groups = [tuple(one[name] for name in _OF_MEMORY) for one in held.values() if len(one) == len(_OF_MEMORY)]
+        for unit in mine.units:
+            fits = [one for one in groups if unit in unmatched and _is_map(unit) and _packs(unit, one, 0)]
+            if fits:
+                groups.remove(fits[0])
+                yield Packing(unit, fits[0], ours, [[unit.roles]])
 
 
 def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:

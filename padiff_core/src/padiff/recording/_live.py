@@ -64,10 +64,16 @@ class Live:
         """Return where the model's inputs go: where the first parameter lies, if it is spread over several devices."""
         return self.device.partition(",")[0]
 
-    def begin(self) -> None:
-        """Forget the calls of an earlier run."""
-        self._called.clear()
-        self._places.clear()
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Forget the calls of an earlier run; where this one fails those can be replayed still."""
+        before = self._called, self._places
+        self._called, self._places = {}, {}
+        try:
+            yield
+        except BaseException:
+            self._called, self._places = before
+            raise
 
     def share(self, other: Live) -> None:
         """Know what was assigned to the same model through another."""

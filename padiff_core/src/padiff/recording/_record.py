@@ -166,8 +166,6 @@ def record(
     but for these. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit its signature.
     """
     trace = Trace(store)
-    if live is not None and not task.ends:
-        live.begin()
     kind = _Bystander if task.ends else _Disturber if task.disturbed else Recorder
     recorder = kind(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
     backward = task.backward and values
@@ -178,6 +176,8 @@ def record(
     trace.input_gradients = recorder.input_gradients
     trace.start_seed = task.seed if backward and task.loss is None and task.sent is None else None
     with model.adapter.seeded(task.seed), model.preserved() as changed, ExitStack() as stack:
+        if live is not None and not task.ends:
+            stack.enter_context(live.begun())
         if task.evaluating:
             model.evaluate()
         if task.dtype is not None:
