@@ -14,7 +14,7 @@ from padiff.forcing import LocalSide, Side
 from padiff.judging import Measures
 from padiff.parameters import Correspondence, named_alike, pair_parameters, transfer, units_of, values_of
 from padiff.plugins import adapter_for
-from padiff.recording import Task
+from padiff.recording import Order, Task
 from padiff.refinement import (
     Evidence,
     aligned,
@@ -270,3 +270,14 @@ def test_weights_are_given_through_canonical_layouts_and_nothing_else_changes() 
     transfer(known.matches, evidence.reference, evidence.candidate)
     assert all(np.array_equal(evidence.reference.value(path), array) for path, array in before.items())
     assert known.copied == 4
+
+
+def test_what_ran_in_an_order_of_axes_can_be_replayed_after_another_order() -> None:
+    """The side was made anew, without the calls of its run: replays raised a KeyError, and settled nothing."""
+    evidence = evidence_of(rows.Linear(6, 6), columns.Dense(6, 6))
+    first, second = ({("", 0, what, 0): Order((1, 0))} for what in ("input", "output"))
+    evidence.free(first)
+    side = evidence.side(first)
+    evidence.free(second)
+    assert evidence.side(first) is side
+    assert evidence.side(second) is not side

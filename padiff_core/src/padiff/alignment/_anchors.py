@@ -124,12 +124,14 @@ class Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
 
-        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds.
+        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds, and none right
+        before or behind it.
         """
         mine, yours = self._reference.get(ours, set()), self._candidate.get(theirs, set())
         if ours.leaf and theirs.leaf:
             return mine != yours
-        return bool(mine and yours) and len(mine & yours) <= _MOSTLY * len(mine | yours)
+        few = len(mine & yours) <= _MOSTLY * len(mine | yours)
+        return bool(mine and yours) and (few or self._begins_elsewhere(ours, theirs))
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""

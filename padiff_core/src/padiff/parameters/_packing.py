@@ -174,11 +174,14 @@ def bare(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], *, freed: bool = False) -> list[Packing]:
+def find_packings(
+    graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int], *, freed: bool = False
+) -> list[Packing]:
     """Return the packed units of either side with what they pack, each unit in one packing at most.
 
-    ``graphs`` are those of reference and candidate; ``unmatched`` the units that found no counterpart of their own
-    shape. Where units may be ``freed``, one that found a counterpart packs a group none of which did.
+    ``graphs`` are those of reference and candidate, whose units at ``known`` indices belong together; ``unmatched``
+    the units that found no counterpart of their own shape. Where units may be ``freed``, one that found a counterpart
+    packs a group none of which did.
     """
     found: list[Packing] = []
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
@@ -195,7 +198,7 @@ def find_packings(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], *, free
                     places = [[one.roles for one in way.units] for way in fits]
                     found.append(Packing(unit, group, ours, places, along))
                     break
-    found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units})
+    found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units}, known)
     left = unmatched - {unit for packing in found for unit in packing.units}
     return [*found, *_keys_with_values(graphs, left)]
 
@@ -218,19 +221,32 @@ def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> 
                 yield Packing(unit, fits[0], ours, [[unit.roles]])
 
 
-def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
-    """Yield what several layers pack together: all that take one value, against more that do on the other side."""
+def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int]) -> Iterator[Packing]:
+    """Yield what several layers pack together: all that take one value, against more that do on the other side.
+
+    Of several groups it is the one that takes most of what belongs together, or the first.
+    """
     sides = [[one for one in _side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
     for ours in (True, False):
         few, many = sides if ours else sides[::-1]
         for packed in few:
-            for members in many:
-                ways = [[packed[0].roles]]
-                one = Packing(packed[0], members, ours, ways, beside=packed[1:])
-                if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members) and one.fits:
-                    many.remove(members)
-                    yield one
-                    break
+            fits = [
+                Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
+                for members in many
+                if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members)
+            ]
+            best = max((one for one in fits if one.fits), key=lambda one: _same_taken(one, graphs, known), default=None)
+            if best is not None:
+                many.remove(best.members)
+                yield best
+
+
+def _same_taken(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:
+    """Return how much of what a packed layer and its members take belongs together."""
+    pair = (packing.packed, packing.members[0]) if packing.ours else (packing.members[0], packing.packed)
+    ours, theirs = (set(graph.takes[graph.units.index(unit)]) for graph, unit in zip(graphs, pair, strict=True))
+    same = {known[node] for node in ours if node in known} & theirs
+    return len(same) / max(1, len(ours), len(theirs))
 
 
 def _pack_alike(packed: Group, members: Group) -> bool:

@@ -65,7 +65,7 @@ def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> l
     listed = tuple(
         Graph(one, [*({len(one): frozenset()} for _ in one), {}, {}], [], range(len(one))) for one in (mine, yours)
     )
-    packings = find_packings((listed[0], listed[1]), left)
+    packings = find_packings((listed[0], listed[1]), left, {})
     gone = {unit for packing in packings for unit in packing.units}
     kept = [match for match in matches if not gone & {match.reference, match.candidate}]
     return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
@@ -145,10 +145,10 @@ def _paired(
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
     lacking = _without_counterpart(ours, theirs, matches) - gone
     if freed:
-        taken = {unit for packing in find_packings(graphs, lacking, freed=True) for unit in packing.units}
+        taken = {unit for packing in find_packings(graphs, lacking, pairs, freed=True) for unit in packing.units}
         both = ({match.reference, match.candidate} for match in matches)
         lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
-    new = find_packings(graphs, lacking)
+    new = find_packings(graphs, lacking, pairs)
     new = _packings_as_numbered(new, graphs, pairs)
     packings = [packing for packing, arrangement in told if arrangement is None] + new
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]

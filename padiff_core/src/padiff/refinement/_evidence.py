@@ -52,7 +52,7 @@ class Evidence:
     followed: bool = False
     """Whether the dataflow is followed beside a free run, since names alone do not tell what belongs to what."""
     _free: dict[tuple[Any, ...], Trace] = attrs.field(init=False, factory=dict)
-    _permuted: tuple[Turns, Side] | None = attrs.field(init=False, default=None)
+    _permuted: dict[tuple[Any, ...], Side] = attrs.field(init=False, factory=dict)
     _flows: tuple[Flow, Flow] | None = attrs.field(init=False, default=None)
     _judges: dict[Correspondence, Judge] = attrs.field(init=False, factory=dict)
     _replays: Replays[Any] = attrs.field(init=False)
@@ -65,9 +65,10 @@ class Evidence:
         """Return the candidate, with its tensors read in an order of axes."""
         if not axes:
             return self.candidate
-        if self._permuted is None or self._permuted[0] != axes:
-            self._permuted = axes, self.candidate.permuted(axes)
-        return self._permuted[1]
+        key = tuple(sorted(axes.items()))
+        if key not in self._permuted:
+            self._permuted[key] = self.candidate.permuted(axes)
+        return self._permuted[key]
 
     def assign(self, matches: Iterable[UnitMatch]) -> None:
         """Give the candidate the reference's parameters, where that was asked for."""
