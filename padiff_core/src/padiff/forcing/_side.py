@@ -228,7 +228,7 @@ class LocalSide:
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
-        with self._weights.kept():
+        with self._weights.kept(whole=False):
             return replay(self._live, request)
 
     def permuted(self, axes: Turns) -> LocalSide:
@@ -247,6 +247,7 @@ class LocalSide:
         """Overwrite parameters or buffers in place; modules make anew what they keep of them."""
         self._live.assign(arrays)
         if arrays:
+            self._weights.renew()
             self._rebuilt |= dict.fromkeys(self.model.rebuild())
 
     def step(self, gradients: Mapping[str, Array | None]) -> None:

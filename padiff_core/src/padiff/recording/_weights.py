@@ -14,18 +14,27 @@ from padiff.numerics import difference
 class Weights:
     """The weights of a model: those that its runs change are put back after every run.
 
-    Which these are the first run shows, for which all are copied.
+    Which these are the first run shows, for which all are copied, and the first one with other values: a moving average
+    of what is equal changes nothing.
     """
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self._watched = {parameter.path: parameter for parameter in parameters if not parameter.buffer}
-        """All at first; later those that a run changes."""
+        self._all = {parameter.path: parameter for parameter in parameters if not parameter.buffer}
+        self._changing: set[str] = set()
+        self._known = False
+
+    def renew(self) -> None:
+        """Look at all of them again in the next run of the whole model: they have other values."""
         self._known = False
 
     @contextmanager
-    def kept(self) -> Iterator[Callable[[], list[str]]]:
-        """Put them back on leaving; give what tells, behind the run, the paths of those that are others now."""
-        weights = self._watched
+    def kept(self, *, whole: bool = True) -> Iterator[Callable[[], list[str]]]:
+        """Put them back on leaving; give what tells, behind the run, the paths of those that are others now.
+
+        A run that is not of the ``whole`` model changes no more than one that is.
+        """
+        looked = whole and not self._known
+        weights = self._all if looked else {path: self._all[path] for path in self._all if path in self._changing}
         before = {path: np.array(parameter.view()) for path, parameter in weights.items()}
         told: list[list[str]] = []
 
@@ -40,5 +49,5 @@ class Weights:
             found = changed()
             for path in found:
                 weights[path].assign(before[path])
-            if not self._known:
-                self._known, self._watched = True, {path: weights[path] for path in found}
+            self._changing |= set(found)
+            self._known = self._known or looked
