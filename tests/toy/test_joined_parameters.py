@@ -134,6 +134,26 @@ def test_one_parameter_holds_those_of_several_modules(turned: bool) -> None:
     assert report.aligned, str(report)
 
 
+class PyramidByColumns(PyramidAsOne):
+    """The same, with a column for each fusion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = columns.weight(2, 2, at=1.0, scale=0.5)
+
+    def forward(self, x: Any) -> Any:
+        share = self.shares * self.shares
+        a, b = self.a(x), F.tanh(self.b(x))
+        return self.top(self.low(a, b, share[:, 0]), b, share[:, 1])
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_one_parameter_holds_others_by_columns(turned: bool) -> None:
+    sides = Pyramid(), PyramidByColumns()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+
+
 def test_a_parameter_that_is_missing_is_still_named() -> None:
     class Lacking(MixedAsOne):
         def __init__(self, fault: str) -> None:

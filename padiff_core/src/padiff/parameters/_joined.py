@@ -1,4 +1,4 @@
-"""Match a parameter that holds, one behind the other along its first axis, what the other side holds in several.
+"""Match a parameter that holds, one behind the other along an axis, what the other side holds in several.
 
 Weights of mixing or of fusion, tables of positions: no layer's rule speaks of them. In which order one holds the others
 no shape tells, forcing settles it.
@@ -13,24 +13,27 @@ import attrs
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._packing import Packing, bare, extent
 from padiff.parameters._splitting import left_over_of
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 
 _TABLE = "embedding"
+_MOST_AXES = 2
+"""Axes of what joins others: what has more stacks matrices."""
 Units = Sequence[HeldUnit]
 
 
-def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool = False) -> Correspondence:
     """Return the correspondence with parameters of one side without counterpart as those that they hold of the other's.
 
-    They are those of one module, else of the nearest one around, as many as fill what joins them, in execution order.
+    They are those of one module, and where only those ``within`` one are asked for no others, else of the nearest one
+    around: as many as fill what joins them, in execution order.
     """
     left = left_over_of(known)
     if not all(left):
         return known
     sides = known.reference, known.candidate
     free = [list(_alone(*one)) for one in zip(sides, flows, left, strict=True)]
-    found = [*_joined(free[0], free[1], ours=True), *_joined(free[1], free[0], ours=False)]
+    found = [*_joined(*free, ours=True, within=within), *_joined(*free[::-1], ours=False, within=within)]
     packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
@@ -43,7 +46,10 @@ def _alone(units: Units, flow: Flow, left: set[str]) -> Iterator[HeldUnit]:
         (min(ranks.get(path, len(ranks)) for path in (unit.path, *held.parameter.paths)), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
-        if held.parameter.path in left and (unit.kind in (None, _TABLE)) and not (unit.special or unit.stack)
+        if len(bare(held.shape)) <= _MOST_AXES
+        and held.parameter.path in left
+        and (unit.kind in (None, _TABLE))
+        and not (unit.special or unit.stack)
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
     ]
     for _, unit, role, held in sorted(found, key=lambda one: one[0]):
@@ -51,28 +57,38 @@ def _alone(units: Units, flow: Flow, left: set[str]) -> Iterator[HeldUnit]:
         yield HeldUnit(unit.module, name, None, {"weight": held}, unit.settings)
 
 
-def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:
+def _joined(wholes: Units, parts: Units, *, ours: bool, within: bool) -> Iterator[Packing]:
     """Yield what joins which: those of one module first, then those below one further out."""
     wholes, parts = list(wholes), list(parts)
     depths = [unit.module.path.count(".") + 1 if unit.module.path else 0 for unit in parts]
-    for depth in range(max(depths, default=0), -1, -1):
+    outermost = max(depths, default=0)
+    for depth in range(outermost, outermost - 1 if within else -1, -1):
         groups: dict[str, list[HeldUnit]] = {}
         for unit in parts:
             groups.setdefault(".".join(unit.module.path.split(".")[:depth]), []).append(unit)
         for group in groups.values():
             for whole in list(wholes):
-                members = _filling(whole, group)
+                ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]
+                members = next((found for _, found in ways if found), ())
                 if members:
                     wholes.remove(whole)
                     for one in members:
                         parts.remove(one)
                         group.remove(one)
-                    yield Packing(whole, members, ours, [[whole.roles]], layers=False)
+                    fits = [[{"weight": held}] for held, found in ways if found == members]
+                    yield Packing(whole, members, ours, fits, layers=False)
 
 
-def _filling(whole: HeldUnit, group: Units) -> tuple[HeldUnit, ...]:
-    """Return the first parameters of a group whose rows are a whole one's, none where they do not fill it."""
-    shape = whole.roles["weight"].shape
+def _ways(whole: HeldUnit) -> Iterator[Held]:
+    """Yield how a parameter may hold others: by rows, and a matrix by columns."""
+    held = whole.roles["weight"]
+    yield held
+    if len(held.shape) == 2:
+        yield Held(held.parameter, attrs.evolve(held.part, transpose=(1, 0)), held.shape[::-1])
+
+
+def _filling(shape: Sequence[int], group: Units) -> tuple[HeldUnit, ...]:
+    """Return the first parameters of a group whose rows are those of a whole one, none where they do not fill it."""
     if not shape:
         return ()
     row, count, members = bare(shape[1:]), 0, []

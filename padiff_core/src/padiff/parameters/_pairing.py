@@ -98,10 +98,12 @@ def pair_parameters(
         other = _paired(reference, candidate, flows, fixed, by_order=by_order, freed=True)
         fewer = all(len(now) < len(then) for now, then in zip(left_over_of(other), left_over_of(found), strict=True))
         found = other if fewer else found
+    found = with_joined(found, flows, within=True)
     for divided in (split_where_left_over, stacked):
         sides = divided(found, flows)
         if sides is not None:
             other = unstacked(_paired(*sides, flows, fixed, by_order=by_order), found)
+            other = with_joined(other, flows, within=True)
             found = other if left_over(other) < left_over(found) else found
     return with_joined(found, flows)
 

@@ -47,10 +47,14 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
         return correspondence
     correspondence = aligned(correspondence, evidence)
     chosen: dict[Packing, Arrangement] = {}
-    for packed in list(correspondence.packed):
-        correspondence, arrangement = _arranged(correspondence, packed, evidence)
-        if packed.packing.packed.path in correspondence.settled:
-            chosen[packed.packing] = arrangement
+    packings = [packed.packing for packed in correspondence.packed]
+    # Once more those of parameters: one of them is right once those beside it are.
+    for packing in (*packings, *(one for one in packings if not one.layers)):
+        if packing not in chosen:
+            packed = next(one for one in correspondence.packed if one.packing is packing)
+            correspondence, arrangement = _arranged(correspondence, packed, evidence)
+            if packing.packed.path in correspondence.settled:
+                chosen[packing] = arrangement
     correspondence = _as_most(correspondence, chosen, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for group in _judged_together(correspondence):
@@ -122,7 +126,9 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
     found = correspondence.arranged(packed, chosen)
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
-        return attrs.evolve(found, settled=settled), chosen
+        held = {link.candidate.parameter.path for one in packed.matches for link in one.links}
+        undecided = tuple(path for path in found.undecided if path not in held)
+        return attrs.evolve(found, settled=settled, undecided=undecided), chosen
     unsettled = {link.candidate.parameter.path for one in packed.matches for link in one.links}
     return attrs.evolve(found, undecided=(*found.undecided, *unsettled)), chosen
 
@@ -267,7 +273,10 @@ def _tried(
     pairs = dict.fromkeys(_judged(correspondence.alignment, user) for user in ends)
     if pairs:
         benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
-        best, least = search([Trial(bench, pair, bench.trace) for pair, bench in benches.items()])
+        # What one side's code reads of its own, the other's may be handed by the code around it.
+        readers = {match.reference.module.path for match in matches}
+        beside = frozenset(one.key for one in correspondence.alignment.pairs if one.reference.path in readers)
+        best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
         if least[0] and any(pair.candidate.children for pair in pairs):
             # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
             alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}

@@ -16,6 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Values
 from padiff.judging import sampling
 from padiff.numerics import RANDOM, SAME, difference, epsilon, epsilon_of
+from padiff.trace import Key
 
 RIGHT = 1.0
 """An error up to which an arrangement is the right one, in units of `SAME`: another arrangement is far off."""
@@ -31,6 +32,8 @@ class Trial:
     truth: Values
     needed: frozenset[int] = frozenset()
     """Tokens of the values that must arise for a try to tell anything."""
+    beside: frozenset[Key] = frozenset()
+    """Calls inside of it that are handed what is tried, of whose own code the errors count too."""
 
     def error(self, alignment: Alignment | None = None) -> float:
         """Return the largest error of the call's own code, in units of `SAME`; infinity where it tells nothing.
@@ -48,7 +51,9 @@ class Trial:
             return [math.inf]
         if not self.needed <= alone.observed.values.keys():
             return [math.inf]
-        own = (check for check in alone.checks if check.spot.owner is self.pair and not check.backward)
+        owners = {self.pair.key, *self.beside}
+        checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
+        own = [check for check, owner in checks if owner is not None and owner.key in owners]
         return [c.difference.rel_l2 / SAME(epsilon_of(c.spot.reference.dtype)) for c in own]
 
 
