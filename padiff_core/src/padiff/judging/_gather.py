@@ -20,6 +20,7 @@ from padiff.judging._soundness import Whole, of_one_distribution, prove, undrawn
 from padiff.judging._state import of_rewritten, of_state
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
+from padiff.judging._uncalled import with_uncalled_named
 from padiff.judging._unread import Unread, unread_finding, unread_inputs
 from padiff.judging._wholes import Ends, Gradients, Runs
 from padiff.kinds import CATALOGUE
@@ -64,6 +65,8 @@ class Outcome(Gathered):
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]
             forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
+        if self.options.backward:
+            suspicions = list(with_uncalled_named(suspicions, known, (trace, free), forced))
         found = self.judged(suspicions, known, self.findings, step)
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)

@@ -251,6 +251,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "within_tolerance": "within the given tolerance",
     "whole_numbers": "whole numbers differ",
     "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
+    "uncalled": "the reference has the output of {reference} there; the candidate has {candidate}, and never uses it",
     "float64_differs": "settled by replaying both sides in float64, where rounding stays below {bound:.0e}",
     "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",
     "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",

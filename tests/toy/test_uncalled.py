@@ -1,0 +1,59 @@
+"""Forget to call a module whose parameters are there: it is named where its output should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+class Plain(rows.Module):
+    """A norm of its own between two parts."""
+
+    def __init__(self) -> None:
+        self.encode, self.ln_post, self.decode = rows.Linear(4, 4), rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.decode(self.ln_post(self.encode(x)))
+
+
+class Encoder(columns.Layer):
+    def __init__(self, called: bool) -> None:
+        self.norm, self.proj, self.called = columns.LayerNormalization(4), columns.Dense(4, 4), called
+
+    def forward(self, x: Any) -> Any:
+        x = self.proj(x)
+        return self.norm(x) if self.called else x
+
+
+class Decoder(columns.Layer):
+    def __init__(self) -> None:
+        self.proj = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.proj(x)
+
+
+class Composed(columns.Layer):
+    """The same in two composites, of which the first may leave out its norm."""
+
+    def __init__(self, called: bool) -> None:
+        self.encoder, self.decoder = Encoder(called), Decoder()
+
+    def forward(self, x: Any) -> Any:
+        return self.decoder(self.encoder(x))
+
+
+@pytest.mark.parametrize("called", [True, False], ids=["right", "forgotten"])
+def test_a_module_that_is_never_called_is_named(called: bool) -> None:
+    """The value was named where it is taken, in the decoder, and nothing spoke of the norm."""
+    report = padiff.diff(Plain(), Composed(called), (X,))
+    assert report.aligned == called, str(report)
+    told = [one.figures for source in report.sources for one in source.evidence if one.kind == "uncalled"]
+    assert told == [] if called else [{"reference": "ln_post", "candidate": "encoder.norm"}], str(report)
