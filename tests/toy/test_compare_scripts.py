@@ -132,7 +132,7 @@ def test_a_single_model_is_told_of_no_option_of_two(tmp_path: Path, capsys: Any)
     assert "by position, with --inputs." in said
     assert main(["record", f"{this}:Net", "--inputs", f"{this}:inputs", "-o", str(tmp_path / "a")]) == 0
     assert main(["show", str(tmp_path / "a"), "--module", "blocks.0.upp"]) == 2
-    assert "did you mean blocks.0.up?" in capsys.readouterr().err
+    assert "did you mean 'blocks.0.up'?" in capsys.readouterr().err
 
 
 def misnamed() -> Any:
