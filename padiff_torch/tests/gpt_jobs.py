@@ -31,11 +31,12 @@ def on_the_cpu() -> None:
     def hosted(make: Any) -> Any:
         @functools.wraps(make)
         def made(*args: Any, **kwargs: Any) -> Any:
+            kwargs = {name: one for name, one in kwargs.items() if name != "pin_memory"}
             return make(*args, **(kwargs | {"device": "cpu"} if kwargs.get("device") == "cuda" else kwargs))
 
         return made
 
-    torch.Tensor.cuda = lambda tensor: tensor  # type: ignore
+    torch.Tensor.cuda = lambda tensor, **_: tensor  # type: ignore
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     torch.zeros, torch.tensor = hosted(torch.zeros), hosted(torch.tensor)
     kind = torch.Tensor.type
@@ -98,12 +99,16 @@ def gpt(rank: int, *, tp: int, pp: int, virtual: int | None, tied: bool = False,
 
 def _seeded(model: Any, tp: int, place: int) -> None:
     layers = {index: layer.layer_number - 1 for index, layer in enumerate(model.decoder.layers)}
+    by_name(model, tp, place, lambda name: re.sub(r"layers\.(\d+)", lambda one: f"layers.{layers[int(one[1])]}", name))
+
+
+def by_name(model: Any, tp: int, place: int, whole: Callable[[str], str] = str) -> None:
+    """Let each weight be the shard of one that its name seeds: that in the ``whole``."""
     for name, parameter in model.named_parameters():
-        name = "embedding.word_embeddings.weight" if getattr(parameter, "shared", False) else name
-        whole = re.sub(r"layers\.(\d+)", lambda found: f"layers.{layers[int(found[1])]}", name)
+        name = whole("embedding.word_embeddings.weight" if getattr(parameter, "shared", False) else name)
         dim = parameter.partition_dim if getattr(parameter, "tensor_model_parallel", False) else None
         shape = [size * tp if axis == dim else size for axis, size in enumerate(parameter.shape)]
-        values = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(whole.encode()))) * 0.1
+        values = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode()))) * 0.1
         values += "layernorm.weight" in name
         parameter.data.copy_(values if dim is None else values.chunk(tp, dim)[place])
 

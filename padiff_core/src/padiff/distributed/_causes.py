@@ -152,10 +152,13 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
         return _cause_held(finding, step, grid, others)
     own = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
     side, _, gradient = finding.what.kind.partition("_")
-    which = finding.what.index or 0
     if side not in ("input", "output") or gradient not in ("", "gradient") or own is None:
         return None
     held = own.inputs if side == "input" else own.outputs
+    named = (
+        number for number, leaf in enumerate(held) if finding.what.index is None and leaf.path == finding.what.name
+    )
+    which = next(named, finding.what.index or 0)
     place = own.key, side, which
     parts = None if which >= len(held) else step.values.get(place)
     parts = step.gradients.get(held[which].token) if parts is not None and gradient else parts

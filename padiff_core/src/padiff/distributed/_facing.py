@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Resolved
-from padiff.distributed._others import ties_of
+from padiff.distributed._others import Ties, ties_of
 from padiff.distributed._run import Facing, RankedRun
 from padiff.report import SIDES, Note
 from padiff.trace import Description, Run
@@ -28,10 +28,18 @@ def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Ru
     if step is None:
         return list(runs)
     about = ours.about, theirs.about
-    ties = ties_of(((about[0], ours.trace(step)), (about[1], theirs.trace(step))), told(*map(_About, about)))
+    resolved = told(*map(_About, about))
+    ties = ties_of(((about[0], ours.trace(step)), (about[1], theirs.trace(step))), resolved)
     if len(ranked) == 2 and ties is None and _lie_alike(ranked[0], ranked[1], step):
-        ours = ranked[0].stacked()
-    elif isinstance(ours, RankedRun):
+        stacked = ranked[0].stacked()
+        return [stacked, ranked[1].compared_with(Facing(stacked, None, 1))]
+    found = _as_compared(ours, theirs, ties)
+    further = None if ties is None else ties.further(found[0].trace(step), found[1].trace(step), resolved)
+    return found if further is None else _as_compared(ours, theirs, further)
+
+
+def _as_compared(ours: Run, theirs: Run, ties: Ties | None) -> list[Run]:
+    if isinstance(ours, RankedRun):
         ours = ours.compared_with(Facing(theirs, ties, 0))
     return [ours, theirs.compared_with(Facing(ours, ties, 1)) if isinstance(theirs, RankedRun) else theirs]
 

@@ -22,6 +22,9 @@ from padiff.kinds import Placement
 from padiff.numerics import Array, difference
 
 Parts = Mapping[int, Array]
+Ends = Mapping[str, bool] | None
+"""Axis -> whether ranks have parts from both ends of what is spread along it, where that is known; None where what is
+spread is no part of the data that all ranks are given."""
 
 _PARTIAL = Placement("partial")
 _PACKED = (2, 3)
@@ -79,16 +82,18 @@ def spread_of(
     added: Array | None = None,
     shape: Shape | None = None,
     strides: Collection[int] = (),
+    ends: Ends = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
     ``known`` is what the framework says; ``like`` what the other run holds at this place. ``sums`` says whether the
     ranks may hold parts of a sum: of a weight, or of what a model returns, they may not. ``shape`` is that of the
-    whole, where it is known; ``strides`` say how often parts may come behind each other in it.
+    whole, where it is known; ``strides`` say how often parts may come behind each other in it, ``ends`` along
+    which axes ranks have parts from both ends, or have none.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     cut = _cut(parts, grid)
-    tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums)
+    tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums, ends=ends or {})
     told = all(axis in known or not differ[axis] for axis in grid.axes)
     tried = [(one, found) for one, found in tried if shape in (None, found)]
     fitting = [one for one, found in tried if like is None or like.fits(found)]
@@ -96,7 +101,7 @@ def spread_of(
         # Layers that somebody splits by hand say nothing, which reads as if they were not split.
         unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
         inferred = (
-            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape, strides=strides)
+            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape, strides=strides, ends=ends)
             if len(unsaid) < len(known)
             else None
         )
@@ -109,7 +114,7 @@ def spread_of(
     nearest = partial(_nearest, parts, grid, differ, like=like, added=added)
     best, same = nearest(fitting)
     if not same and like is not None:
-        strided = (one for how in fitting for one in _strided(how, known, {*_PACKED, *strides}))
+        strided = (one for how in fitting for one in _otherwise(how, known, {*_PACKED, *strides}, ends))
         packed = [one for one in itertools.islice(strided, _MOST) if _shape(parts, grid, one) is not None]
         found, same = nearest(packed) if packed else (best, False)
         best = found if same else best
@@ -117,15 +122,24 @@ def spread_of(
     return Spreading(best, not told, tuple(sorted(set(unlike))))
 
 
-def _strided(
-    how: Mapping[str, Placement], known: Mapping[str, Placement], strides: Collection[int]
+def _otherwise(
+    how: Mapping[str, Placement], known: Mapping[str, Placement], strides: Collection[int], ends: Ends = None
 ) -> Iterator[dict[str, Placement]]:
-    """Yield how a value may lie of which parts come behind each other on each rank, along axes of which nobody says."""
+    """Yield how a value may lie of which parts come behind each other on each rank, along axes of which nobody says.
+
+    Or of which each rank has parts from both ends.
+    """
     axes = [axis for axis, one in how.items() if one.kind == "shard" and axis not in known]
-    for counts in itertools.product((1, *sorted(strides)), repeat=len(axes)):
-        if any(count > 1 for count in counts):
-            further = zip(axes, counts, strict=True)
-            yield {**how, **{axis: attrs.evolve(how[axis], stride=count) for axis, count in further}}
+    open_ = [ends is not None and axis not in ends for axis in axes]
+    ways = [
+        sorted(itertools.product((1, *strides), (False, True) if free else (how[axis].ends,)))
+        for axis, free in zip(axes, open_, strict=True)
+    ]
+    for chosen in itertools.product(*ways):
+        further = dict(zip(axes, chosen, strict=True))
+        found = {axis: attrs.evolve(how[axis], stride=count, ends=both) for axis, (count, both) in further.items()}
+        if any(one != how[axis] for axis, one in found.items()):
+            yield {**how, **found}
 
 
 def ways_of(
@@ -134,7 +148,7 @@ def ways_of(
     """Return how a value may be spread that nobody could put together, and the shapes of what that makes."""
     ways = _ways(parts, grid, known, dict.fromkeys(grid.axes, (-1,)), shaped=True, sums=True)
     found = list(ways)
-    for one in itertools.islice((one for how, _ in ways for one in _strided(how, known, strides)), _MOST):
+    for one in itertools.islice((one for how, _ in ways for one in _otherwise(how, known, strides, {})), _MOST):
         shape = _shape(parts, grid, one)
         found += [] if shape is None else [(one, shape)]
     return found
@@ -148,8 +162,11 @@ def _ways(
     *,
     shaped: bool,
     sums: bool,
+    ends: Mapping[str, bool] | None = None,
 ) -> list[tuple[dict[str, Placement], Shape]]:
-    options = {axis: list(_options(axis, parts, known, differ[axis], shaped, sums)) for axis in grid.axes}
+    both = {axis for axis, found in (ends or {}).items() if found}
+    how = {"shaped": shaped, "sums": sums}
+    options = {axis: list(_options(axis, parts, known, differ[axis], ends=axis in both, **how)) for axis in grid.axes}
     for axis in _cut(parts, grid):  # a rank is missing, and with it its shard
         options[axis] = [how for how in options[axis] if how.kind == "replicate"]
     every = itertools.islice(itertools.product(*options.values()), _MOST)
@@ -178,7 +195,14 @@ def _same(one: Array, other: Array) -> bool:
 
 
 def _options(
-    axis: str, parts: Parts, known: Mapping[str, Placement], differ: Sequence[int], shaped: bool, sums: bool
+    axis: str,
+    parts: Parts,
+    known: Mapping[str, Placement],
+    differ: Sequence[int],
+    *,
+    shaped: bool,
+    sums: bool,
+    ends: bool,
 ) -> Iterator[Placement]:
     """Yield how a value may lie along an axis, the likelier first."""
     if axis in known:
@@ -188,7 +212,7 @@ def _options(
     if not differ:
         yield REPLICATE
     if shaped:
-        yield from (Placement("shard", dim) for dim in range(rank))
+        yield from (Placement("shard", dim, ends=ends) for dim in range(rank))
         if differ:
             yield from (REPLICATE, _PARTIAL) if sums else (REPLICATE,)
 

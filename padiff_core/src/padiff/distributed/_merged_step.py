@@ -11,7 +11,7 @@ from padiff.distributed._infer import Spreading, merged, ways_of
 from padiff.distributed._like import Whole
 from padiff.distributed._others import Spot
 from padiff.distributed._sketches import Arrays, Sketches, read
-from padiff.kinds import Spread
+from padiff.kinds import Placement, Spread
 from padiff.numerics import Array
 from padiff.trace import Trace
 
@@ -25,6 +25,12 @@ class Parts:
     whole: tuple[int, ...] | None = None
     added: Array | None = None
     """What is read with each part of a sum, and counts once."""
+
+
+def _shared(how: Spread, known: Spread) -> dict[str, Placement]:
+    """Return how shares of a gradient lie, along axes of which nobody says."""
+    free = {axis: one for axis, one in how.items() if axis not in known and one.kind != "replicate"}
+    return {**how, **{axis: attrs.evolve(one, mean=True) for axis, one in free.items()}}
 
 
 @attrs.define(eq=False)
@@ -56,4 +62,6 @@ class MergedStep:
             return lambda: merged(read(arrays), self.grid, how)
 
         ways = ways_of(read(arrays), self.grid, known, self.strides) if arrays else []
+        if kind == "gradient":  # of a mean of losses, where the ranks have some of their own
+            ways += [(_shared(how, known), shape) for how, shape in ways if _shared(how, known) != how]
         return [(shape, whole(how)) for how, shape in ways]

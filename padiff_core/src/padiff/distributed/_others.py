@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Resolved, align, same_sort
+from padiff.alignment import Alignment, ModulePair, Resolved, align, same_sort
 from padiff.distributed._like import Like, Shape, Whole, sketch_like
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, canonical, named_alike, pair_parameters, units_of
@@ -20,6 +20,9 @@ Spot = tuple[Key, str, int]
 """A call, ``input`` or ``output``, and which of its tensors."""
 Ends = tuple[Description, Trace]
 """A model as it is over all ranks, and one step of its run, as far as either is known by itself."""
+
+
+T = TypeVar("T")
 
 
 class _Known(Protocol):
@@ -40,6 +43,21 @@ class Ties:
     modules: tuple[Mapping[str, str], Mapping[str, str]]
     links: tuple[Mapping[str, Sequence[Link]], Mapping[str, Sequence[Link]]]
     """Of either run: path of a parameter -> what ties it to parameters of the other."""
+    matched: Sequence[ModulePair] = ()
+    """The modules whose parameters were matched."""
+
+    def further(self, ours: Trace, theirs: Trace, told: Resolved) -> Ties | None:
+        """Return what more belongs together, now that more is put together of a job; None where nothing does.
+
+        Calls without parameters are matched by the shapes of what they give.
+        """
+        calls = align(ours, theirs, self.matched, told)
+        places = {mine: yours for mine, yours in _places(calls) if mine not in self.places[0]}
+        places = {mine: yours for mine, yours in places.items() if yours not in self.places[1]}
+        if not places:
+            return None
+        modules = {**{pair.reference.path: pair.candidate.path for pair in calls.pairs}, **self.modules[0]}
+        return attrs.evolve(self, places=_both_ways({**self.places[0], **places}), modules=_both_ways(modules))
 
 
 @attrs.frozen(eq=False)
@@ -168,18 +186,18 @@ def ties_of(ends: tuple[Ends, Ends], told: Resolved) -> Ties | None:
     known: Correspondence | None = named_alike(*units, told)
     known = known or pair_parameters(*units, (flow_of(trace), flow_of(other)), told)
     calls = align(trace, other, [match.modules for match in known.matches], told)
-    places = dict(_places(calls))
     modules = {pair.reference.path: pair.candidate.path for pair in calls.pairs}
-    modules |= {match.modules.reference: match.modules.candidate for match in known.matches}
+    matched = [match.modules for match in known.matches]
+    modules |= {one.reference: one.candidate for one in matched}
     links: tuple[dict[str, list[Link]], dict[str, list[Link]]] = ({}, {})
     for _, link in known.links:
         for side, held in zip(links, (link.reference, link.candidate), strict=True):
             side.setdefault(held.parameter.path, []).append(link)
-    return Ties(
-        (places, {yours: mine for mine, yours in places.items()}),
-        (modules, {yours: mine for mine, yours in modules.items()}),
-        links,
-    )
+    return Ties(_both_ways(dict(_places(calls))), _both_ways(modules), links, matched)
+
+
+def _both_ways(found: dict[T, T]) -> tuple[dict[T, T], dict[T, T]]:
+    return found, {yours: mine for mine, yours in found.items()}
 
 
 def _places(calls: Alignment) -> Iterator[tuple[Spot, Spot]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from padiff.distributed._grid import grid_of
 from padiff.distributed._placements import is_part_of
+from padiff.distributed._placements import part_of as shard_of
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.kinds import Placement, Ranks
@@ -106,8 +107,7 @@ def _cut(whole: Array, how: Placement, index: int, count: int) -> Array:
     if how.kind != "shard":
         return whole
     dim = how.dim % whole.ndim
-    if how.stride == 1:
+    if how.stride == 1 and not how.ends:
         size = -(-whole.shape[dim] // count)
         return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
-    blocks = np.split(whole, how.stride, dim)
-    return np.concatenate([np.split(block, count, dim)[index] for block in blocks], dim)
+    return shard_of(whole, how, count, index)

@@ -38,11 +38,16 @@ def joined(
     if placement.kind == "range":
         flat: Array = np.concatenate([part.reshape(-1) for part in parts])
         return flat if whole is None else flat.reshape(whole)
-    blocks = [np.split(part, placement.stride, placement.dim) for part in parts]
-    whole_value: Array = np.concatenate(
-        [one[index] for index in range(placement.stride) for one in blocks], placement.dim
-    )
+    sides = 2 if placement.ends else 1
+    blocks = [np.split(part, placement.stride * sides, placement.dim) for part in parts]
+    runs = (_in_order([one[index : index + sides] for one in blocks]) for index in range(0, len(blocks[0]), sides))
+    whole_value: Array = np.concatenate([block for run in runs for block in run], placement.dim)
     return _scaled(whole_value, count) if placement.mean else whole_value
+
+
+def _in_order(held: Sequence[Sequence[Array]]) -> list[Array]:
+    """Return what ranks hold from the front, or from both ends, in the order of the whole."""
+    return [*(one[0] for one in held), *(back for one in reversed(held) for back in one[1:])]
 
 
 def _scaled(array: Array, count: int) -> Array:
@@ -54,8 +59,11 @@ def _scaled(array: Array, count: int) -> Array:
 
 def part_of(whole: Array, placement: Placement, count: int, index: int) -> Array:
     """Return the shard of a value that one of ``count`` ranks holds: the reverse of `joined`, for equal shards."""
-    blocks = np.split(whole, count * placement.stride, placement.dim)
-    return np.concatenate(blocks[index::count], placement.dim)
+    if not placement.ends:
+        return np.concatenate(np.split(whole, count * placement.stride, placement.dim)[index::count], placement.dim)
+    blocks = np.split(whole, 2 * count * placement.stride, placement.dim)
+    places = (at + place for at in range(0, len(blocks), 2 * count) for place in (index, 2 * count - 1 - index))
+    return np.concatenate([blocks[place] for place in places], placement.dim)
 
 
 def is_part_of(own: Shape, whole: Shape) -> bool:
@@ -76,6 +84,8 @@ def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
     dim = placement.dim % rank
     if len({shape[:dim] + shape[dim + 1 :] for shape in shapes}) > 1:
         return None
-    if any(shape[dim] % placement.stride for shape in shapes):
+    if any(shape[dim] % (placement.stride * (2 if placement.ends else 1)) for shape in shapes):
+        return None
+    if placement.ends and len(set(shapes)) > 1:
         return None
     return (*shapes[0][:dim], sum(shape[dim] for shape in shapes), *shapes[0][dim + 1 :])

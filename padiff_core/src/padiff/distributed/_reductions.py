@@ -149,6 +149,15 @@ def _gathered_order(held: _Held, _: str, group: Sequence[int], __: Beside) -> Ca
     return None
 
 
+def _chunks_in_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+    """Find one part on each rank, where it should hold a part from each end; or the reverse."""
+    how = held.how[axis]
+    other = {**held.how, axis: attrs.evolve(how, ends=not how.ends)}
+    if not any(one.ends for one in held.how.values()) or not held.fits(other):
+        return None
+    return Cause("chunk_order", {"ranks": list(group), "ends": how.ends}, verified=True)
+
+
 def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
     shares = [share_of(rank, held.arrays, held.how, held.grid, held.whole) for rank in group]
     if any(share is None for share in shares):
@@ -178,7 +187,10 @@ def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause
 
 
 _UNLIKE = (_unsummed, _other_group)
-_ALIKE = {"replicate": (_multiple, _added_by_each, _gathered_order), "shard": (_shard_order, _reordered)}
+_ALIKE = {
+    "replicate": (_multiple, _added_by_each, _gathered_order),
+    "shard": (_chunks_in_order, _shard_order, _reordered),
+}
 """Kind of placement -> what may be wrong where the ranks hold what such a placement lets them hold."""
 
 
@@ -231,9 +243,9 @@ def share_of(
             if not -part.ndim <= placement.dim < part.ndim:
                 return None
             sizes = [arrays[one].shape[placement.dim] for one in group]
-            if placement.stride == 1 and sum(sizes) == part.shape[placement.dim]:
+            if placement.stride == 1 and not placement.ends and sum(sizes) == part.shape[placement.dim]:
                 part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
-            elif part.shape[placement.dim] % (len(group) * placement.stride):
+            elif part.shape[placement.dim] % (len(group) * placement.stride * (2 if placement.ends else 1)):
                 return None
             else:
                 part = part_of(part, placement, len(group), group.index(rank))

@@ -185,12 +185,12 @@ class RankedRun:
         paths = [{call.path for trace in stage.values() for call in trace.calls} for stage in stages]
         told = {rank: one.loss for rank, one in traces.items() if one.loss is not None}
         losses = Losses(told, self.grid, None if other is None else other.trace.loss)
-        found = []
+        found, ends = [], dict[str, bool]()
         for number, stage in enumerate(stages):
             before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
             inner = {"input": before, "output": behind}
             how: dict[str, Any] = {"stacked": self._stacked, "store": store, "inner": inner, "calls": calls}
-            how["losses"] = losses
+            how["losses"], how["ends"] = losses, ends
             how["homes"] = {rank: run.about.modules.keys() for rank, run in self.runs.items()}
             found.append(merge_step(stage, self.grid, self.ranks, other, **how))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from padiff.trace import Call, Flow, Key, Source, Trace
+from padiff.trace import Call, Flow, Key, Leaf, Source, Trace
 
 Homes = Mapping[int, Collection[str]]
 """Rank -> the paths of the modules that it holds."""
@@ -39,6 +39,22 @@ def shared_calls(calls: Mapping[int, Mapping[Key, Call]], homes: Homes) -> list[
         made = tuple(rank for rank, own in calls.items() if key in own)
         if len(made) == len(calls) or not all(key[0] in homes.get(rank, (key[0],)) for rank in calls):
             found.append(Shared(calls[made[0]][key], made))
+    return found
+
+
+def leaves_of(call: Call, side: str) -> Sequence[Leaf]:
+    """Return what a call is given (``input``), or gives (``output``)."""
+    return call.inputs if side == "input" else call.outputs
+
+
+def held_of(one: Shared, calls: Mapping[int, Mapping[Key, Call]], side: str, index: int) -> dict[int, Leaf] | None:
+    """Return one tensor of a shared call on each of its ranks; None where a rank's call has fewer."""
+    found: dict[int, Leaf] = {}
+    for rank in one.ranks:
+        leaves = leaves_of(calls[rank][one.call.key], side)
+        if index >= len(leaves):
+            return None
+        found[rank] = leaves[index]
     return found
 
 

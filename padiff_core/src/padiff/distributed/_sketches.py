@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, differing, merged, spread_of
+from padiff.distributed._infer import Ends, Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_a_batch
@@ -115,13 +115,14 @@ def spread_over(
     added: Array | None = None,
     shape: tuple[int, ...] | None = None,
     strides: Collection[int] = (),
+    ends: Ends = None,
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told. See `spread_of`.
 
     ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
     """
     if not isinstance(arrays, Sketches):
-        how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides}
+        how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides, "ends": ends}
         return spread_of(read(arrays), grid, known, like, **how)
     summaries = list(arrays.summaries.values())
     if len({(one.shape, one.whole) for one in summaries}) > 1:

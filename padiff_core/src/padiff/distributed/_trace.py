@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
-from padiff.distributed._shared import Homes, Shared, shared_calls, shared_flow
+from padiff.distributed._shared import Homes, Shared, held_of, leaves_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
     Arrays,
     Held,
@@ -49,15 +49,17 @@ def merge_step(
     calls: bool = True,
     losses: Losses | None = None,
     homes: Homes | None = None,
+    ends: dict[str, bool] | None = None,
 ) -> MergedStep:
     """Return what the ranks did as one trace; without ``calls``, their parameters alone.
 
     ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
     alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
     modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
-    pipeline hands on. ``losses`` are those of the whole job, ``homes`` says which modules each rank holds.
+    pipeline hands on. ``losses`` are those of the whole job, ``homes`` says which modules each rank holds, ``ends``,
+    which grows, along which axes ranks have parts from both ends of what the model is given.
     """
-    known = store or MergedStore(), inner or {}, losses or Losses({}, grid), homes or {}
+    known = store or MergedStore(), inner or {}, losses or Losses({}, grid), homes or {}, {} if ends is None else ends
     return _Merger(traces, grid, ranks, other, stacked, *known).merge(calls=calls)
 
 
@@ -73,10 +75,11 @@ class _Merger:
         inner: Mapping[str, Collection[str]],
         losses: Losses,
         homes: Homes,
+        ends: dict[str, bool],
     ) -> None:
         self.traces, self.grid, self.ranks = traces, grid, ranks
         self.other, self.stacked, self.inner, self.losses = other, stacked, inner, losses
-        self.lead, self.store, self.homes = next(iter(traces)), store, homes
+        self.lead, self.store, self.homes, self.ends = next(iter(traces)), store, homes, ends
         self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[tuple[int, int], Spreading] = {}
@@ -108,6 +111,9 @@ class _Merger:
     def _calls(self) -> None:
         shared = shared_calls(self.calls, self.homes)
         made: dict[Any, Call] = {}
+        for one in shared:
+            if one.call.parent is None:  # it says where each rank's data lie in those of all
+                self._decide(one, "input")
         for one in sorted(shared, key=lambda one: one.call.path not in self.ranks[one.lead].outputs):
             self._decide(one, "output")  # what frameworks say first: what takes it is spread alike
         for one, side in itertools.product(shared, ("input", "output")):
@@ -119,24 +125,15 @@ class _Merger:
             call = made[one.call.key] = attrs.evolve(one.call, index=len(self.step.trace.calls), parent=parent)
             call.children = []
             for side in ("input", "output"):
-                leaves = [self._leaf(one, side, index) for index in range(len(_leaves(one.call, side)))]
+                leaves = [self._leaf(one, side, index) for index in range(len(leaves_of(one.call, side)))]
                 setattr(call, f"{side}s", leaves)
             self.step.trace.calls.append(call)
             if parent is not None:
                 parent.children.append(call)
 
-    def _held(self, one: Shared, side: str, index: int) -> dict[int, Leaf] | None:
-        found: dict[int, Leaf] = {}
-        for rank in one.ranks:
-            leaves = _leaves(self.calls[rank][one.call.key], side)
-            if index >= len(leaves):
-                return None
-            found[rank] = leaves[index]
-        return found
-
     def _decide(self, one: Shared, side: str) -> None:
-        for index, own in enumerate(_leaves(one.call, side)):
-            held, name = self._held(one, side, index), (one.lead, own.token)
+        for index, own in enumerate(leaves_of(one.call, side)):
+            held, name = held_of(one, self.calls, side, index), (one.lead, own.token)
             if held is None or name in self.spreads:
                 continue
             arrays = self._arrays(held, "values")
@@ -144,7 +141,9 @@ class _Merger:
                 continue  # nobody knew which of all tokens these are
             says = self._says(one, side, index, arrays)
             like = self._like((one.call.key, side, index))
+            given = side == "input" and one.call.parent is None
             how: dict[str, Any] = {"sums": name not in self.returned, "strides": self.strides}
+            how["ends"] = self.ends if given or self.ends else None
             spread = arrays and spread_over(arrays, self.grid, says, like, batch=True, added=self._added(name), **how)
             if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
                 own_data: Spread = {**says, **parts_of_a_batch(self.grid.axes)}
@@ -156,6 +155,9 @@ class _Merger:
                 spread = behind(arrays, self.grid)
             if spread:
                 self.spreads[name] = spread
+                if given and like is not None:
+                    shards = {axis: how.ends for axis, how in spread.placements.items() if how.kind == "shard"}
+                    self.ends.update({axis: both for axis, both in shards.items() if axis not in self.ends})
                 dims = [how.dim % len(own.shape) for how in spread.placements.values() if how.kind == "shard"]
                 self.strides.update(self._before(own.shape, spread, dim) for dim in dims if dim)
                 if not spread.unlike and dims and len(held) == len(self.traces):
@@ -168,7 +170,7 @@ class _Merger:
 
     def _says(self, one: Shared, side: str, index: int, arrays: Arrays | None) -> Spread:
         """Return how a framework says that a value lies; a parameter that a layer hands on lies as it is held."""
-        call, ranks, own = one.call, self.ranks[one.lead], _leaves(one.call, side)[index]
+        call, ranks, own = one.call, self.ranks[one.lead], leaves_of(one.call, side)[index]
         if side == "input" or not index or isinstance(arrays, Sketches):  # which took it for any value
             return ranks.outputs.get(call.path, {}) if side == "output" and not index else {}
         held = self.traces[one.lead].parameters.items()
@@ -177,8 +179,8 @@ class _Merger:
 
     def _decide_alike(self, one: Shared, side: str) -> None:
         """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
-        for index, own in enumerate(_leaves(one.call, side)):
-            held, name = self._held(one, side, index), (one.lead, own.token)
+        for index, own in enumerate(leaves_of(one.call, side)):
+            held, name = held_of(one, self.calls, side, index), (one.lead, own.token)
             known = name in self.spreads or self._like((one.call.key, side, index)) is not None
             if held is None or known or len(held) < len(self.traces):
                 continue
@@ -201,8 +203,8 @@ class _Merger:
         return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
 
     def _leaf(self, one: Shared, side: str, index: int) -> Leaf:
-        own, first = _leaves(one.call, side)[index], (one.lead, _leaves(one.call, side)[index].token)
-        held = self._held(one, side, index)
+        own, first = leaves_of(one.call, side)[index], (one.lead, leaves_of(one.call, side)[index].token)
+        held = held_of(one, self.calls, side, index)
         name = tuple((rank, leaf.token) for rank, leaf in held.items()) if held else (first,)
         known = name in self.names
         token = self.names.setdefault(name, len(self.names) + 1)
@@ -344,7 +346,3 @@ class _Merger:
 _FLAT = 2
 """Axes of a value of which all but the last may be one where it has fewer: (tokens, features)."""
 _OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
-
-
-def _leaves(call: Call, side: str) -> Sequence[Leaf]:
-    return call.inputs if side == "input" else call.outputs

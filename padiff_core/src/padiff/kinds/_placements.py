@@ -25,11 +25,15 @@ class Placement:
     """Of a shard: how many layers lie behind each other on each rank (2 where gate and up are one)."""
     mean: bool = False
     """Whether the ranks' values, or shards, are to be divided by how many they are: gradients of a mean of losses."""
+    ends: bool = False
+    """Of a shard: whether each rank holds a part from the front and one from the back, the first rank the outermost.
+    So a causal mask leaves all of them as much of a sequence to do."""
 
     def __str__(self) -> str:
         """Return it as DTensor writes it."""
         if self.kind == "shard":
-            return f"Shard({self.dim})" if self.stride == 1 else f"Shard({self.dim}, stride={self.stride})"
+            stride = "" if self.stride == 1 else f", stride={self.stride}"
+            return f"Shard({self.dim}{stride}{', both ends' if self.ends else ''})"
         partial = "Partial(avg)" if self.mean else "Partial(sum)"
         return {"replicate": "Replicate", "partial": partial, "range": "Range"}[self.kind]
 

@@ -55,11 +55,16 @@ class Where:
         whole = list(shape)
         indices = [np.arange(extent) for extent in shape]
         for how, position, count in self.shards if shape else ():
-            if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or whole[how.dim] % how.stride:
+            if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or _is_odd(whole[how.dim], how):
                 return None
             length = max(whole[how.dim] // how.stride, 1)
             block, inside = np.divmod(indices[how.dim], length)
-            indices[how.dim] = (block * count + position) * length + inside
+            half = length // 2
+            if how.ends:
+                inside = np.where(inside < half, position * half, (2 * count - 2 - position) * half) + inside
+            else:
+                inside += position * length
+            indices[how.dim] = block * count * length + inside
             whole[how.dim] *= count
         return tuple(whole), indices
 
@@ -88,6 +93,11 @@ class Places:
             return Where()
         spread = self._ranks.outputs.get(path, {}) if path is not None else {}
         return Where(None, _shards(self._ranks, {**parts_of_a_batch(self._ranks.groups), **spread}))
+
+
+def _is_odd(size: int, how: Placement) -> bool:
+    """Return whether what lies here of a dimension cannot be cut as a placement says."""
+    return bool(size % (how.stride * (2 if how.ends else 1)))
 
 
 def _shards(ranks: Ranks | None, spread: Spread) -> tuple[tuple[Placement, int, int], ...]:

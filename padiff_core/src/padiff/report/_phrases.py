@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from padiff.report._phrases_of_notes import NOTES, OTHER, few
+from padiff.report._phrases_of_notes import NOTES, OTHER, chunks, few
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -134,6 +134,7 @@ _CAUSES: dict[str, Phrase] = {
     "averaged": lambda data: (
         f"1/{data['times']} of the other side's value on {ranks(data['ranks'])}: averaged over them, not summed"
     ),
+    "chunk_order": lambda data: f"{ranks(data['ranks'])} {chunks(both_ends=data['ends'])}",
     "shard_order": lambda data: (
         f"{ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
     ),

@@ -12,6 +12,12 @@ _NAMED = 3
 """How many names a note lists."""
 
 
+def chunks(*, both_ends: bool) -> str:
+    """Return how ranks hold a sequence that lies otherwise than others do, of which they have parts of both ends."""
+    names = "one part each", "a part from each end"
+    return f"have {names[not both_ends]}, where they are given {names[both_ends]} of other values"
+
+
 def few(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
