@@ -20,12 +20,12 @@ WORDS, BATCH, LENGTH = 64, 4, 8
 LEARNING = 0.1
 
 
-def gpt2() -> Any:
+def gpt2(words: int = WORDS) -> Any:
     """Return Hugging Face's GPT-2, with biases that are not zero."""
     import transformers
 
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "attn_implementation": "eager"}
-    sizes = {"vocab_size": WORDS, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    sizes = {"vocab_size": words, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
     torch.manual_seed(0)
     config = transformers.GPT2Config(**sizes, **still, activation_function="gelu", use_cache=False)
     model = transformers.GPT2LMHeadModel(config).train()

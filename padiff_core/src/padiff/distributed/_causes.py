@@ -30,7 +30,7 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
     for index, run in reversed([*enumerate(runs)]):  # the reference is right, whatever its ranks are
         if not isinstance(run, RankedRun):
             continue
-        merged_step, others = run.merged(step), Other(traces[1 - index], run.ties, index)
+        merged_step, others = run.merged(step), Other(traces[1 - index], run.ties, index, None, run.padding)
         alone = index == 1 or not isinstance(runs[1], RankedRun)
         for number, one in enumerate(found):
             if one.step == step and one.source and one.cause is not None and one.what.kind == "input":
@@ -167,7 +167,8 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
         return None
     if gradient and not own.path:
         return _loss_scaled(parts, grid, like) or cause_of(parts, grid, like)
-    return cause_of(parts, grid, like, _parameters_of(step, own))
+    given = () if side == "input" or gradient else [step.trace.value(leaf) for leaf in own.inputs]
+    return cause_of(parts, grid, like, _parameters_of(step, own), given)
 
 
 def _loss_scaled(parts: Parts, grid: Grid, like: Like) -> Cause | None:

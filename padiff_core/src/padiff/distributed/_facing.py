@@ -10,15 +10,19 @@ import attrs
 from padiff.alignment import Resolved
 from padiff.distributed._others import Ties, ties_of
 from padiff.distributed._run import Facing, RankedRun
+from padiff.parameters import PaddedRows
 from padiff.report import SIDES, Note
-from padiff.trace import Description, Run
+from padiff.trace import Description, Run, Trace
+
+Padding = tuple[PaddedRows | None, PaddedRows | None]
 
 
-def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Run]:
+def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved], padding: Padding = (None, None)) -> list[Run]:
     """Return two runs, one of several ranks as it is merged where it is compared with the other.
 
-    ``told`` returns what the user says of two models. Of two jobs each is put together by itself first, as far as its
-    framework says how its values lie; by that the other is, and by what this gives the first.
+    ``told`` returns what the user says of two models, ``padding`` is what either of these pads. Of two jobs each is put
+    together by itself first, as far as its framework says how its values lie; by that the other is, and by what this
+    gives the first.
     """
     ours, theirs = runs
     ranked = [run for run in runs if isinstance(run, RankedRun)]
@@ -27,21 +31,29 @@ def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved]) -> list[Ru
     step = next((one for one in ours.steps if one in set(theirs.steps)), None)
     if step is None:
         return list(runs)
-    about = ours.about, theirs.about
-    resolved = told(*map(_About, about))
-    ties = ties_of(((about[0], ours.trace(step)), (about[1], theirs.trace(step))), resolved)
+    abouts = [run.about if rows is None else rows.about(run.about) for rows, run in zip(padding, runs, strict=True)]
+    resolved = told(*map(_About, abouts))
+    traces = _traces(runs, step, padding)
+    ties = ties_of(((abouts[0], traces[0]), (abouts[1], traces[1])), resolved)
     if len(ranked) == 2 and ties is None and _lie_alike(ranked[0], ranked[1], step):
         stacked = ranked[0].stacked()
         return [stacked, ranked[1].compared_with(Facing(stacked, None, 1))]
-    found = _as_compared(ours, theirs, ties)
-    further = None if ties is None else ties.further(found[0].trace(step), found[1].trace(step), resolved)
-    return found if further is None else _as_compared(ours, theirs, further)
+    found = _as_compared(ours, theirs, ties, padding)
+    further = None if ties is None else ties.further(*_traces(found, step, padding), resolved)
+    return found if further is None else _as_compared(ours, theirs, further, padding)
 
 
-def _as_compared(ours: Run, theirs: Run, ties: Ties | None) -> list[Run]:
+def _traces(runs: Sequence[Run], step: int, padding: Padding) -> tuple[Trace, Trace]:
+    ours, theirs = (
+        run.trace(step) if rows is None else rows.of(run.trace(step)) for rows, run in zip(padding, runs, strict=True)
+    )
+    return ours, theirs
+
+
+def _as_compared(ours: Run, theirs: Run, ties: Ties | None, padding: Padding) -> list[Run]:
     if isinstance(ours, RankedRun):
-        ours = ours.compared_with(Facing(theirs, ties, 0))
-    return [ours, theirs.compared_with(Facing(ours, ties, 1)) if isinstance(theirs, RankedRun) else theirs]
+        ours = ours.compared_with(Facing(theirs, ties, 0, padding))
+    return [ours, theirs.compared_with(Facing(ours, ties, 1, padding)) if isinstance(theirs, RankedRun) else theirs]
 
 
 def _lie_alike(ours: RankedRun, theirs: RankedRun, step: int) -> bool:

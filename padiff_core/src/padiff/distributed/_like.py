@@ -11,7 +11,7 @@ import numpy as np
 from padiff.alignment import orders_between
 from padiff.distributed._placements import is_part_of
 from padiff.numerics import SAME, Array, difference, epsilon_of
-from padiff.trace import Summary
+from padiff.trace import Cut, Summary
 
 Shape = tuple[int, ...]
 Whole = tuple[Shape, Callable[[], Array | None]]
@@ -45,14 +45,32 @@ class Like:
     """Whether its axes may lie in another order there."""
     of: Shape = ()
     """Of a sketch, the shape of what it is one of."""
+    padded: tuple[int, int] | None = None
+    """Of a job that pads its vocabulary: how many rows it has, and how many of them are real."""
 
     def fits(self, shape: Shape) -> bool:
         """Return whether a value of a shape may be it."""
-        return any(next(self._orders(whole, shape), None) is not None for whole, _ in self.wholes)
+        shapes = [shape, *(cut.shape(shape) for cut in self._cuts(shape))]
+        return any(next(self._orders(whole, one), None) is not None for whole, _ in self.wholes for one in shapes)
+
+    def _cuts(self, shape: Shape) -> Iterator[Cut]:
+        """Yield what may be the real rows of a value of a shape."""
+        if self.padded is not None:
+            count, real = self.padded
+            yield from (Cut(axis, real) for axis, size in enumerate(shape) if size == count)
+
+    def real(self, value: Array) -> Array:
+        """Return what of a value the other run may hold, which pads nothing."""
+        fits = any(next(self._orders(whole, value.shape), None) is not None for whole, _ in self.wholes)
+        cuts = () if fits else self._cuts(value.shape)
+        fitting = (cut for cut in cuts if any(any(self._orders(one, cut.shape(value.shape))) for one, _ in self.wholes))
+        found = next(fitting, None)
+        return value if found is None else found.read(value)
 
     def nearest(self, value: Array) -> Near | None:
         """Return what of it is nearest to a value."""
         best: Near | None = None
+        value = self.real(value)
         norm = None if len(self.wholes) == 1 else _norm(value)
         for shape, read in self.wholes:
             for axes in self._orders(shape, value.shape):

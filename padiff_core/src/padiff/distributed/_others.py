@@ -12,7 +12,7 @@ import numpy as np
 from padiff.alignment import Alignment, ModulePair, Resolved, align, same_sort
 from padiff.distributed._like import Like, Shape, Whole, sketch_like
 from padiff.numerics import Array
-from padiff.parameters import Correspondence, Link, canonical, named_alike, pair_parameters, units_of
+from padiff.parameters import Correspondence, Link, PaddedRows, canonical, named_alike, pair_parameters, units_of
 from padiff.report import Place
 from padiff.trace import Call, Description, Key, Leaf, ParameterRecord, Trace, flow_of
 
@@ -71,6 +71,8 @@ class Other:
     """Which of both runs the job is, in the ties."""
     known: _Known | None = None
     """The step of a job, where the other run is one."""
+    padding: PaddedRows | None = None
+    """What the job pads; the other run shows no padding."""
     calls: Mapping[Key, Call] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -107,7 +109,11 @@ class Other:
             return sketch_like(self.trace.summaries.get(key))
         told = () if key is None else ((leaf.shape, partial(getattr(self.trace, kind), leaf)),)
         found = (*told, *(() if self.known is None else self.known.possible(leaf.token, kind)))
-        return Like(found, turned=self.ties is not None) if found else None
+        return Like(found, turned=self.ties is not None, padded=self._padded) if found else None
+
+    @property
+    def _padded(self) -> tuple[int, int] | None:
+        return None if self.padding is None else (self.padding.count, self.padding.real)
 
     def _leaf(self, place: Spot) -> Leaf | None:
         key, side, index = place
@@ -117,24 +123,32 @@ class Other:
 
     def shape(self, path: str) -> Shape | None:
         """Return the shape of a parameter of the job in the other run, where it has it by the same name."""
-        record = self.trace.parameters.get(path) if self.ties is None else None
+        padded = self.padding is not None and path in self.padding.parameters
+        record = self.trace.parameters.get(path) if self.ties is None and not padded else None
         return None if record is None else record.shape
 
     def parameter(self, name: str, path: str, shape: Shape | None) -> Like | None:
         """Return what the other run holds of a parameter, as it would lie in the job: ``weights`` and the like."""
         held: Mapping[str, int] = getattr(self.trace, name)
         if self.ties is None:
-            key, found = held.get(path), self.shape(path)
+            record = self.trace.parameters.get(path)
+            key, found = held.get(path), None if record is None else record.shape
             if key is not None and key < 0:
                 return sketch_like(self.trace.summaries.get(key))
-            return None if key is None or found is None else Like(((found, partial(self.trace.array, key)),))
+            return (
+                None
+                if key is None or found is None
+                else Like(((found, partial(self.trace.array, key)),), padded=self._padded)
+            )
         links = self.ties.links[self.index].get(path, ())
+        if shape is not None and self.padding is not None and path in self.padding.parameters:
+            shape = self.padding.parameters[path].shape(shape)
         if len(links) == 1 and (sketched := self._sketched(held, links[0])) is not None:
             return sketched
         ready = all(self._read(held, link) for link in links)
         if not links or shape is None or not ready:
             return None
-        return Like(((shape, partial(self._assembled, held, links, shape)),))
+        return Like(((shape, partial(self._assembled, held, links, shape)),), padded=self._padded)
 
     def _sketched(self, held: Mapping[str, int], link: Link) -> Like | None:
         other = link.candidate if self.index == 0 else link.reference

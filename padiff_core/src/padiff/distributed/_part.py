@@ -14,6 +14,7 @@ from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.kinds import Placement, Ranks
 from padiff.numerics import Array
+from padiff.parameters import PaddedRows
 from padiff.trace import Description
 
 Shape = tuple[int, ...]
@@ -75,6 +76,41 @@ class PartSide:
     def find(self, native: Any) -> str | None:
         """Return the path of a live object that is one of the model's modules."""
         return self._side.find(native)
+
+
+class PaddedSide:
+    """A live model that fills its vocabulary up, as whoever writes the real rows sees it; the others stay."""
+
+    def __init__(self, side: _Side, rows: PaddedRows) -> None:
+        self.inner, self._rows = side, rows
+        self.about: Description = rows.about(side.about)
+
+    def value(self, path: str) -> Array:
+        """Return the real rows of a parameter."""
+        cut, whole = self._rows.parameters.get(path), self.inner.value(path)
+        return whole if cut is None else np.ascontiguousarray(cut.read(whole))
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Overwrite the real rows of parameters."""
+        whole = dict(arrays)
+        for path in arrays.keys() & self._rows.parameters.keys():
+            whole[path] = np.array(self.inner.value(path))
+            self._rows.parameters[path].read(whole[path])[...] = arrays[path]
+        self.inner.assign(whole)
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path."""
+        return self.inner.native(path)
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+        return self.inner.find(native)
+
+
+def part_side(side: object) -> PartSide | None:
+    """Return the side of which only a part lies on this rank, padded or not; None where all of it does."""
+    inner = side.inner if isinstance(side, PaddedSide) else side
+    return inner if isinstance(inner, PartSide) else None
 
 
 def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:

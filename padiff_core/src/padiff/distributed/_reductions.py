@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from padiff.alignment import orders_between
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
 from padiff.distributed._like import Like, Near
@@ -22,16 +23,24 @@ from padiff.numerics import Array, difference
 from padiff.report import Cause
 
 
-def cause_of(parts: Parts, grid: Grid, like: Like, beside: Mapping[str, Array] | None = None) -> Cause | None:
+def cause_of(
+    parts: Parts,
+    grid: Grid,
+    like: Like,
+    beside: Mapping[str, Array] | None = None,
+    given: Sequence[Array | None] = (),
+) -> Cause | None:
     """Return what the parts on the ranks tell of a value that is not the other side's.
 
-    ``beside`` are the parameters of the module that gave it, by their names.
+    ``beside`` are the parameters of the module that gave it, by their names, ``given`` what it was given.
     """
     whole = facing_value(parts, grid, like)
     if whole is None:
         return None
     arrays = {rank: read() for rank, read in parts.arrays.items()}
-    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole, parts.added)
+    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole, parts.added, given)
+    if held.value(held.how).shape != whole.shape:
+        return None  # the other side has no rows that pad a vocabulary
     for axis, placement in held.how.items():
         group = grid.groups(list(held.arrays), axis)[0]
         if len(group) > 1:
@@ -63,6 +72,8 @@ class _Held:
     """Of flat ranges, that of the value."""
     added: Array | None = None
     """What is read with each part of a sum, and counts once."""
+    given: Sequence[Array | None] = ()
+    """What the call was given that made it."""
 
     @property
     def once(self) -> Any:
@@ -124,6 +135,31 @@ def _added_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside) ->
     """Find a parameter that each rank added before the sum."""
     name = _added(held, held.value(held.how), len(group), beside)
     return None if name is None else Cause("added_by_each", {"name": name, "ranks": list(group)}, verified=True)
+
+
+def _looked_up_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside) -> Cause | None:
+    """Find a table of which each rank adds a row for each token, those among them that it does not hold."""
+    tokens = next((one for one in held.given if one is not None and one.dtype.kind in "iu" and one.size), None)
+    value, count = held.value(held.how), len(group)
+    if tokens is None or tokens.min() < 0:
+        return None
+    for table in beside.values():
+        size, rest = divmod(len(table), count)
+        if rest or table.ndim != value.ndim - tokens.ndim + 1 or tokens.max() >= len(table):
+            continue
+        for local in (tokens % size, np.zeros_like(tokens)):
+            rows = [np.where(tokens // size == at, tokens, local + at * size) for at in range(count)]
+            total = np.asarray(sum(table[one] for one in rows))
+            if any(is_same(total.transpose(order), value) for order in orders_between(value.shape, total.shape)):
+                return Cause("looked_up_by_each", {"ranks": list(group)}, verified=True)
+    return None
+
+
+def _gathered_logits(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+    """Find losses of tokens for which each rank adds up what all give: apart by the logarithm of how many they are."""
+    value = held.value(held.how)
+    right = value.dtype.kind == "f" and is_same(held.whole, value - np.asarray(np.log(len(group)), value.dtype))
+    return Cause("logits_gathered", {"ranks": list(group)}, verified=True) if right else None
 
 
 def _added(held: _Held, value: Array, count: int, beside: Beside) -> str | None:
@@ -188,7 +224,7 @@ def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause
 
 _UNLIKE = (_unsummed, _other_group)
 _ALIKE = {
-    "replicate": (_multiple, _added_by_each, _gathered_order),
+    "replicate": (_multiple, _added_by_each, _gathered_order, _looked_up_by_each, _gathered_logits),
     "shard": (_chunks_in_order, _shard_order, _reordered),
 }
 """Kind of placement -> what may be wrong where the ranks hold what such a placement lets them hold."""

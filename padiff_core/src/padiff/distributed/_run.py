@@ -19,6 +19,7 @@ from padiff.distributed._trace import merge_step
 from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
 from padiff.kinds import Ranks
+from padiff.parameters import PaddedRows
 from padiff.trace import Description, Kept, Run, Trace
 
 
@@ -31,13 +32,17 @@ class Facing:
     """What belongs to what; None where all names are the same."""
     index: int = 0
     """Which side the job is: the reference, or the candidate (1)."""
+    padding: tuple[PaddedRows | None, PaddedRows | None] = (None, None)
+    """What the reference's model pads, or the candidate's."""
 
     def other(self, step: int) -> Other | None:
         """Return a step of the other run; None where it did not record that."""
         if step not in self.run.steps:
             return None
         known = self.run.merged(step) if isinstance(self.run, RankedRun) else None
-        return Other(self.run.trace(step) if known is None else known.trace, self.ties, self.index, known)
+        trace = self.run.trace(step) if known is None else known.trace
+        mine, yours = self.padding[self.index], self.padding[1 - self.index]
+        return Other(trace if yours is None else yours.of(trace), self.ties, self.index, known, mine)
 
 
 class RankedRun:
@@ -71,6 +76,11 @@ class RankedRun:
     def ties(self) -> Ties | None:
         """Return what belongs to what in the run that it is compared with; None where all names are the same."""
         return None if self._facing is None else self._facing.ties
+
+    @property
+    def padding(self) -> PaddedRows | None:
+        """Return what its model pads, and the one that it is compared with does not."""
+        return None if self._facing is None else self._facing.padding[self._facing.index]
 
     @property
     def _lead(self) -> Ranks:

@@ -50,11 +50,11 @@ def of_updates(
 ) -> list[Finding]:
     """Return findings of a step, with those of the parameters that some ranks stepped otherwise in place of others'."""
     run: RankedRun = runs[index]
-    others = Other(traces[1 - index], run.ties, index)
+    others = Other(traces[1 - index], run.ties, index, None, run.padding)
     told = [one for one in findings if _is_update(one, step)]
     judged = {path for one in told for path in _paths(one, others)}
     earlier = _earlier(runs[1 - index], step)
-    last = None if earlier is None else Other(earlier, run.ties, index)
+    last = None if earlier is None else Other(earlier, run.ties, index, None, run.padding)
     stepped = [one for one in _stepped(run, others, last, step, judged) if one.wrong]
     groups: dict[tuple[int, ...], list[_Stepped]] = {}
     for one in stepped:  # what all ranks step otherwise that hold it, though these hold experts of their own, is one

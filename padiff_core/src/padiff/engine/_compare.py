@@ -12,7 +12,7 @@ from typing import Any, get_args
 import attrs
 
 from padiff.alignment import LayerMap, recorded_row_orders, resolve
-from padiff.distributed import explained, facing, rank_notes
+from padiff.distributed import Padding, explained, facing, padding_in_loss, rank_notes
 from padiff.engine._checks import dtype_notes
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._garbage import collecting_seldom
@@ -25,7 +25,7 @@ from padiff.forcing import RecordedSide, weights_of
 from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, measuring, rule_of
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
-from padiff.parameters import Correspondence, Link, Specials
+from padiff.parameters import Correspondence, Link, Specials, padded_rows
 from padiff.recording import Task, Turns, composed
 from padiff.refinement import Evidence, aligned, read_so
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
@@ -88,7 +88,22 @@ def compare(
         msg = "there is no candidate to compare with.\nHint: name a second run, or give a model, force=model."
         raise InputError(msg)
     with collecting_seldom(), measuring(rule_of(tolerance), tolerance, executor, cache) as by:
-        return _compared(facing(runs, partial(resolve, mapping)), mapping, tolerance, step, by)
+        padding = _padding(runs)
+        faced = facing(runs, partial(resolve, mapping), padding)
+        return _compared(faced, padding, mapping, tolerance, step, by)
+
+
+def _padding(runs: Sequence[Run]) -> Padding:
+    """Return what either model pads of its vocabulary, where what both did in a step shows that it is padding."""
+    step = next((one for one in runs[0].steps if one in set(runs[1].steps)), None)
+    if step is None or _weaker(runs) != "tensors":
+        return None, None
+    ours, theirs = padded_rows(runs[0].about, runs[1].about)
+    shown = [
+        rows if rows is not None and rows.unnamed(run.trace(step)) else None
+        for rows, run in zip((ours, theirs), runs, strict=True)
+    ]
+    return shown[0], shown[1]
 
 
 def _run_of(given: Any) -> Run:
@@ -103,6 +118,7 @@ def _run_of(given: Any) -> Run:
 
 def _compared(
     runs: Sequence[Run],
+    padding: Padding,
     mapping: LayerMap | Mapping[Any, Any] | str | os.PathLike[str] | None,
     tolerance: Mapping[str, Any] | None,
     step: int | None,
@@ -116,7 +132,7 @@ def _compared(
     known: Correspondence | None = None
     sides: Any = None  # what asks of them only what is known of the models, takes them for sides that run
     notes: list[Note] = []
-    for number, both in _sides(runs, steps):
+    for number, both in _sides(runs, steps, padding):
         sides = both
         meter = Meter(sides, by)
         if found is None:
@@ -138,6 +154,7 @@ def _compared(
             if _wrong(again) < _wrong(found):
                 found, read = again, further
         notes += axis_notes(read) if number == steps[0] else []
+        found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
@@ -149,6 +166,11 @@ def _compared(
     notes += _left_out(runs, step)
     if runs[0].where == runs[1].where:
         notes.append(Note("same_run", {"run": runs[0].where}))
+    notes += [
+        Note("padded_rows", {"side": side, "count": rows.count, "real": rows.real})
+        for side, rows in zip(SIDES, padding, strict=True)
+        if rows is not None
+    ]
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
     values = _weaker(runs)
     if values != "tensors":
@@ -215,17 +237,24 @@ def _left_out(runs: Sequence[Run], step: int | None) -> Iterator[Note]:
             yield Note("steps_of_one_side", {"side": name, "steps": alone})
 
 
-def _sides(runs: Sequence[Run], steps: Sequence[int]) -> Iterator[tuple[int, tuple[RecordedSide, RecordedSide]]]:
-    """Yield the steps with what both models did there, each with the values of parameters as far as they are known."""
+def _sides(
+    runs: Sequence[Run], steps: Sequence[int], padding: Padding
+) -> Iterator[tuple[int, tuple[RecordedSide, RecordedSide]]]:
+    """Yield the steps with what both models did there, each with the values of parameters as far as they are known.
+
+    What a model pads is left out, but of a step whose tokens name it.
+    """
     earlier: list[tuple[int, Trace] | None] = [None, None]
     firsts = [None if run.steps[0] == steps[0] else run.trace(run.steps[0]) for run in runs]
     for step in steps:
         found = []
         for index, run in enumerate(runs):
-            trace = _of_side(SIDES[index], run, step)
+            trace, about, rows = _of_side(SIDES[index], run, step), run.about, padding[index]
+            if rows is not None and rows.unnamed(trace):
+                trace, about = rows.of(trace), rows.about(about)
             last = earlier[index]
             before = last[1] if last is not None and last[0] == step - 1 else None
-            found.append(RecordedSide(run.about, trace, weights_of(trace, before), firsts[index]))
+            found.append(RecordedSide(about, trace, weights_of(trace, before), firsts[index]))
             earlier[index] = step, trace
         yield step, (found[0], found[1])
 

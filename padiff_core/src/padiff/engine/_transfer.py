@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import attrs
+
 from padiff.alignment import LayerMap, resolve
-from padiff.distributed import PartSide, RankedRun
+from padiff.distributed import PaddedSide, PartSide, RankedRun, part_side
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
 from padiff.engine._open import opened
@@ -22,12 +24,14 @@ from padiff.parameters import (
     Specials,
     held_of,
     matched_unrun,
+    padded_rows,
     units_of,
     values_of,
     with_buffers,
 )
 from padiff.parameters import transfer as write_all
 from padiff.report import SIDES, Finding, Transfer
+from padiff.trace import Run, Trace
 
 
 def transfer(
@@ -107,7 +111,7 @@ def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
 def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
     both = enumerate((source, side))
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
-    if isinstance(side, PartSide):  # other ranks may hold the other layers, or experts
+    if part_side(side) is not None:  # other ranks may hold the other layers, or experts
         known, own = ({unit.path for unit in units} for units in (ours, theirs))
         ours = [unit for unit in ours if unit.path in own] if own < known else ours
     return ours, theirs
@@ -116,8 +120,9 @@ def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], 
 def _copied(known: Correspondence, source: Any, side: Any) -> Correspondence:
     models, read = (source.about, side.about), (values_of(source), values_of(side))
     known = with_buffers(known, models, read, lambda *_: False, None)
-    if isinstance(side, PartSide):
-        _check_placed(known, source, side)
+    part = part_side(side)
+    if part is not None:
+        _check_placed(known, source, part)
     write_all(known.matches, source, side)
     return known
 
@@ -130,6 +135,22 @@ def _check_placed(known: Correspondence, source: Any, side: PartSide) -> None:
     ours, theirs = ({pair[index] for pair in matched} for index in (0, 1))
     left = [path for path, one in side.about.parameters.items() if path not in theirs and not one.buffer]
     side.require_placed(left, {path: one.shape for path, one in source.about.parameters.items() if path not in ours})
+
+
+def _without_padding(run: Run, trace: Trace, side: Any, mapping: Any) -> Transfer:
+    """Copy what a run holds; of a vocabulary that either side fills up with rows that no token names the real ones."""
+    about, (ours, theirs) = run.about, padded_rows(run.about, side.about)
+    if ours is not None and ours.unnamed(run.trace(run.steps[0])):
+        about, trace = ours.about(about), ours.of(trace)
+    elif theirs is not None:
+        side = PaddedSide(side, theirs)
+    done = _by_name(RecordedSide(about, trace, weights_of(trace, None)), side, mapping)
+    rows = theirs or ours
+    cut = {} if rows is None else rows.parameters
+    shapes = {(about if theirs is None else side.about).parameters[path].shape for path in cut}
+    held = {path: side.about.parameters[path].shape for path in done.unverified}
+    real = 0 if rows is None else rows.real
+    return attrs.evolve(done, padded={path: real for path, shape in held.items() if {shape, shape[::-1]} & shapes})
 
 
 def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any) -> Transfer:
@@ -147,7 +168,7 @@ def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: An
         raise InputError(msg)
     side = side_of(model)
     if inputs is None:
-        return _by_name(RecordedSide(run.about, trace, weights_of(trace, None)), _whole(side), mapping)
+        return _without_padding(run, trace, _whole(side), mapping)
     if _is_part(side):
         msg = "inputs= would run the model on this rank alone, and others hold parts of its parameters.\n"
         raise InputError(msg + "Hint: leave the inputs out; a comparison of the recorded runs verifies what is copied.")

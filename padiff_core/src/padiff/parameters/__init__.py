@@ -6,6 +6,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names
 from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._padded_rows import PaddedRows, padded_rows
 from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._special import Specials

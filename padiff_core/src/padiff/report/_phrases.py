@@ -6,10 +6,11 @@ that ``side`` is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from padiff.report._phrases_of_notes import NOTES, OTHER, chunks, few
+from padiff.report._phrases_of_notes import NOTES, OTHER, few
+from padiff.report._phrases_of_ranks import OF_RANKS, ranks
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -85,68 +86,11 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def ranks(numbers: Sequence[int]) -> str:
-    """Return ranks in words."""
-    more = [f"{len(numbers) - _RANKS} more"] if len(numbers) > _RANKS else []
-    named = [str(rank) for rank in numbers[:_RANKS]] + more
-    if len(named) == 1:
-        return f"rank {named[0]}"
-    return f"ranks {', '.join(named[:-1])} and {named[-1]}"
-
-
-_RANKS = 8
-"""How many ranks are named."""
-
 _CAUSES: dict[str, Phrase] = {
-    "missing_all_reduce": lambda data: (
-        f"the mean of what {ranks(data['ranks'])} hold is the other side's value: they are not averaged"
-        if data.get("mean")
-        else f"what {ranks(data['ranks'])} hold adds up to the other side's value: an all-reduce is missing"
-    ),
-    "wrong_group": lambda data: (
-        f"summed over {ranks(data['ranks'])}, which have other data, in place of {ranks(data['right'])}"
-    ),
-    "experts_mixed": lambda data: f"{ranks(data['ranks'])} hold experts of their own, yet step by the sum of all's",
-    "added_by_each": lambda data: f"each of {ranks(data['ranks'])} adds {data['name']} before the sum",
-    "gathered_order": lambda data: (
-        f"the parts of {ranks(data['ranks'])} lie in another order: right in the order "
-        f"{', '.join(map(str, data['order']))}"
-    ),
-    "reordered": lambda data: (
-        f"{ranks(data['ranks'])} hold what they should, but in another order along axis {data['dim']}"
-    ),
-    "loss_scaled": (
-        "{times:.4g} times the other side's gradient, in every element: the loss is scaled before its backward pass"
-    ),
-    "stepped_on_ranks": lambda data: (
-        f"{ranks(data['ranks'])} {'steps' if len(data['ranks']) == 1 else 'step'} "
-        + (f"{data['times']:.4g} times as far" if data["times"] else "not at all")
-        + f", right on {ranks(data['right'])}"
-    ),
-    "scaled_by_ranks": lambda data: (
-        "of the other side's step each rank makes a multiple of its own: "
-        + ", ".join(f"{times:.4g} on rank {rank}" for rank, times in zip(data["ranks"], data["times"], strict=True))
-        + " (clipped by the norm of its shards?)"
-    ),
-    "reduced_twice": lambda data: (
-        f"{data['times']} times the other side's value on {ranks(data['ranks'])}: summed over them once too often"
-    ),
-    "averaged": lambda data: (
-        f"1/{data['times']} of the other side's value on {ranks(data['ranks'])}: averaged over them, not summed"
-    ),
-    "chunk_order": lambda data: f"{ranks(data['ranks'])} {chunks(both_ends=data['ends'])}",
-    "shard_order": lambda data: (
-        f"{ranks(data['ranks'])} hold each other's shards: right in the order {', '.join(map(str, data['order']))}"
-    ),
+    **OF_RANKS,
     "micro_batches": (
         "a step has {reference} micro-batches in the reference, {candidate} in the candidate: what all of them lead to "
         "cannot be compared"
-    ),
-    "wrong_on_ranks": lambda data: f"wrong on {ranks(data['ranks'])}, right on {ranks(data['right'])}",
-    "nothing_on_ranks": lambda data: f"nothing, or zeros, on {ranks(data['ranks'])}, right on {ranks(data['right'])}",
-    "out_of_step": lambda data: (
-        f"{ranks(data['ranks'])} {'holds' if len(data['ranks']) == 1 else 'hold'} another value than "
-        f"{ranks([data['first']])}, though all should hold the same"
     ),
     "settings": settings,
     "optimizer_settings": settings,

@@ -12,12 +12,6 @@ _NAMED = 3
 """How many names a note lists."""
 
 
-def chunks(*, both_ends: bool) -> str:
-    """Return how ranks hold a sequence that lies otherwise than others do, of which they have parts of both ends."""
-    names = "one part each", "a part from each end"
-    return f"have {names[not both_ends]}, where they are given {names[both_ends]} of other values"
-
-
 def few(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -78,6 +72,10 @@ NOTES: dict[str, Phrase] = {
         + (f"; {data['left']} could not be put together, and are not compared" if data["left"] else "")
     ),
     "ranks_missing": _ranks_missing,
+    "padded_rows": (
+        "the {side}'s vocabulary has {count} rows, the other's {real}, and no token names one beyond these: taken for "
+        "padding, they and what is computed for them are not compared"
+    ),
     "modules_of_some_ranks": (
         "{count} modules of the {side}, {first} and others, lie on some ranks alone (experts, say), and are put "
         "together from these"

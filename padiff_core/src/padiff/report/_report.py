@@ -28,6 +28,8 @@ class Transfer:
     """Candidate path -> the layout that forcing chose, where names and shapes left several."""
     buffers: int = 0
     """How many of the copied are buffers."""
+    padded: Mapping[str, int] = attrs.field(factory=dict)
+    """Candidate path -> how many first rows were copied, where either side fills its vocabulary up with others."""
 
 
 @attrs.frozen(repr=False)
