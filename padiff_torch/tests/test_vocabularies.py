@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import padiff
+
+sys.path.insert(0, str(Path(__file__).parent))
+import stack_jobs
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +58,9 @@ def test_a_row_that_a_token_names_is_none_of_the_padding(jobs: Path) -> None:
     assert not report.aligned
     first = report.sources[0]
     assert (first.step, first.what.kind, first.cause.parameters["name"]) == (1, "input", "input_ids"), report
+
+
+def test_transfer_tells_how_many_rows_it_copied(jobs: Path) -> None:
+    done = padiff.transfer(jobs / "two/padded", stack_jobs.gpt2(50))
+    assert done.padded == {"transformer.wte.weight": 50}
+    assert not done.unmatched_candidate
