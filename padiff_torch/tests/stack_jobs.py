@@ -18,6 +18,7 @@ Job = Callable[[int, int, Path], None]
 Fault = Callable[[Any, int], None]
 WORDS, BATCH, LENGTH = 64, 4, 8
 LEARNING = 0.1
+ADAM = 1e-8
 
 
 def gpt2(words: int = WORDS) -> Any:
@@ -59,14 +60,21 @@ def _loss(logits: Any, labels: Any) -> Any:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def by_hand(source: str | None = None, steps: int = 2) -> Job:
+def _optimizer(model: Any, adam: float | None) -> Any:
+    """Return plain SGD, or AdamW with that epsilon."""
+    if adam is None:
+        return torch.optim.SGD(model.parameters(), lr=LEARNING)
+    return torch.optim.AdamW(model.parameters(), lr=LEARNING / 100, eps=adam, weight_decay=0.01)
+
+
+def by_hand(source: str | None = None, steps: int = 2, adam: float | None = None) -> Job:
     """Return a job that trains Hugging Face's model without any stack, with the weights of a run where one is named."""
 
     def job(rank: int, world: int, folder: Path) -> None:
         model = gpt2()
         if source is not None:
             padiff.transfer(folder.parent / source, model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        optimizer = _optimizer(model, adam)
         with padiff.record(model, folder) as recorder:
             for step in range(steps):
                 tokens, labels = batch(step)
@@ -79,7 +87,7 @@ def by_hand(source: str | None = None, steps: int = 2) -> Job:
     return job
 
 
-def zero(stage: int, source: str, steps: int = 2) -> Job:
+def zero(stage: int, source: str, steps: int = 2, adam: float | None = None, **settings: Any) -> Job:
     """Return a job in which DeepSpeed trains Hugging Face's model, with the weights of a run."""
 
     def job(rank: int, world: int, folder: Path) -> None:
@@ -89,7 +97,10 @@ def zero(stage: int, source: str, steps: int = 2) -> Job:
         config = {"train_micro_batch_size_per_gpu": BATCH // world, "gradient_clipping": 0.0}
         config |= {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
         model = gpt2()
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        optimizer = None if adam is not None else torch.optim.SGD(model.parameters(), lr=LEARNING)
+        if adam is not None:
+            how = {"torch_adam": True, "lr": LEARNING / 100, "eps": adam, "weight_decay": 0.01, **settings}
+            config["optimizer"] = {"type": "AdamW", "params": how}
         engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
         padiff.transfer(folder.parent / source, engine)
         with padiff.record(engine, folder) as recorder:
@@ -103,14 +114,14 @@ def zero(stage: int, source: str, steps: int = 2) -> Job:
     return job
 
 
-def megatron(source: str, fault: Fault = lambda *_: None, steps: int = 2) -> Job:
+def megatron(source: str, fault: Fault = lambda *_: None, steps: int = 2, adam: float | None = None) -> Job:
     """Return a job that trains Megatron's model, tensor parallel over all ranks, with the weights of a run."""
 
     def job(rank: int, world: int, folder: Path) -> None:
         model = gpt(world)
         padiff.transfer(folder.parent / source, model)
         fault(model, rank)
-        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+        optimizer = _optimizer(model, adam)
         places = torch.arange(LENGTH)[None].repeat(BATCH, 1)
         mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
         with padiff.record(model, folder) as recorder:
@@ -141,4 +152,8 @@ JOBS: dict[str, tuple[Job, int]] = {
     "hf-tp2-exchanged": (megatron("hf-zero1", exchanged), 2),
     "hf-back": (by_hand("hf-tp2"), 1),
     "hf-zero3": (zero(3, "hf-tp2"), 2),
+    "adam": (by_hand("hand", 5, ADAM), 1),
+    "adam-zero1": (zero(1, "hand", 5, ADAM), 2),
+    "adam-tp2": (megatron("hand", steps=5, adam=ADAM), 2),
+    "adam-betas": (zero(1, "hand", 5, ADAM, betas=[0.9, 0.99]), 2),
 }

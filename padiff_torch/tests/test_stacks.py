@@ -41,6 +41,20 @@ def test_weights_go_from_any_layout_to_any(jobs: Path, one: str, other: str) -> 
     assert report.recorded.steps == (0, 1)
 
 
+@pytest.mark.parametrize(("one", "other"), [("adam", "adam-zero1"), ("adam", "adam-tp2"), ("adam-zero1", "adam-tp2")])
+def test_five_steps_of_adam_of_any_two_stacks(jobs: Path, one: str, other: str) -> None:
+    report = compared(jobs, one, other)
+    assert report.aligned, report
+    assert report.recorded.steps == tuple(range(5))
+    assert report.forward_only is None
+
+
+def test_another_beta_of_adam_is_found_in_the_second_step(jobs: Path) -> None:
+    """The first step is the sign of the gradient whatever the betas are."""
+    (source,) = compared(jobs, "adam", "adam-betas").sources
+    assert (source.what.kind, source.step, source.candidate.path) == ("updates", 1, "transformer")
+
+
 def test_a_missing_all_reduce_is_named_across_stacks(jobs: Path) -> None:
     (source,) = compared(jobs, "hf-zero1", "hf-tp2-no-all-reduce").sources
     assert (source.reference.path, source.candidate.path) == (
