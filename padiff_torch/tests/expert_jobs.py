@@ -25,7 +25,7 @@ Fault = Callable[[Any, int], None]
 STEPS, BATCH, LENGTH, EXPERTS = 2, 4, 6, 4
 
 
-def _experts_on_the_cpu() -> None:
+def experts_on_the_cpu() -> None:
     """Let Megatron's dispatchers, which ask CUDA for streams, have the CPU."""
     from megatron.core.transformer.moe import moe_utils, token_dispatcher
 
@@ -49,7 +49,7 @@ def gpt(*, ep: int = 1, tp: int = 1, dispatcher: str = "alltoall", **settings: A
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
 
-    _experts_on_the_cpu()
+    experts_on_the_cpu()
     parallel_state.destroy_model_parallel()
     sizes = {"expert_model_parallel_size": ep, "expert_tensor_parallel_size": 1}
     parallel_state.initialize_model_parallel(tp, 1, **sizes)
@@ -189,6 +189,7 @@ SETS: dict[str, tuple[int, dict[str, Job]]] = {
         2,
         {
             "clean": megatron(ep=2),
+            "data": megatron(),
             "gathered": megatron(ep=2, dispatcher="allgather"),
             "tensor": megatron(ep=2, tp=2),
             "moved": megatron(ep=2, tp=2, source="one/clean"),

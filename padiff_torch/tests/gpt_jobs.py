@@ -152,9 +152,10 @@ def megatron(
     virtual: int | None = None,
     micro: int = MICRO,
     own: str | None = None,
+    source: str | None = None,
     **settings: Any,
 ) -> Job:
-    """Return a job that trains Megatron's GPT by its own schedule."""
+    """Return a job that trains Megatron's GPT by its own schedule, with the weights of a run where one is named."""
 
     def job(rank: int, world: int, folder: Path) -> None:
         from megatron.core import parallel_state
@@ -162,6 +163,8 @@ def megatron(
 
         on_the_cpu()
         chunks = gpt(rank, tp=tp, pp=pp, virtual=virtual, **settings)
+        for chunk in chunks if source is not None else ():
+            padiff.transfer(folder.parent / str(source), chunk)
         model, optimizer = chunks, torch.optim.SGD([p for chunk in chunks for p in chunk.parameters()], lr=0.1)
         if own == "adam":
             optimizer = torch.optim.AdamW(model[0].parameters(), lr=0.1, eps=EPS, weight_decay=0.0)

@@ -10,7 +10,9 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from gpt_jobs import on_the_cpu, small_config, without_all_reduce
+from gpt_jobs import SEQUENCE, on_the_cpu, small_config, without_all_reduce
+from gpt_jobs import batch as micro_batch
+from gpt_jobs import megatron as scheduled
 
 import padiff
 
@@ -21,12 +23,12 @@ LEARNING = 0.1
 ADAM = 1e-8
 
 
-def gpt2(words: int = WORDS) -> Any:
+def gpt2(words: int = WORDS, layers: int = 2, positions: int = 32) -> Any:
     """Return Hugging Face's GPT-2, with biases that are not zero."""
     import transformers
 
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "attn_implementation": "eager"}
-    sizes = {"vocab_size": words, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    sizes = {"vocab_size": words, "n_positions": positions, "n_embd": 32, "n_layer": layers, "n_head": 4}
     torch.manual_seed(0)
     config = transformers.GPT2Config(**sizes, **still, activation_function="gelu", use_cache=False)
     model = transformers.GPT2LMHeadModel(config).train()
@@ -85,6 +87,20 @@ def by_hand(source: str | None = None, steps: int = 2, adam: float | None = None
                 recorder.step(loss)
 
     return job
+
+
+def four_layers(rank: int, world: int, folder: Path) -> None:
+    """Train Hugging Face's model of four layers, whose positions are those of `gpt_jobs`."""
+    model = gpt2(layers=4, positions=SEQUENCE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with padiff.record(model, folder) as recorder:
+        for step in range(2):
+            tokens, labels = micro_batch(step, 0)
+            loss = _loss(model(tokens).logits, labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step(loss)
 
 
 def zero(stage: int, source: str, steps: int = 2, adam: float | None = None, **settings: Any) -> Job:
@@ -152,6 +168,8 @@ JOBS: dict[str, tuple[Job, int]] = {
     "hf-tp2-exchanged": (megatron("hf-zero1", exchanged), 2),
     "hf-back": (by_hand("hf-tp2"), 1),
     "hf-zero3": (zero(3, "hf-tp2"), 2),
+    "four": (four_layers, 1),
+    "four-pp2": (scheduled(pp=2, micro=1, own="plain", tied=True, source="four"), 2),
     "adam": (by_hand("hand", 5, ADAM), 1),
     "adam-zero1": (zero(1, "hand", 5, ADAM), 2),
     "adam-tp2": (megatron("hand", steps=5, adam=ADAM), 2),

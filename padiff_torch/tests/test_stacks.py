@@ -55,6 +55,12 @@ def test_another_beta_of_adam_is_found_in_the_second_step(jobs: Path) -> None:
     assert (source.what.kind, source.step, source.candidate.path) == ("updates", 1, "transformer")
 
 
+def test_each_stage_of_a_pipeline_is_given_its_own_layers(jobs: Path) -> None:
+    """By their numbers: Hugging Face's have other names."""
+    report = compared(jobs, "four", "four-pp2")
+    assert report.aligned, report
+
+
 def test_a_missing_all_reduce_is_named_across_stacks(jobs: Path) -> None:
     (source,) = compared(jobs, "hf-zero1", "hf-tp2-no-all-reduce").sources
     assert (source.reference.path, source.candidate.path) == (

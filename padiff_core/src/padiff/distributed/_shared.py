@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from padiff.trace import Call, Flow, Key, Leaf, Source, Trace
+from padiff.trace import INPUT, Call, Flow, Key, Leaf, Source, Trace, joint_of
 
 Homes = Mapping[int, Collection[str]]
 """Rank -> the paths of the modules that it holds."""
@@ -87,4 +87,31 @@ def shared_flow(traces: Mapping[int, Trace]) -> Flow | None:
         for holder, sources in flow.takes.items():
             takes[holder] = takes.get(holder, frozenset()) | sources
         gives |= flow.gives
+    return Flow(takes, gives)
+
+
+def chained(flows: Sequence[Flow | None], copies: Mapping[str, str]) -> Flow | None:
+    """Return the dataflow of stages that hand on what they give; ``copies`` are `Ranks.copies`.
+
+    None where that of one is not known, or several are chunks of one rank, whose flow is noted as one.
+    """
+    if any(flow is None or flow.refused for flow in flows) or len(set(map(id, flows))) < len(flows):
+        return None
+    takes: dict[str, frozenset[Source]] = {}
+    gives: frozenset[Source] = frozenset({(INPUT, frozenset())})
+    for number, flow in enumerate(flows):
+        assert flow is not None
+        before = gives
+
+        def name(holder: str, number: int = number) -> str:
+            return copies.get(holder, holder) if joint_of(holder) is None else f"{holder} {number}"
+
+        def follow(sources: frozenset[Source], before: frozenset[Source] = before) -> frozenset[Source]:
+            own = {(name(holder), through) for holder, through in sources if holder != INPUT}
+            given = (through for holder, through in sources if holder == INPUT)
+            return frozenset(own | {(holder, on | through) for through in given for holder, on in before})
+
+        for holder, sources in flow.takes.items():
+            takes[name(holder)] = takes.get(name(holder), frozenset()) | follow(sources)
+        gives = follow(flow.gives)
     return Flow(takes, gives)

@@ -12,6 +12,7 @@ import numpy as np
 from padiff.distributed._grid import PIPELINE
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._shared import chained
 from padiff.kinds import Ranks
 from padiff.numerics import difference
 from padiff.trace import Call, Leaf, Samples, Slot, Trace
@@ -106,6 +107,7 @@ class _Joiner:
                 for path, key in getattr(stage.trace, name).items():
                     self._hold(name, self.copies.get(path, path), key, stage.parameters.get((name, path)))
             self.step.left += stage.left
+        trace.flow = chained([stage.trace.flow for stage in self.stages], self.copies)
         trace.loss = self.stages[0].trace.loss
         sampled = {stage.trace.sampled for stage in self.stages}
         trace.sampled = True if True in sampled else None if None in sampled else False

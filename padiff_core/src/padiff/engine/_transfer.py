@@ -113,8 +113,34 @@ def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], 
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
     if part_side(side) is not None:  # other ranks may hold the other layers, or experts
         known, own = ({unit.path for unit in units} for units in (ours, theirs))
-        ours = [unit for unit in ours if unit.path in own] if own < known else ours
+        ours = [unit for unit in ours if unit.path in own] if own < known else _of_numbers(ours, theirs)
     return ours, theirs
+
+
+def _of_numbers(ours: list[HeldUnit], theirs: list[HeldUnit]) -> list[HeldUnit]:
+    """Return the units of a whole model that may be those of a rank, which numbers its layers, and its experts, so.
+
+    Names may be others: the first number of a path is that of a layer on both sides, the next one that of an expert.
+    """
+    held = _numbers(theirs)
+    some = {depth for depth, numbers in _numbers(ours).items() if held.get(depth, numbers) < numbers}
+    return [
+        unit
+        for unit in ours
+        if all(number in held[depth] for depth, number in enumerate(_path_numbers(unit)) if depth in some)
+    ]
+
+
+def _numbers(units: list[HeldUnit]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for unit in units:
+        for depth, number in enumerate(_path_numbers(unit)):
+            found.setdefault(depth, set()).add(number)
+    return found
+
+
+def _path_numbers(unit: HeldUnit) -> list[int]:
+    return [int(name) for name in unit.path.split(".") if name.isdecimal()]
 
 
 def _copied(known: Correspondence, source: Any, side: Any) -> Correspondence:
