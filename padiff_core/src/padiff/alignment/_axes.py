@@ -20,7 +20,7 @@ from padiff.alignment._pairs import Alignment, Pair, same_sort
 from padiff.kinds import LAYOUT, ORDERS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Order, Turns
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Call, Leaf, Trace, apart_in_any_order
 
 Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
@@ -181,6 +181,9 @@ class _Teller:
         fits = tuple(axes for error, axes in ranked if error <= bound)
         if fits:
             return tuple(axes for axes in value.orders if axes in fits), None
+        if len(ranked) == 1:  # of summaries, whose samples tell of one order alone
+            other = tuple(axes for axes in value.orders if axes != ranked[0][1])
+            return other if self._in_some_order(value, bound) else value.orders, None
         (least, best), (second, _) = ranked[:2]
         if least <= ORDER(0.0) ** 4 * min(1.0, second):
             # Next to nothing of it is changed, and in any other order all.
@@ -188,12 +191,26 @@ class _Teller:
         return value.orders, best if least <= ORDER(0.0) * min(1.0, second) else None
 
     def _error(self, value: _Value, axes: Axes) -> float | None:
-        """Return how far apart both are, read in an order: the candidate's sample against the reference's there."""
+        """Return how far apart both are, read in an order, as far as elements that are known on both sides tell."""
         ours, theirs = self._reference.value(value.ours), self._candidate.samples.get(value.theirs.token)
+        if ours is None:
+            ours = self._reference.samples.get(value.ours.token)
+            if not _is_plain(axes):
+                theirs = self._candidate.value(value.theirs)
+                theirs = None if theirs is None else sample(theirs.transpose(axes))
+        elif ours.size:
+            ours = sample(ours.transpose(np.argsort(axes)))
         if ours is None or theirs is None or not ours.size:
             return None
-        apart = difference(sample(ours.transpose(np.argsort(axes))), theirs)
+        apart = difference(ours, theirs)
         return 0.0 if apart.equal else apart.rel_l2
+
+    def _in_some_order(self, value: _Value, bound: float) -> bool:
+        """Return whether summaries say that both hold the same elements, in whatever order."""
+        keys = self._reference.values.get(value.ours.token, 0), self._candidate.values.get(value.theirs.token, 0)
+        ours, theirs = self._reference.summaries.get(keys[0]), self._candidate.summaries.get(keys[1])
+        apart = None if ours is None or theirs is None else apart_in_any_order(ours, theirs)
+        return apart is not None and apart <= bound
 
 
 def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
@@ -280,6 +297,7 @@ _RULES = (
     _Rule(lambda v: [(v.pair, v.rank)]),
     _Rule(lambda v: [(owner, v.rank) for owner in _owners(v)]),
     _Rule(told=_by_settings, singly=True),
+    _Rule(lambda v: [] if v.plain else [v.rank]),
 )
 """What settles the order of a value that its free runs leave open, the nearest first."""
 

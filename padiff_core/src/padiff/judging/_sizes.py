@@ -10,7 +10,7 @@ import numpy as np
 
 from padiff.judging._tolerance import Rule
 from padiff.numerics import ORDER, Array, Difference, Seen, difference, epsilon_of, numpy_dtype, relative
-from padiff.trace import Summary, Trace, summarized
+from padiff.trace import Summary, Trace, apart_in_any_order, summarized
 
 Held = Array | Summary | None
 _FIGURES = ("norm", "mean", "low", "high", "nans", "sample", "sketch")
@@ -117,21 +117,14 @@ def _by_figures(ours: Summary, theirs: Summary) -> Difference:
         inf = float("inf")
         return Difference(equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=alike, **figures)
     scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
-    size = max(scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
     errors = [0.0]
     most = 0.0
     estimated = _by_sketches(ours, theirs)
     sketched = estimated is not None and (alike or estimated[0] <= ORDER(0.0))
     if estimated is not None and sketched:
         errors, most = [estimated[0]], estimated[1]
-    for a, b, unit in (
-        (ours.norm, theirs.norm, ours.norm),
-        (ours.mean, theirs.mean, size),
-        (ours.low, theirs.low, max(size, abs(ours.low or 0.0))),
-        (ours.high, theirs.high, max(size, abs(ours.high or 0.0))),
-    ):
-        if a is not None and b is not None and a != b and not sketched:
-            errors.append(abs(a - b) / unit if unit else float("inf"))
+    else:
+        errors.append(apart_in_any_order(ours, theirs) or 0.0)
     for a, b in ((ours.low, theirs.low), (ours.high, theirs.high)):
         most = max(most, abs(a - b)) if a is not None and b is not None else most
     if alike and ours.sample is not None and theirs.sample is not None and ours.sample.shape == theirs.sample.shape:

@@ -129,4 +129,4 @@ class _Reader:
         if key >= 0:
             return self._store.add(key, order)
         summary = self._new.summaries[key]
-        return self._new.summarized(attrs.evolve(summary, shape=order.shape(summary.shape), sample=None))
+        return self._new.summarized(attrs.evolve(summary, shape=order.shape(summary.shape), sample=None, sketch=None))

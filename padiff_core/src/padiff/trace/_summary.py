@@ -119,6 +119,26 @@ def summed(parts: Sequence[Summary], *, apart: bool = False, mean: bool = False)
     return Summary(first.dtype, shape, norm=norm, nans=counts[0], infinities=counts[1], sketch=kept, whole=first.whole)
 
 
+def apart_in_any_order(ours: Summary, theirs: Summary) -> float | None:
+    """Return how far apart, relatively, the figures are that do not depend on the order of the elements.
+
+    None where no figure is known of both.
+    """
+    scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
+    size = max(scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
+    errors = [
+        0.0 if a == b else abs(a - b) / unit if unit else math.inf
+        for a, b, unit in (
+            (ours.norm, theirs.norm, ours.norm),
+            (ours.mean, theirs.mean, size),
+            (ours.low, theirs.low, max(size, abs(ours.low or 0.0))),
+            (ours.high, theirs.high, max(size, abs(ours.high or 0.0))),
+        )
+        if a is not None and b is not None
+    ]
+    return max(errors, default=None)
+
+
 @attrs.define
 class _Figures:
     """The figures of the chunks so far."""
