@@ -24,7 +24,7 @@ from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
-from padiff.judging._parameters import parameter_findings
+from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded import of_recorded_state
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
@@ -42,7 +42,7 @@ from padiff.report import (
     Verdict,
     What,
 )
-from padiff.trace import Leaf, Trace
+from padiff.trace import Call, Leaf, Trace
 
 
 @attrs.define(eq=False)
@@ -141,6 +141,7 @@ class Recorded(Gathered):
         self.add_calls(calls)
         if first:
             self.notes += [
+                *constant_notes(known),
                 *notes_of(alignment, found, leaps.compared),
                 *_unlike(traces),
                 *other_bytes(alignment, traces),
@@ -161,6 +162,7 @@ class Recorded(Gathered):
             backward=True,
             rule=self.rule,
             measures=self.measures,
+            frozen=False,
             alike=meter.alike,
         )
 
@@ -188,18 +190,37 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
 
 
 def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
-    """Return the pairs that were matched by their place, and differ, where the code around them agrees."""
+    """Return the pairs that differ, where the code around them agrees, and that stand for something else.
+
+    Those were matched by their place alone, or one ends elsewhere: a wrapper may hold the activation on one side.
+    """
     differing: dict[Any, float] = {}
     for one in told:
         if one.spot is not None and one.verdict is Verdict.DIFFERS:
             differing.setdefault(one.spot.pair.key, one.ruling.figures.rel_l2)
     found = []
     for pair in leaps.alignment.pairs:
-        if pair.why == BY_PLACE and pair.key in differing:
+        if pair.key in differing and (pair.why == BY_PLACE or _ends_elsewhere(leaps, pair)):
             around = leaps.alignment.around(pair)
             if around is not None and around.outputs and _agrees(leaps, around, differing[pair.key]):
                 found.append(pair)
     return found
+
+
+def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
+    """Return whether what one of two composites gives is what another call there, without counterpart, gives."""
+    ours, theirs = pair.reference, pair.candidate
+    if ours.leaf or theirs.leaf or not pair.made:
+        return False
+    mine, yours = pair.made[0]
+    sizes = [leaps.size(one, yours) for one in _given_beside(leaps.alignment.left_reference, ours)]
+    sizes += [leaps.size(mine, one) for one in _given_beside(leaps.alignment.left_candidate, theirs)]
+    return any(size is not None and size.error <= SAME(size.eps) for size in sizes)
+
+
+def _given_beside(alone: Sequence[Call], call: Call) -> Iterator[Leaf]:
+    """Yield what calls without counterpart give that stand beside a call."""
+    return (other.outputs[0] for other in alone if other.parent is call.parent and other.outputs)
 
 
 def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:

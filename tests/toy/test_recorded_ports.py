@@ -1,0 +1,153 @@
+"""Compare recorded runs of ports that are written otherwise: the axes, the wrappers, a frozen table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, functional, rows
+
+SIZE = 8
+"""The extent of all axes: of what is larger than a sample, figures alone tell that do not depend on the order."""
+
+
+class Net(rows.Module):
+    """Images with the channels second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = rows.Conv2d(3, SIZE, 3, 1, 1), rows.BatchNorm(SIZE)
+        self.body, self.last = rows.Conv2d(SIZE, SIZE, 3, 1, 1), rows.Linear(SIZE, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.body(functional.relu(self.norm(self.stem(x)))).mean(3, False).mean(2, False))
+
+
+class Port(columns.Layer):
+    """Images with the channels last; ``turned``: height and width exchanged behind the norm, ``eps`` its own."""
+
+    def __init__(self, *, turned: bool = False, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.stem, self.norm = columns.Conv(3, SIZE, 3, 1, 1), columns.BatchNormalization(SIZE, eps, 0.9)
+        self.body, self.last = columns.Conv(SIZE, SIZE, 3, 1, 1), columns.Dense(SIZE, 2)
+        self.turned = turned
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu(self.norm(self.stem(x.transpose(0, 2, 3, 1))))
+        x = self.body(x.transpose(0, 2, 1, 3) if self.turned else x)
+        return self.last(x.mean(1, False).mean(1, False))
+
+
+def compared(folder: Path, models: tuple[Any, Any], given: np.ndarray, values: str = "tensors") -> padiff.Report:
+    padiff.transfer(*models, given)
+    for model, name in zip(models, "ab", strict=True):
+        side = rows if isinstance(model, rows.Module) else columns
+        with padiff.record(model, folder / name, values=values) as recorder:
+            out = model(side.Tensor(given.copy()))
+            (out * out).sum().backward()
+            recorder.step()
+    return padiff.compare(folder / "a", folder / "b")
+
+
+def images() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((SIZE, 3, SIZE, SIZE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
+def test_a_right_port_is_aligned_and_read_in_the_references_order(tmp_path: Path, values: str) -> None:
+    report = compared(tmp_path, (Net(), Port()), images(), values)
+    assert report.aligned, str(report)
+    notes = " ".join(note.text for note in report.notes)
+    assert "channels last on one side" in notes
+    assert notes.count("[i, k, l, j]") + notes.count("[i, l, j, k]") == 1, notes  # one order, for all of them
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
+@pytest.mark.parametrize(("fault", "place"), [({"turned": True}, "body"), ({"eps": 0.1}, "norm")])
+def test_a_fault_there_is_named(tmp_path: Path, values: str, fault: dict[str, Any], place: str) -> None:
+    report = compared(tmp_path, (Net(), Port(**fault)), images(), values)
+    assert report.sources[0].candidate.path == place or place in report.sources[0].between, str(report)
+
+
+class Wrapped(columns.Layer):
+    """A layer for images with the channels second: no shape tells it from what it holds."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+class Inside(columns.Layer):
+    def __init__(self) -> None:
+        self.norm, self.act = Wrapped(columns.BatchNormalization(SIZE)), columns.Rectifier()
+        self.conv = Wrapped(columns.Conv(SIZE, SIZE, 3, 1, 1))
+
+    def forward(self, x: Any) -> Any:
+        return self.conv(self.act(self.norm(x)))
+
+
+class InSequence(rows.Module):
+    """The activation in one container with the norm; ``negated``: behind what that gives."""
+
+    def __init__(self, *, negated: bool = False) -> None:
+        self.act = rows.Sequential(rows.BatchNorm(SIZE), rows.ReLU())
+        self.conv, self.negated = rows.Conv2d(SIZE, SIZE, 3, 1, 1), negated
+
+    def forward(self, x: Any) -> Any:
+        x = self.act(x)
+        return self.conv(-x if self.negated else x)
+
+
+class Around(rows.Module):
+    def __init__(self, block: Any) -> None:
+        self.stem, self.block = rows.Conv2d(3, SIZE, 3, 1, 1), block
+
+    def forward(self, x: Any) -> Any:
+        return self.block(self.stem(x))
+
+
+class AroundToo(columns.Layer):
+    def __init__(self, block: Any) -> None:
+        self.stem, self.block = Wrapped(columns.Conv(3, SIZE, 3, 1, 1)), block
+
+    def forward(self, x: Any) -> Any:
+        return self.block(self.stem(x))
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+def test_a_wrapper_that_ends_behind_the_activation_is_no_fault(tmp_path: Path, values: str) -> None:
+    report = compared(tmp_path / "right", (AroundToo(Inside()), Around(InSequence())), images(), values)
+    assert report.aligned, str(report)
+    models = AroundToo(Inside()), Around(InSequence(negated=True))
+    report = compared(tmp_path / "wrong", models, images(), values)
+    assert report.sources[0].candidate.path in ("block", "block.act"), str(report)
+
+
+class Positioned(rows.Module):
+    """Features with a table of positions: a frozen embedding whose weight is used, or a constant."""
+
+    def __init__(self, *, held: bool, base: float = 3.0) -> None:
+        self.head, self.held = rows.Linear(8, 8), held
+        self.values = np.cos(np.arange(9)[:, None] / base ** np.arange(8)).astype(np.float32)
+        if held:
+            self.table = rows.Embedding(9, 8)
+            self.table.weight = rows.Tensor(self.values, role="parameter")
+
+    def forward(self, x: Any) -> Any:
+        return self.head(x + (self.table.weight if self.held else rows.Tensor(self.values)))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_frozen_table_of_one_side_is_a_note_where_nothing_differs(tmp_path: Path, held: bool) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 9, 8)).astype(np.float32)
+    report = compared(tmp_path / "right", (Positioned(held=held), Positioned(held=not held)), x)
+    assert report.aligned, str(report)
+    assert "frozen_on_one_side" in {note.kind for note in report.notes}
+    report = compared(tmp_path / "wrong", (Positioned(held=held), Positioned(held=not held, base=2.9)), x)
+    assert [source.candidate.path for source in report.sources] == [""], str(report)
