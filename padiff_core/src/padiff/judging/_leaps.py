@@ -32,6 +32,8 @@ from padiff.numerics import (
     UNSETTLED,
     VANISHES,
     Threshold,
+    difference,
+    epsilon_of,
     is_coarse,
 )
 from padiff.report import Evidence, Figures, Phase, Verdict
@@ -144,6 +146,16 @@ class Leaps:
     def drawn(self, token: int) -> bool:
         """Return whether a value of the reference's follows from random numbers."""
         return any(level.random and level.error for key, level in self._values.items() if key[0] == token)
+
+    def same(self, ours: Leaf, theirs: Leaf) -> bool:
+        """Return whether two values are one, as far as is known: first by a few of the elements."""
+        few, fewer = self.reference.samples.get(ours.token), self.candidate.samples.get(theirs.token)
+        if ours.shape != theirs.shape or few is None or fewer is None:
+            return False
+        if difference(few, fewer).rel_l2 > SAME(epsilon_of(ours.dtype, theirs.dtype)):
+            return False
+        size = self.size(ours, theirs)
+        return size is not None and size.error <= SAME(size.eps)
 
     def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
         """Return how far apart two values are; None where one of them was not kept."""

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import BY_PLACE, Alignment, Pair
-from padiff.forcing import Forced, RecordedSide
+from padiff.forcing import Forced, RecordedSide, Spot
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
@@ -43,6 +43,9 @@ from padiff.report import (
     What,
 )
 from padiff.trace import Call, Leaf, Trace
+
+_NEAR = 3
+"""Calls behind one that may take or give what the other side's gives: a block may hold an activation, a norm."""
 
 
 @attrs.define(eq=False)
@@ -108,6 +111,7 @@ class Recorded(Gathered):
                 self.notes.append(one)
             else:
                 told.append(one)
+        told = _without_ends(told, meter, known)
         forced = Forced(leaps.checks)
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
@@ -190,9 +194,11 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
 
 
 def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
-    """Return the pairs that differ, where the code around them agrees, and that stand for something else.
+    """Return the pairs that differ and stand for something else.
 
-    Those were matched by their place alone, or one ends elsewhere: a wrapper may hold the activation on one side.
+    What is matched by its place alone may be another call, and a block begin or end elsewhere: on one side it holds the
+    norm in front of it, the activation behind it, or the residual connection around it. Then what it gives agrees, or
+    what the code around it gives, or what stands behind it does.
     """
     differing: dict[Any, float] = {}
     for one in told:
@@ -200,33 +206,57 @@ def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
             differing.setdefault(one.spot.pair.key, one.ruling.figures.rel_l2)
     found = []
     for pair in leaps.alignment.pairs:
-        if pair.key in differing and (pair.why == BY_PLACE or _ends_elsewhere(leaps, pair)):
-            around = leaps.alignment.around(pair)
-            if around is not None and around.outputs and _agrees(leaps, around, differing[pair.key]):
-                found.append(pair)
+        around = leaps.alignment.around(pair)
+        if pair.key not in differing or around is None:
+            continue
+        inside, composite = differing[pair.key], not (pair.reference.leaf or pair.candidate.leaf)
+        right = composite and _agrees(leaps, pair, inside)
+        right |= (composite or pair.why == BY_PLACE) and _agrees(leaps, around, inside)
+        if right or _ends_elsewhere(leaps, pair):
+            found.append(pair)
     return found
 
 
 def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
-    """Return whether what one of two composites gives is what another call there, without counterpart, gives."""
-    ours, theirs = pair.reference, pair.candidate
-    if ours.leaf or theirs.leaf or not pair.made:
-        return False
-    mine, yours = pair.made[0]
-    sizes = [leaps.size(one, yours) for one in _given_beside(leaps.alignment.left_reference, ours)]
-    sizes += [leaps.size(mine, one) for one in _given_beside(leaps.alignment.left_candidate, theirs)]
-    return any(size is not None and size.error <= SAME(size.eps) for size in sizes)
+    """Return whether what one of two calls gives is not what the other gives, and is what stands behind that."""
+    ends, others = [*_behind(pair.reference)], [*_behind(pair.candidate)]
+    apart = [(ours, theirs) for ours, theirs in pair.made if not leaps.same(ours, theirs)]
+    return bool(apart) and all(
+        any(leaps.same(one, theirs) for one in ends) or any(leaps.same(ours, one) for one in others)
+        for ours, theirs in apart
+    )
 
 
-def _given_beside(alone: Sequence[Call], call: Call) -> Iterator[Leaf]:
-    """Yield what calls without counterpart give that stand beside a call."""
-    return (other.outputs[0] for other in alone if other.parent is call.parent and other.outputs)
+def _behind(call: Call) -> Iterator[Leaf]:
+    """Yield what the next few calls that stand beside a call take and give."""
+    beside = call.parent.children if call.parent is not None else []
+    index = next((i for i, one in enumerate(beside) if one is call), len(beside))
+    for other in beside[index + 1 : index + 1 + _NEAR]:
+        yield from (*other.inputs, *other.outputs)
 
 
 def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
     """Return whether what the code around gives is one value, and far nearer than what differs ``inside``."""
     sizes = [leaps.size(*leaves) for leaves in pair.made]
-    return all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
+    return bool(sizes) and all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
+
+
+def _without_ends(told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
+    """Return what differs, but for gradients of the model's outputs where all agrees that these lead to.
+
+    One side may return a value and go on with it, where the other computes it twice: scores, and these transposed. Then
+    what comes to it is the sum of both there, and here one of them.
+    """
+    ends = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and _is_end(one.spot)]
+    rest = any(one.verdict is Verdict.DIFFERS for one in told if one not in ends)
+    links = (link for _, link in known.links if not link.buffer and link.differentiated)
+    if not ends or rest or all(meter.of_link(link, "gradient") is None for link in links):
+        return told
+    return [one for one in told if one not in ends]
+
+
+def _is_end(spot: Spot) -> bool:
+    return spot.what == "output" and spot.pair.candidate.parent is None
 
 
 def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:

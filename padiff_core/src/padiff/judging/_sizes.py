@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ORDER, Array, Difference, Seen, difference, epsilon_of, numpy_dtype, relative
+from padiff.numerics import ORDER, Array, Difference, Seen, difference, epsilon_of, numpy_dtype, relative, work_of
 from padiff.trace import Summary, Trace, apart_in_any_order, summarized
 
 Held = Array | Summary | None
@@ -99,8 +99,12 @@ def summaries_of(ours: Array | Summary, theirs: Array | Summary) -> tuple[Summar
 
 
 def projected(value: Held) -> Array | None:
-    """Return a value, or what random signs project it onto: either serves where only sums and multiples count."""
-    return value.sketch if isinstance(value, Summary) else value
+    """Return a value, what random signs project it onto, or a few of its elements: where sums and multiples count."""
+    if not isinstance(value, Summary):
+        return value
+    if value.sketch is not None or value.sample is None:
+        return value.sketch
+    return value.sample.astype(work_of(numpy_dtype(value.dtype)))
 
 
 def _by_figures(ours: Summary, theirs: Summary) -> Difference:
