@@ -257,14 +257,15 @@ class Biased(columns.Layer):
         return self.head(y)
 
 
-def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
+def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Path, values: str) -> None:
     """From the second step on each was a source, as was the layer in an evaluation between the steps."""
     net, port = Normed(), Biased()
     padiff.diff(net, port, (np.random.default_rng(0).standard_normal((15, 6), dtype=np.float32),))
     rng = np.random.default_rng(1)
     batches = [rng.standard_normal((15, 6), dtype=np.float32) for _ in range(3)]
     for model, home, name in ((net, rows, "a"), (port, columns, "b")):
-        with padiff.record(model, tmp_path / name) as recorder:
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
             for batch in batches:
                 y = model(home.Tensor(batch))
                 (y * y).mean().backward()

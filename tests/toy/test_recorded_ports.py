@@ -48,7 +48,8 @@ def compared(folder: Path, models: tuple[Any, Any], given: np.ndarray, values: s
         side = rows if isinstance(model, rows.Module) else columns
         with padiff.record(model, folder / name, values=values) as recorder:
             out = model(side.Tensor(given.copy()))
-            (out * out).sum().backward()
+            outs = out if isinstance(out, tuple) else (out,)
+            sum((one * one).sum() * np.float32(n + 1) for n, one in enumerate(outs)).backward()
             recorder.step()
     return padiff.compare(folder / "a", folder / "b")
 
@@ -151,3 +152,62 @@ def test_a_frozen_table_of_one_side_is_a_note_where_nothing_differs(tmp_path: Pa
     assert "frozen_on_one_side" in {note.kind for note in report.notes}
     report = compared(tmp_path / "wrong", (Positioned(held=held), Positioned(held=not held, base=2.9)), x)
     assert [source.candidate.path for source in report.sources] == [""], str(report)
+
+
+class Normed(rows.Module):
+    """A block that holds the norm in front of it; what it gives is added around it."""
+
+    def __init__(self) -> None:
+        self.norm = rows.LayerNorm(SIZE)
+        self.up, self.down = rows.Linear(SIZE, 2 * SIZE), rows.Linear(2 * SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(functional.tanh(self.up(self.norm(x))))
+
+
+class Residual(columns.Layer):
+    """The same with the norm outside, and the residual connection inside; ``scale`` is what comes of the block."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.up, self.down, self.scale = columns.Dense(SIZE, 2 * SIZE), columns.Dense(2 * SIZE, SIZE), scale
+
+    def forward(self, x: Any, normed: Any) -> Any:
+        return x + self.down(functional.tanh(self.up(normed))) * np.float32(self.scale)
+
+
+class Stack(rows.Module):
+    """Blocks whose outputs are added to what they take; scores of all pairs of rows, and these transposed."""
+
+    def __init__(self) -> None:
+        self.first, self.blocks = rows.Linear(SIZE, SIZE), rows.ModuleList(Normed(), Normed(), Normed())
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        scores = x @ x.transpose(1, 0)
+        return scores, scores.transpose(1, 0)
+
+
+class Ported(columns.Layer):
+    """The same, written otherwise; the scores are computed twice."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.first = columns.Dense(SIZE, SIZE)
+        self.norms = columns.Layers(*(columns.LayerNormalization(SIZE) for _ in range(3)))
+        self.layers = columns.Layers(Residual(), Residual(scale), Residual())
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = layer(x, norm(x))
+        return x @ x.transpose(1, 0), x @ x.transpose(1, 0)
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
+def test_blocks_may_begin_and_end_elsewhere(tmp_path: Path, values: str) -> None:
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    report = compared(tmp_path / "right", (Stack(), Ported()), x, values)
+    assert report.aligned, str(report)
+    report = compared(tmp_path / "wrong", (Stack(), Ported(1.1)), x, values)
+    assert report.sources[0].candidate.path == "layers.1", str(report)

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import BY_PLACE, Alignment, Pair
-from padiff.forcing import Forced, RecordedSide, Spot
+from padiff.forcing import Forced, RecordedSide
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
@@ -111,7 +111,7 @@ class Recorded(Gathered):
                 self.notes.append(one)
             else:
                 told.append(one)
-        told = _without_ends(told, meter, known)
+        told = _outcomes(told, meter, known)
         forced = Forced(leaps.checks)
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
@@ -241,22 +241,29 @@ def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
     return bool(sizes) and all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
 
 
-def _without_ends(told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
-    """Return what differs, but for gradients of the model's outputs where all agrees that these lead to.
+def _outcomes(told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
+    """Return what differs, but for gradients inside where all agrees that they lead to.
 
-    One side may return a value and go on with it, where the other computes it twice: scores, and these transposed. Then
-    what comes to it is the sum of both there, and here one of them.
+    One side may go on with a value of which the other has two: scores, and these transposed; words that are looked up
+    once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
+    parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
     """
-    ends = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and _is_end(one.spot)]
-    rest = any(one.verdict is Verdict.DIFFERS for one in told if one not in ends)
+    inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
     links = (link for _, link in known.links if not link.buffer and link.differentiated)
-    if not ends or rest or all(meter.of_link(link, "gradient") is None for link in links):
+    sizes = [meter.of_link(link, "gradient") for link in links] if inside else []
+    if any(one.verdict is Verdict.DIFFERS for one in told if one not in inside) or all(one is None for one in sizes):
         return told
-    return [one for one in told if one not in ends]
+    if None in sizes and not all(map(_is_end, inside)):
+        return told
+    return [one for one in told if one not in inside]
 
 
-def _is_end(spot: Spot) -> bool:
-    return spot.what == "output" and spot.pair.candidate.parent is None
+def _is_input(one: Suspicion) -> bool:
+    return one.spot is not None and one.spot.what == "input" and one.spot.pair.candidate.parent is None
+
+
+def _is_end(one: Suspicion) -> bool:
+    return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
 
 
 def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
