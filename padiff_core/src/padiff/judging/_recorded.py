@@ -9,9 +9,10 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.judging._leaps import Leaps
+from padiff.judging._meter import Meter
 from padiff.judging._ruling import Ruling
 from padiff.judging._running_variance import by_convention
-from padiff.judging._sizes import held, magnitude, projected, size_of
+from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Note, Phase, What
@@ -48,17 +49,21 @@ def _averaged(trace: Trace, users: Sequence[Pair]) -> float:
 
 
 def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion]:
-    """Yield the gradients that differ; one that cancels to zero (a bias before a softmax) is held to its unit's."""
-    links = [link for link in match.links if not link.buffer and link.differentiated]
-    found = [(link, leaps.meter.of_link(link, "gradient")) for link in links]
-    if all(size is None or size.apart.equal for _, size in found):
-        return
-    scale = max(leaps.meter.scale(link, "gradient") for link in links)
-    for link, size in found:
+    """Yield the gradients that differ."""
+    for link, size in gradients_of(leaps.meter, match):
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            ruled = leaps.left(attrs.evolve(size, scale=scale), users, gradient=True)
-            yield from _told(leaps, ruled, users[0], link, Phase.BACKWARD, what)
+            yield from _told(leaps, leaps.left(size, users, gradient=True), users[0], link, Phase.BACKWARD, what)
+
+
+def gradients_of(meter: Meter, match: UnitMatch) -> list[tuple[Link, Size | None]]:
+    """Return how far apart gradients are; one that cancels to zero (a bias before a softmax) is held to its unit's."""
+    links = [link for link in match.links if not link.buffer and link.differentiated]
+    found = [(link, meter.of_link(link, "gradient")) for link in links]
+    if all(size is None or size.apart.equal for _, size in found):
+        return found
+    scale = max(meter.scale(link, "gradient") for link in links)
+    return [(link, None if size is None else attrs.evolve(size, scale=scale)) for link, size in found]
 
 
 def _told(

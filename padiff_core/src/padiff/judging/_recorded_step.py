@@ -25,7 +25,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import constant_notes, parameter_findings
-from padiff.judging._recorded import of_recorded_state
+from padiff.judging._recorded import gradients_of, of_recorded_state
 from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._suspicion import Suspicion
@@ -249,11 +249,12 @@ def _outcomes(told: list[Suspicion], meter: Meter, known: Correspondence) -> lis
     parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
     """
     inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
-    links = (link for _, link in known.links if not link.buffer and link.differentiated)
-    sizes = [meter.of_link(link, "gradient") for link in links] if inside else []
-    if any(one.verdict is Verdict.DIFFERS for one in told if one not in inside) or all(one is None for one in sizes):
+    if not inside or any(one.verdict is Verdict.DIFFERS for one in told if one not in inside):
         return told
-    if None in sizes and not all(map(_is_end, inside)):
+    sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
+    measured = [one for one in sizes if one is not None]
+    agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
+    if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
         return told
     return [one for one in told if one not in inside]
 
