@@ -79,14 +79,20 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:
                     forcer.finish()
-            gradients, buffers = {}, {}
-            for path, parameter in model.parameters().items():
-                full = f"{call.path}.{path}" if call.path else path
-                if parameter.buffer:
-                    buffers[full] = np.array(parameter.view())
-                elif (gradient := parameter.gradient()) is not None:
-                    gradients[full] = np.array(gradient)
+            gradients, buffers = _held_by(model, call)
     return Replayed(observed, forcer.checks, gradients, buffers, types.found)
+
+
+def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the gradients of a call's parameters, and its buffers, by their paths in the whole model."""
+    gradients, buffers = {}, {}
+    for path, parameter in model.parameters().items():
+        full = f"{call.path}.{path}" if call.path else path
+        if parameter.buffer:
+            buffers[full] = np.array(parameter.view())
+        elif (gradient := parameter.gradient()) is not None:
+            gradients[full] = np.array(gradient)
+    return gradients, buffers
 
 
 class _Types:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -98,18 +98,7 @@ def units_of(
             units.append(_special(about, special, by_path, claimed, value))
             claimed.update(path for held in units[-1].roles.values() for path in held.parameter.paths)
             continue
-        found: list[HeldUnit] = []
-        computed = False
-        for name, unit in about.units.items():
-            paths = {role: _join(module.path, part.parameter) for role, part in unit.roles.items()}
-            roles = {
-                role: _held(by_path[path], unit.roles[role])
-                for role, path in paths.items()
-                if path in by_path and path not in claimed and not _is_derived(path, by_path, own)
-            }
-            computed |= len(roles) < len(paths)
-            if roles:
-                found.append(HeldUnit(module, name, unit.kind, roles, about.settings))
+        found, computed = _by_rule(about, by_path, own, claimed)
         # By every name below the module: some frameworks hang a cell's parameters under two.
         below = f"{module.path}." if module.path else ""
         claimed.update(
@@ -135,6 +124,28 @@ def units_of(
         if rest:
             units.append(HeldUnit(module, "", None, rest, about.settings))
     return units
+
+
+def _by_rule(
+    about: ModuleDescription,
+    by_path: Mapping[str, ParameterRecord],
+    own: Mapping[str, Sequence[str]],
+    claimed: Collection[str],
+) -> tuple[list[HeldUnit], bool]:
+    """Return the units that a module's rule names, and whether a forward computes something that they would hold."""
+    found = []
+    computed = False
+    for name, unit in about.units.items():
+        paths = {role: _join(about.module.path, part.parameter) for role, part in unit.roles.items()}
+        roles = {
+            role: _held(by_path[path], unit.roles[role])
+            for role, path in paths.items()
+            if path in by_path and path not in claimed and not _is_derived(path, by_path, own)
+        }
+        computed |= len(roles) < len(paths)
+        if roles:
+            found.append(HeldUnit(about.module, name, unit.kind, roles, about.settings))
+    return found, computed
 
 
 def _is_derived(path: str, by_path: Mapping[str, ParameterRecord], own: Mapping[str, Sequence[str]]) -> bool:
