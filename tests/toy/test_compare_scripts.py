@@ -110,6 +110,18 @@ def test_a_run_that_is_compared_with_itself_is_noted(tmp_path: Path) -> None:
     assert any("same recorded run" in note.text for note in report.notes if note.kind == "same_run"), str(report)
 
 
+def test_options_that_a_function_lacks_are_suggested(tmp_path: Path) -> None:
+    net, port = pair()
+    with pytest.raises(TypeError, match=r"compare\(\) has no option 'atol'.\nHint: it is part of the tolerance: tol"):
+        padiff.compare(tmp_path, tmp_path, atol=1e-3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"record\(\) has no option 'value'.\nHint: did you mean values=\?"):
+        padiff.record(net, tmp_path / "a", value="summary")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"transfer\(\) has no option 'atol'.\nHint: there are mapping="):
+        padiff.transfer(net, port, atol=1e-3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"'candidate'.\nHint: graph\(reference, candidate\)"):
+        padiff.graph(tmp_path)  # type: ignore[call-arg]
+
+
 def test_models_are_not_compared_as_runs(tmp_path: Path, capsys: Any) -> None:
     net, port = pair()
     with pytest.raises(InputError, match=r"Net; expected the directory.*\nHint: padiff.diff\("):

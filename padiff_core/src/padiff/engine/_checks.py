@@ -59,7 +59,7 @@ def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _meant(name: str, value: Any, known: list[str]) -> str:
-    if name in ("atol", "rtol", "compare_mode", "metric", "min", "max"):
+    if "tolerance" in known and name in ("atol", "rtol", "compare_mode", "metric", "min", "max"):
         return f"it is part of the tolerance: tolerance={{{name!r}: {value!r}}}."
     return did_you_mean(name, known, "{}=") or f"there are {', '.join(f'{one}=' for one in known)}."
 

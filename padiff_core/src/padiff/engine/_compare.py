@@ -13,7 +13,7 @@ import attrs
 
 from padiff.alignment import LayerMap, recorded_row_orders, resolve
 from padiff.distributed import Padding, explained, facing, padding_in_loss, rank_notes
-from padiff.engine._checks import dtype_notes
+from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
@@ -32,6 +32,7 @@ from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, V
 from padiff.trace import Kept, Run, Trace, listed
 
 
+@with_known_options
 def compare(
     reference: str | os.PathLike[str] | Run,
     candidate: str | os.PathLike[str] | Run | None = None,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from padiff.alignment import NAMED, MappingFile, read_mapping, resolved_file
+from padiff.engine._checks import with_known_options
 from padiff.engine._compare import compare
 from padiff.engine._open import opened
 from padiff.engine._runs import matched_runs, steps_of
@@ -33,6 +34,7 @@ _SAME_NAME = "the same name"
 _SIDES = ("left", "right")
 
 
+@with_known_options
 def graph(reference: PathLike, candidate: PathLike, *, mapping: PathLike | None = None, step: int | None = None) -> str:
     """Return a page that shows two recorded runs as trees side by side: one HTML document, which makes no request.
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
+from padiff.engine._checks import with_known_options
 from padiff.errors import InputError
 from padiff.forcing import LocalSide
 from padiff.isolation import Remote
@@ -16,6 +17,7 @@ from padiff.trace import Kept, rank_folder
 _VALUES = tuple(one for one in get_args(Kept) if one != "checksum")  # which other tools keep
 
 
+@with_known_options
 def record(
     model: Any,
     path: str | os.PathLike[str],

@@ -11,6 +11,7 @@ import attrs
 
 from padiff.alignment import LayerMap, resolve
 from padiff.distributed import PaddedSide, PartSide, RankedRun, part_side
+from padiff.engine._checks import with_known_options
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
 from padiff.engine._open import opened
@@ -34,6 +35,7 @@ from padiff.report import SIDES, Finding, Transfer
 from padiff.trace import Run, Trace
 
 
+@with_known_options
 def transfer(
     source: Any,
     model: Any,
