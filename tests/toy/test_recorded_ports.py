@@ -71,7 +71,8 @@ def test_a_right_port_is_aligned_and_read_in_the_references_order(tmp_path: Path
 @pytest.mark.parametrize(("fault", "place"), [({"turned": True}, "body"), ({"eps": 0.1}, "norm")])
 def test_a_fault_there_is_named(tmp_path: Path, values: str, fault: dict[str, Any], place: str) -> None:
     report = compared(tmp_path, (Net(), Port(**fault)), images(), values)
-    assert report.sources[0].candidate.path == place or place in report.sources[0].between, str(report)
+    (source,) = report.sources
+    assert source.candidate.path == place or place in source.between, str(report)
 
 
 class Wrapped(columns.Layer):
@@ -210,4 +211,4 @@ def test_blocks_may_begin_and_end_elsewhere(tmp_path: Path, values: str) -> None
     report = compared(tmp_path / "right", (Stack(), Ported()), x, values)
     assert report.aligned, str(report)
     report = compared(tmp_path / "wrong", (Stack(), Ported(1.1)), x, values)
-    assert report.sources[0].candidate.path == "layers.1", str(report)
+    assert report.sources[0].between == ("layers.1.down", "norms.2"), str(report)

@@ -183,6 +183,7 @@ class Leaps:
         level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
         self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
+        level.vaguely(known, size.least)
         if ruling.verdict not in AGREEING:
             found = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
             yield attrs.evolve(found, arises=source)
@@ -222,6 +223,7 @@ class Leaps:
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
+        leaps &= not known.least or known.error <= SAME(size.eps)  # else what it took may be as far apart
         if not leaps and not size.error > bound:
             return Ruling(Verdict.ROUNDING, figures, ()), False
         if known.random:
@@ -293,6 +295,7 @@ class Leaps:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
+            level.vaguely(known, size.least)
             check = Check(spot, True, size.apart, close=size.close)
             if not size.apart.equal:
                 self.checks.append(check)

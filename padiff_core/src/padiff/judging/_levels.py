@@ -26,6 +26,8 @@ class Level:
     error: float = 0.0
     differs: bool = False
     """Whether something that it was given counts as differing."""
+    least: bool = False
+    """Whether it is at least so far apart, and may be far more: see `Size`."""
     drift: float = 0.0
     """How far apart are statistics that it was computed with, tracked by conventions that differ."""
     random: bool = False
@@ -43,5 +45,12 @@ class Level:
         self.drift = max(self.drift, other.drift)
         self.eps = max(self.eps, other.eps)
         self.differs |= other.differs
+        self.least |= other.least
         self.random |= other.random
         self.rounded = max(self.rounded, other.rounded)
+
+    def vaguely(self, known: Level, least: bool) -> None:
+        """Take what a value was made of too, where nothing but the least that it is apart is known."""
+        if least:
+            self.add(known)
+            self.least = True

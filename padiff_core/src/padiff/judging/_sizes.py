@@ -28,6 +28,8 @@ class Size:
     close: bool | None = None
     """What the user's own rule says, where one was given."""
 
+    least: bool = False
+    """Whether they are at least so far apart: of axes in an unknown order nothing but a few figures tells."""
     scale: float = 0.0
     """The root mean square of what it was computed from, where that counts: see `padiff.numerics.relative`."""
 
@@ -68,10 +70,10 @@ def size_of(ours: Held, theirs: Held, rule: Rule | None = None, seen: Seen | Non
     close = None
     if rule is not None and first.sample is not None and second.sample is not None:
         close = rule(first.sample, second.sample)
-    apart = _by_figures(first, second)
+    apart, least = _by_figures(first, second)
     if agree and first.shape == second.shape and len(first.checksum or "") == _CRC32:
         apart, close = attrs.evolve(apart, equal=True, rel_l2=0.0, max_abs=0.0), rule and True
-    return Size(apart, eps, close)
+    return Size(apart, eps, close, least)
 
 
 def _share_figures(ours: Summary, theirs: Summary) -> bool:
@@ -107,11 +109,11 @@ def projected(value: Held) -> Array | None:
     return value.sample.astype(work_of(numpy_dtype(value.dtype)))
 
 
-def _by_figures(ours: Summary, theirs: Summary) -> Difference:
-    """Return what two summaries say of the difference: at least so far apart are the values, relative and absolute.
+def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:
+    """Return what two summaries say of the difference, relative and absolute; and whether it may be far larger.
 
-    Where both have sketches, these estimate it, within `SKETCH_ERROR`. Of values of one size whose axes may lie in
-    another order, figures tell that do not depend on it.
+    Where both have sketches, these estimate it, within `SKETCH_ERROR`; else a few elements do. Of values of one size
+    whose axes may lie in another order, figures tell that do not depend on it: at least so far apart are they.
     """
     counts = (ours.nans, theirs.nans), (ours.infinities, theirs.infinities)
     wrong = any(a is not None and b is not None and a != b for a, b in counts)
@@ -119,7 +121,8 @@ def _by_figures(ours: Summary, theirs: Summary) -> Difference:
     figures: dict[str, Any] = {"dtype_equal": ours.dtype == theirs.dtype, "count": ours.size, "nan_mismatch": wrong}
     if wrong or sorted(ours.shape) != sorted(theirs.shape):
         inf = float("inf")
-        return Difference(equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=alike, **figures)
+        found = Difference(equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=alike, **figures)
+        return found, False
     scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
     errors = [0.0]
     most = 0.0
@@ -131,11 +134,14 @@ def _by_figures(ours: Summary, theirs: Summary) -> Difference:
         errors.append(apart_in_any_order(ours, theirs) or 0.0)
     for a, b in ((ours.low, theirs.low), (ours.high, theirs.high)):
         most = max(most, abs(a - b)) if a is not None and b is not None else most
-    if alike and ours.sample is not None and theirs.sample is not None and ours.sample.shape == theirs.sample.shape:
-        found = difference(ours.sample, theirs.sample)
+    few, fewer = ours.sample, theirs.sample
+    sampled = False
+    if alike and few is not None and fewer is not None and few.shape == fewer.shape:
+        sampled, found = True, difference(few, fewer)
         errors += [found.rel_l2] if not found.equal and not sketched else []
         most = max(most, found.max_abs)
-    return Difference(equal=False, rel_l2=max(errors), max_abs=most, scale=scale, shape_equal=True, **figures)
+    told = Difference(equal=False, rel_l2=max(errors), max_abs=most, scale=scale, shape_equal=True, **figures)
+    return told, not (sketched or sampled)
 
 
 def _by_sketches(ours: Summary, theirs: Summary) -> tuple[float, float] | None:
