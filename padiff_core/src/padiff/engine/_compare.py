@@ -152,7 +152,7 @@ def _compared(
         if further is not None:
             again = before.forked()
             again.gather(number, (sides[0], _read_in(both[1], further.axes)), further, meter)
-            if _wrong(again) < _wrong(found):
+            if _doubts(again) < _doubts(found):
                 found, read = again, further
         notes += axis_notes(read) if number == steps[0] else []
         found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
@@ -196,15 +196,16 @@ def _rows(
 
     Which row is which may be another thing in each step: tokens go to other experts.
     """
-    if not any(one.counts for one in found.findings[len(before.findings) :]):
+    if _doubts(found) == _doubts(before):
         return None
     trace = _read_in(sides[1], known.axes).trace
     further = recorded_row_orders(known.alignment, sides[0].trace, trace)
     return read_so(known, composed(known.axes, further), _evidence(sides, meter)) if further else None
 
 
-def _wrong(found: Recorded) -> int:
-    return sum(one.counts for one in found.findings)
+def _doubts(found: Recorded) -> tuple[int, int]:
+    """Return how much was found, and how many calls were taken apart."""
+    return sum(one.counts for one in found.findings), found.apart
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:

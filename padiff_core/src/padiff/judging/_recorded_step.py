@@ -62,6 +62,8 @@ class Recorded(Gathered):
     """Whether gradients were compared."""
     forward_only: str | None = None
     """Why they were not, in words."""
+    apart: int = 0
+    """How many calls were taken apart, which begin or end elsewhere on the other side."""
 
     @property
     def rule(self) -> Rule | None:
@@ -93,6 +95,7 @@ class Recorded(Gathered):
         told = list(leaps.forward())
         wrong = _misplaced(leaps, told)
         if wrong:
+            self.apart += len(wrong)
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
             leaps = Leaps(meter, known.alignment, drift)
             told = list(leaps.forward())
