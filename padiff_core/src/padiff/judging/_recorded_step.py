@@ -17,6 +17,7 @@ from padiff.judging._coverage import coverage_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
+from padiff.judging._harmless import harmless_note
 from padiff.judging._leaps import Leaps
 from padiff.judging._levels import Drift
 from padiff.judging._links import When
@@ -114,7 +115,7 @@ class Recorded(Gathered):
                 self.notes.append(one)
             else:
                 told.append(one)
-        told = _outcomes(told, meter, known)
+        told = self._outcomes(told, meter, known)
         forced = Forced(leaps.checks)
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(forced, step)]
@@ -158,6 +159,27 @@ class Recorded(Gathered):
             if traces[0].loss is not None and traces[1].loss is not None:
                 self.loss = traces[0].loss, traces[1].loss
         return known
+
+    def _outcomes(self, told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
+        """Return what differs, but for gradients inside where all agrees that they lead to: a note tells of those.
+
+        One side may go on with a value of which the other has two: scores, and these transposed; words that are looked
+        up once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
+        parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
+        """
+        inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
+        differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
+        if not inside or differs or self.rule is not None:
+            return told
+        sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
+        measured = [one for one in sizes if one is not None]
+        agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
+        if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
+            return told
+        noted = {(note.data["value"], note.candidate) for note in self.notes if note.kind == "harmless"}
+        notes = map(harmless_note, inside)
+        self.notes += [note for note in notes if (note.data["value"], note.candidate) not in noted]
+        return [one for one in told if one not in inside]
 
     def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
         meter.ahead(meter.of_links(known, "before"))
@@ -242,24 +264,6 @@ def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
     """Return whether what the code around gives is one value, and far nearer than what differs ``inside``."""
     sizes = [leaps.size(*leaves) for leaves in pair.made]
     return bool(sizes) and all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
-
-
-def _outcomes(told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
-    """Return what differs, but for gradients inside where all agrees that they lead to.
-
-    One side may go on with a value of which the other has two: scores, and these transposed; words that are looked up
-    once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
-    parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
-    """
-    inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
-    if not inside or any(one.verdict is Verdict.DIFFERS for one in told if one not in inside):
-        return told
-    sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
-    measured = [one for one in sizes if one is not None]
-    agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
-    if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
-        return told
-    return [one for one in told if one not in inside]
 
 
 def _is_input(one: Suspicion) -> bool:
