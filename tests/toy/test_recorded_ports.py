@@ -15,6 +15,11 @@ SIZE = 8
 """The extent of all axes: of what is larger than a sample, figures alone tell that do not depend on the order."""
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    np.random.seed(0)
+
+
 class Net(rows.Module):
     """Images with the channels second."""
 
