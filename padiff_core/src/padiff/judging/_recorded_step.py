@@ -172,7 +172,7 @@ class Recorded(Gathered):
         if not inside or differs or self.rule is not None:
             return told
         sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
-        measured = [one for one in sizes if one is not None]
+        measured = [one for one in sizes if one is not None and not one.least]
         agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
         if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
             return told
@@ -261,9 +261,13 @@ def _behind(call: Call) -> Iterator[Leaf]:
 
 
 def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
-    """Return whether what the code around gives is one value, and far nearer than what differs ``inside``."""
+    """Return whether what the code around gives is one value, and far nearer than what differs ``inside``.
+
+    That figures agree which depend on no order of the elements does not say so.
+    """
     sizes = [leaps.size(*leaves) for leaves in pair.made]
-    return bool(sizes) and all(one is not None and one.error <= min(SAME(one.eps), inside / FLOORS) for one in sizes)
+    known = [one for one in sizes if one is not None and not one.least]
+    return 0 < len(known) == len(sizes) and all(one.error <= min(SAME(one.eps), inside / FLOORS) for one in known)
 
 
 def _is_input(one: Suspicion) -> bool:
