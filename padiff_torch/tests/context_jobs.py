@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jobs
 import torch
 import torch.distributed as dist
-from gpt_jobs import by_name, on_the_cpu, small_config
+from gpt_jobs import Given, by_name, on_the_cpu, small_config, trained
 
 import padiff
 
@@ -111,13 +111,6 @@ def megatron(
     """Return a job that trains Megatron's GPT, by its own optimizer and data parallelism."""
 
     def job(rank: int, world: int, folder: Path) -> None:
-        from megatron.core import parallel_state
-        from megatron.core.distributed import (
-            DistributedDataParallel,
-            DistributedDataParallelConfig,
-            finalize_model_grads,
-        )
-        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
         from megatron.core.utils import get_batch_on_this_cp_rank
 
         model = gpt(**settings)
@@ -125,25 +118,16 @@ def megatron(
             for parameter in model.parameters():
                 parameter.data.zero_()
             padiff.transfer(folder.parent.parent / source, model)
-        wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(), model)
-        plain = {"optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.1, "weight_decay": 0.0, "clip_grad": 0.0}
-        optimizer = get_megatron_optimizer(OptimizerConfig(**plain), [wrapped])
-        if fault is not None:
-            fault(wrapped, rank)
-        copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-        with padiff.record(wrapped, folder) as recorder:
+
+        def batches(copies: int, place: int) -> Iterator[Given]:
             for step in range(STEPS):
                 of_all = batch(step)
                 mask = of_all.pop("attention_mask")
                 mine = {name: one.chunk(copies)[place] for name, one in of_all.items()} | {"attention_mask": mask}
                 mine = given(get_batch_on_this_cp_rank(mine), rank)
-                loss = wrapped(*(mine[name] for name in _GIVEN), labels=mine["labels"]).mean()
-                loss.backward()
-                finalize_model_grads([wrapped])
-                optimizer.step()
-                wrapped.zero_grad_buffer()
-                optimizer.zero_grad()
-                recorder.step(loss)
+                yield tuple(mine[name] for name in _GIVEN), mine["labels"]
+
+        trained(model, folder, rank, batches, fault)
 
     return job
 

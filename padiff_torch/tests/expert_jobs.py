@@ -9,14 +9,14 @@ import contextlib
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jobs
 import torch
-from gpt_jobs import on_the_cpu, small_config
+from gpt_jobs import Given, on_the_cpu, small_config, trained
 
 import padiff
 
@@ -87,39 +87,22 @@ def megatron(fault: Fault | None = None, source: str | None = None, **settings: 
     """Return a job that trains Megatron's GPT with experts, by its own optimizer and data parallelism."""
 
     def job(rank: int, world: int, folder: Path) -> None:
-        from megatron.core import parallel_state
-        from megatron.core.distributed import (
-            DistributedDataParallel,
-            DistributedDataParallelConfig,
-            finalize_model_grads,
-        )
-        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-
         model = gpt(**settings)
         if source is not None:
             for parameter in model.parameters():
                 parameter.data.zero_()
             padiff.transfer(folder.parent.parent / source, model)
-        wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(), model)
-        plain = {"optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.1, "weight_decay": 0.0, "clip_grad": 0.0}
-        optimizer = get_megatron_optimizer(OptimizerConfig(**plain), [wrapped])
-        if fault is not None:
-            fault(wrapped, rank)
-        copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-        places = torch.arange(LENGTH)[None].repeat(BATCH // copies, 1)
-        mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
-        with padiff.record(wrapped, folder) as recorder:
+
+        def batches(copies: int, place: int) -> Iterator[Given]:
+            places = torch.arange(LENGTH)[None].repeat(BATCH // copies, 1)
+            mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
             for step in range(1 if fault else STEPS):
                 draw = torch.Generator().manual_seed(step)
                 batch = torch.randint(0, 64, (2, BATCH, LENGTH), generator=draw)
                 tokens, labels = batch.chunk(copies, 1)[place]
-                loss = wrapped(tokens, places, mask, labels=labels).mean()
-                loss.backward()
-                finalize_model_grads([wrapped])
-                optimizer.step()
-                wrapped.zero_grad_buffer()
-                optimizer.zero_grad()
-                recorder.step(loss)
+                yield (tokens, places, mask), labels
+
+        trained(model, folder, rank, batches, fault)
 
     return job
 

@@ -7,7 +7,7 @@ import functools
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import padiff
 
 Job = Callable[[int, int, Path], None]
 Fault = Callable[[Any, int], None]
+Given = tuple[tuple[Any, ...], Any]
+"""What a model takes by place, and the labels."""
 STEPS, MICRO = 2, 2
 EPS = 1e-3
 """Of Adam: with a smaller one its steps are the signs of what rounding makes of gradients that cancel."""
@@ -55,6 +57,39 @@ def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5) -> Any:
     for parameter in made.parameters():
         parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
     return made
+
+
+def trained(
+    model: Any, folder: Path, rank: int, batches: Callable[[int, int], Iterable[Given]], fault: Fault | None = None
+) -> None:
+    """Record a training by Megatron's own optimizer and data parallelism.
+
+    ``batches`` gives, of how many copies of the model there are and which this rank belongs to, what the model takes in
+    each step and the labels. A ``fault`` is planted in the wrapped model.
+    """
+    from megatron.core import parallel_state
+    from megatron.core.distributed import (
+        DistributedDataParallel,
+        DistributedDataParallelConfig,
+        finalize_model_grads,
+    )
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(), model)
+    plain = {"optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.1, "weight_decay": 0.0, "clip_grad": 0.0}
+    optimizer = get_megatron_optimizer(OptimizerConfig(**plain), [wrapped])
+    if fault is not None:
+        fault(wrapped, rank)
+    copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+    with padiff.record(wrapped, folder) as recorder:
+        for given, labels in batches(copies, place):
+            loss = wrapped(*given, labels=labels).mean()
+            loss.backward()
+            finalize_model_grads([wrapped])
+            optimizer.step()
+            wrapped.zero_grad_buffer()
+            optimizer.zero_grad()
+            recorder.step(loss)
 
 
 def small_config(**settings: Any) -> Any:

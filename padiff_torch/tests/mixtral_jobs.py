@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import jobs
 import torch
 from expert_jobs import experts_on_the_cpu
-from gpt_jobs import small_config
+from gpt_jobs import Given, small_config, trained
 
 import padiff
 
@@ -110,34 +110,17 @@ def megatron(ep: int, source: str, fault: Fault | None = None) -> Job:
     """Return a job that trains Megatron's model with the weights of a run, by its own optimizer."""
 
     def job(rank: int, world: int, folder: Path) -> None:
-        from megatron.core import parallel_state
-        from megatron.core.distributed import (
-            DistributedDataParallel,
-            DistributedDataParallelConfig,
-            finalize_model_grads,
-        )
-        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-
         model = gpt(ep)
         padiff.transfer(folder.parent.parent / source, model)
-        wrapped = DistributedDataParallel(model.config, DistributedDataParallelConfig(), model)
-        plain = {"optimizer": "sgd", "sgd_momentum": 0.0, "lr": 0.1, "weight_decay": 0.0, "clip_grad": 0.0}
-        optimizer = get_megatron_optimizer(OptimizerConfig(**plain), [wrapped])
-        if fault is not None:
-            fault(wrapped, rank)
-        copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-        places = torch.arange(LENGTH)[None].repeat(BATCH // copies, 1)
-        mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
-        with padiff.record(wrapped, folder) as recorder:
+
+        def batches(copies: int, place: int) -> Iterator[Given]:
+            places = torch.arange(LENGTH)[None].repeat(BATCH // copies, 1)
+            mask = torch.triu(torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool), 1)
             for step in range(STEPS):
                 tokens, labels = batch(step).chunk(copies, 1)[place]
-                loss = wrapped(tokens, places, mask, labels=labels).mean()
-                loss.backward()
-                finalize_model_grads([wrapped])
-                optimizer.step()
-                wrapped.zero_grad_buffer()
-                optimizer.zero_grad()
-                recorder.step(loss)
+                yield (tokens, places, mask), labels
+
+        trained(model, folder, rank, batches, fault)
 
     return job
 
