@@ -67,11 +67,10 @@ def finding_at(
     evidence: Evidence,
     *,
     verdict: Verdict = Verdict.DIFFERS,
-    stack: bool = True,
     **rest: Any,
 ) -> Finding:
     """Return a finding whose place is that of two matched calls, on one piece of evidence."""
-    ours, theirs = (place_of(call, stack=stack) for call in (pair.reference, pair.candidate))
+    ours, theirs = (place_of(call) for call in (pair.reference, pair.candidate))
     return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
 
 

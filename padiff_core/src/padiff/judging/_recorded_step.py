@@ -78,75 +78,32 @@ class Recorded(Gathered):
 
         ``started`` is what measured the values before the step, as far as the correspondence rests on them.
         """
-        differed, first = self.differs, not self.calls
+        first, differed = not self.calls, self.differs
         traces = sides[0].trace, sides[1].trace
-        meter = Meter(sides, self.by)
         why = why_forward_only(traces, known.alignment)
-        backward = why is None
-        if self.last is not None:
-            meter.take_over(self.last, known)
-        meter.begin(started)
-        self.last = meter
+        self.backward |= why is None
+        self.forward_only = None if self.backward else why
+        meter = self._meter(sides, known, started, backward=why is None)
         drift = Drift() if first else drift_of(meter, known)
         if differed:  # what was found moved the weights, and no rounding
             drift = attrs.evolve(drift, modules={})
-        named: tuple[When, ...] = ("buffer", "gradient") if backward else ("buffer",)
-        meter.ahead([*meter.of_values(known.alignment), *(ask for one in named for ask in meter.of_links(known, one))])
-        leaps = Leaps(meter, known.alignment, drift)
-        told = list(leaps.forward())
-        wrong = _misplaced(leaps, told)
-        if wrong:
-            self.apart += len(wrong)
-            known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps = Leaps(meter, known.alignment, drift)
-            told = list(leaps.forward())
-        alignment = known.alignment
-        self.notes += [Note("masks")] if leaps.masks else []
-        self.backward |= backward
-        self.forward_only = None if self.backward else why
-        told += list(leaps.backward()) if backward else []
-        for kind in dict.fromkeys(leaps.magnified.values()):
-            if not any(note.kind == kind for note in self.notes):
-                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
-                self.notes.append(Note(kind, {"modules": paths}))
+        leaps, told, known = self._forward(meter, known, drift)
+        alignment, forced = known.alignment, Forced(leaps.checks)
+        told += self._backward(leaps, known, backward=why is None)
         params = self._parameters(meter, known) if first else []
-        for one in of_recorded_state(leaps, known, backward=backward):
-            if isinstance(one, Note):
-                self.notes.append(one)
-            else:
-                told.append(one)
         told = self._outcomes(told, meter, known)
-        forced = Forced(leaps.checks)
-        shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
-        found = [*shapes, *unlike_inputs(forced, step)]
-        found += self.judged(_by_order(_once(told)), known, params, step)
-        found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
-        size = self._outputs(leaps, alignment, first=first)
-        if size is None:  # what the loss is made of shows in no output of both
-            size = math.inf if any(one.source for one in found) else 0.0
-        losses = traces[0].loss, traces[1].loss
-        found += loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
-        found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
-        found = of_other_counts(found, traces)
+        found = self._found(step, leaps, told, known, params)
         if not any(one.counts for one in found):
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
-        self.unsure.update(unsure_of(meter, known) if backward else ())
-        found = [*params, *found, *_uncompared(leaps, alignment, step)]
-        if differed or (params and any(f.source for f in params)):
-            kept = len(params)
-            found = [*found[:kept], *(attrs.evolve(one, source=False) for one in found[kept:])]
+        self.unsure.update(unsure_of(meter, known) if why is None else ())
+        found += _uncompared(leaps, alignment, step)
+        if differed or any(one.source for one in params):
+            found = [attrs.evolve(one, source=False) for one in found]
+        found = [*params, *found]
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
-        calls = compared_calls(
-            alignment,
-            forced,
-            told,
-            traces,
-            ignored=self.is_ignored,
-            tolerated=self.rule is not None,
-            step=step,
-            unseen=leaps.unseen,
-        )
-        self.add_calls(calls)
+        tolerated = self.rule is not None
+        how: dict[str, Any] = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
+        self.add_calls(compared_calls(alignment, forced, told, traces, unseen=leaps.unseen, **how))
         if first:
             self.notes += [
                 *constant_notes(known),
@@ -159,6 +116,65 @@ class Recorded(Gathered):
             if traces[0].loss is not None and traces[1].loss is not None:
                 self.loss = traces[0].loss, traces[1].loss
         return known
+
+    def _meter(
+        self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter, *, backward: bool
+    ) -> Meter:
+        """Return what measures the values of a step, with those under way that will be asked for."""
+        meter = Meter(sides, self.by)
+        if self.last is not None:
+            meter.take_over(self.last, known)
+        meter.begin(started)
+        self.last = meter
+        named: tuple[When, ...] = ("buffer", "gradient") if backward else ("buffer",)
+        meter.ahead([*meter.of_values(known.alignment), *(ask for one in named for ask in meter.of_links(known, one))])
+        return meter
+
+    def _forward(
+        self, meter: Meter, known: Correspondence, drift: Drift
+    ) -> tuple[Leaps, list[Suspicion], Correspondence]:
+        """Return what differs forward, and the correspondence without calls that are matched, and wrongly so."""
+        leaps = Leaps(meter, known.alignment, drift)
+        told = list(leaps.forward())
+        wrong = _misplaced(leaps, told)
+        if wrong:
+            self.apart += len(wrong)
+            known = attrs.evolve(known, calls=known.alignment.without(wrong))
+            leaps = Leaps(meter, known.alignment, drift)
+            told = list(leaps.forward())
+        self.notes += [Note("masks")] if leaps.masks else []
+        return leaps, told, known
+
+    def _backward(self, leaps: Leaps, known: Correspondence, *, backward: bool) -> list[Suspicion]:
+        """Return what differs backward, and in the models' state."""
+        told = list(leaps.backward()) if backward else []
+        for kind in dict.fromkeys(leaps.magnified.values()):
+            if not any(note.kind == kind for note in self.notes):
+                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
+                self.notes.append(Note(kind, {"modules": paths}))
+        for one in of_recorded_state(leaps, known, backward=backward):
+            if isinstance(one, Note):
+                self.notes.append(one)
+            else:
+                told.append(one)
+        return told
+
+    def _found(
+        self, step: int, leaps: Leaps, told: list[Suspicion], known: Correspondence, params: Sequence[Finding]
+    ) -> list[Finding]:
+        """Return the findings of a step about values, shapes, and the loss."""
+        alignment, traces = known.alignment, leaps.meter.traces
+        shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
+        found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
+        found += self.judged(_by_order(_once(told)), known, params, step)
+        found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
+        size = self._outputs(leaps, alignment)
+        if size is None:  # what the loss is made of shows in no output of both
+            size = math.inf if any(one.source for one in found) else 0.0
+        losses = traces[0].loss, traces[1].loss
+        found += loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
+        found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
+        return of_other_counts(found, traces)
 
     def _outcomes(self, told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
         """Return what differs, but for gradients inside where all agrees that they lead to: a note tells of those.
@@ -195,14 +211,14 @@ class Recorded(Gathered):
             alike=meter.alike,
         )
 
-    def _outputs(self, leaps: Leaps, alignment: Alignment, *, first: bool) -> float | None:
+    def _outputs(self, leaps: Leaps, alignment: Alignment) -> float | None:
         """Return how far apart the outputs are, and keep that of the first step; None where none is compared."""
         sizes = [leaps.size(*leaves) for top in alignment.tops for leaves in top.made]
         found = [one for one in sizes if one is not None]
         if not found:
             return None
         worst = max(one.error for one in found)
-        if first:
+        if not self.calls:
             self.output = Figures(worst, max(one.apart.max_abs for one in found))
             within = [one.close for one in found if one.close is not None]
             self.output_within = all(within) if within else None
