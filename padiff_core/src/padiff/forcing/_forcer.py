@@ -212,11 +212,8 @@ class Forcer(Watcher):
 
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""
-        for above in call.ancestors():
-            pair = self._open.get(above)
-            if pair is not None:
-                return above, pair
-        return None, None
+        around = ((above, self._open.get(above)) for above in call.ancestors())
+        return next((found for found in around if found[1] is not None), (None, None))
 
     def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, *, tainted: bool) -> None:
         """Compare one tensor, wait for its gradient, and put the reference's value in."""
@@ -240,7 +237,7 @@ class Forcer(Watcher):
             return
         known = self._seen.get(token) == spot.reference.token
         truth = None if self._truth is None else self._truth.value(spot.reference)
-        apart = None
+        gross = False
         if truth is not None:
             apart = tensor.read(difference, truth)
             if apart.equal and truth is value:
@@ -249,7 +246,8 @@ class Forcer(Watcher):
                 else:
                     self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
                 return
-            kept = apart.rel_l2 > SAME(epsilon(truth.dtype)) and keeps_its_own(spot, value, tensor)
+            gross = apart.rel_l2 > SAME(epsilon(truth.dtype))
+            kept = gross and keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
             if kept:
@@ -259,18 +257,23 @@ class Forcer(Watcher):
         if value.shape != spot.candidate.shape:  # tied for one replay, or made otherwise by what is fed
             changed[index] = self.adapter.from_numpy(value, device=tensor.device)
             return
+        if spot.what == "output" and spot.pair.candidate.module.memory == "same":
+            self._memory.take_back(tensor)
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
         # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
-        # a tensor stands for two of the reference's.
+        # a tensor stands for two of the reference's. In a replay in a wider type, code goes on with what the
+        # reference's does there: what was recorded is rounded.
         right = value if truth is None else truth
-        gross = apart is not None and apart.rel_l2 > SAME(epsilon(right.dtype))
-        module = spot.pair.candidate.module
-        if spot.what == "output" and module.memory == "same":
-            self._memory.take_back(tensor)
-        # In a replay in a wider type, code goes on with what the reference's does there: what was recorded is rounded.
         if gross and new and self._memory.overwrite(tensor, right) and right is value:
             self._hold(tensor, token, spot)
-            return
+        else:
+            self._swap(spot, tensor, changed, index, value, gross=gross)
+
+    def _swap(
+        self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, value: Array, *, gross: bool
+    ) -> None:
+        """Put another tensor in its place, with the reference's value, where that is possible."""
+        token, module = spot.candidate.token, spot.pair.candidate.module
         if module.memory != "own" or (module.operation and self._memory.is_protected(tensor)):
             # Another tensor in its place would not share the memory, a buffer's that is written to among it. Whoever
             # takes this one next is fed.
@@ -301,8 +304,7 @@ class Forcer(Watcher):
             if self.running:
                 return None
             self._awaited.pop(token, None)
-            same = self._check_gradient(spot, gradient.read, gradient.view)
-            if same:
+            if self._check_gradient(spot, gradient.read, gradient.view):
                 return None
             # Where none comes in the reference, what it is made of is not to get any either.
             fed = np.zeros(gradient.shape) if expected is None else expected
@@ -311,19 +313,11 @@ class Forcer(Watcher):
         self.hooks.add(tensor.on_gradient(arrived).close)
 
     def _note(
-        self,
-        spot: Spot,
-        backward: bool,
-        apart: Difference,
-        truth: Array,
-        values: Callable[[], Array],
-        *,
-        kept: bool = False,
-        tainted: bool = False,
+        self, spot: Spot, backward: bool, apart: Difference, truth: Array, values: Callable[[], Array], **marks: bool
     ) -> None:
         """Record a value that is not the reference's, and what can only be told while both are at hand."""
         said = Answer() if self._ask is None else self._ask(spot.owner, apart, truth, values())
-        self.checks.append(Check(spot, backward, apart, kept, tainted, said.close, said.measured))
+        self.checks.append(Check(spot, backward, apart, close=said.close, measured=said.measured, **marks))
 
     def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:
         """Compare one gradient; return whether it is what will be put in, to the bit.
