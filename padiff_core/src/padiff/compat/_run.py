@@ -91,10 +91,8 @@ class RunReport:
                 ordinals.clear()
             trace, ordinal = found[-1], ordinals[call.path]
             ordinals[call.path] += 1
-            copy = made[call] = attrs.evolve(call, index=len(trace.calls), ordinal=ordinal, parent=parent, children=[])
-            trace.calls.append(copy)
-            if parent is not None:
-                parent.children.append(copy)
+            copy = attrs.evolve(call, index=len(trace.calls), ordinal=ordinal, parent=parent, children=[])
+            made[call] = trace.add(copy)
             for leaves, read, kept in (
                 (call.outputs, self.trace.value, trace.values),
                 (call.inputs, self.trace.gradient, trace.gradients),

@@ -15,11 +15,10 @@ from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._shared import chained
 from padiff.kinds import Ranks
 from padiff.numerics import difference
-from padiff.trace import Call, Leaf, Samples, Slot, Trace
+from padiff.trace import OF_PARAMETERS, Call, Leaf, Samples, Slot, Trace
 
 Member = tuple[int, Call]
 """A call, and the number of its stage."""
-_HELD = ("weights", "updated", "buffers", "parameter_gradients")
 
 
 def stages_of(traces: Mapping[int, Trace], ranks: Mapping[int, Ranks]) -> list[dict[int, Trace]]:
@@ -48,23 +47,21 @@ def _chunks(trace: Trace, paths: Sequence[Sequence[str]]) -> list[Trace]:
         one = attrs.evolve(trace, calls=[], **(_none_of_it() if found else {}))
         counts: Counter[str] = Counter()
         for top in tops:
-            _copied(top, None, one.calls, counts)
+            _copied(top, None, one, counts)
         found.append(one)
     return found
 
 
 def _none_of_it() -> dict[str, Any]:
-    return {name: {} for name in (*_HELD, "parameters")} | {"loss": None}
+    return {name: {} for name in (*OF_PARAMETERS, "parameters")} | {"loss": None}
 
 
-def _copied(call: Call, parent: Call | None, calls: list[Call], counts: Counter[str]) -> None:
-    one = attrs.evolve(call, index=len(calls), parent=parent, ordinal=counts[call.path], children=[])
+def _copied(call: Call, parent: Call | None, trace: Trace, counts: Counter[str]) -> None:
+    one = attrs.evolve(call, index=len(trace.calls), parent=parent, ordinal=counts[call.path], children=[])
     counts[call.path] += 1
-    calls.append(one)
-    if parent is not None:
-        parent.children.append(one)
+    trace.add(one)
     for child in call.children:
-        _copied(child, one, calls, counts)
+        _copied(child, one, trace, counts)
 
 
 def _chunk_of(call: Call, paths: Sequence[Sequence[str]]) -> int:
@@ -103,7 +100,7 @@ class _Joiner:
             for path, record in stage.trace.parameters.items():
                 if path not in self.copies:
                     trace.parameters.setdefault(path, record)
-            for name in _HELD:
+            for name in OF_PARAMETERS:
                 for path, key in getattr(stage.trace, name).items():
                     self._hold(name, self.copies.get(path, path), key, stage.parameters.get((name, path)))
             self.step.left += stage.left
@@ -162,9 +159,7 @@ class _Joiner:
             first, index=len(trace.calls), parent=parent, ordinal=self.counts[first.path], children=[], inputs=[]
         )
         self.counts[first.path] += 1
-        trace.calls.append(one)
-        if parent is not None:
-            parent.children.append(one)
+        trace.add(one)
         for member in members:
             self._take(one, member)
         number, last = members[-1]

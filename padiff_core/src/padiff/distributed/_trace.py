@@ -34,7 +34,7 @@ from padiff.distributed._sketches import (
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_a_batch
 from padiff.numerics import Array
-from padiff.trace import Call, Leaf, ParameterRecord, Samples, Summary, Trace
+from padiff.trace import OF_PARAMETERS, Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
 
 def merge_step(
@@ -127,9 +127,7 @@ class _Merger:
             for side in ("input", "output"):
                 leaves = [self._leaf(one, side, index) for index in range(len(leaves_of(one.call, side)))]
                 setattr(call, f"{side}s", leaves)
-            self.step.trace.calls.append(call)
-            if parent is not None:
-                parent.children.append(call)
+            self.step.trace.add(call)
 
     def _decide(self, one: Shared, side: str) -> None:
         for index, own in enumerate(leaves_of(one.call, side)):
@@ -287,7 +285,7 @@ class _Merger:
         return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape
 
     def _parameters(self) -> None:
-        for name in _OF_PARAMETERS:
+        for name in OF_PARAMETERS:
             for path in dict.fromkeys(path for trace in self.traces.values() for path in getattr(trace, name)):
                 held = {rank: trace for rank, trace in self.traces.items() if path in trace.parameters}
                 keys = {rank: getattr(trace, name).get(path) for rank, trace in held.items()}
@@ -335,7 +333,7 @@ class _Merger:
 
     def _record(self, path: str) -> ParameterRecord:
         ranks, record = self._first(path)
-        for name in _OF_PARAMETERS:
+        for name in OF_PARAMETERS:
             key = getattr(self.step.trace, name).get(path)
             if key is not None:
                 return attrs.evolve(record, shape=self._shape_of(key))
@@ -345,4 +343,3 @@ class _Merger:
 
 _FLAT = 2
 """Axes of a value of which all but the last may be one where it has fewer: (tokens, features)."""
-_OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")

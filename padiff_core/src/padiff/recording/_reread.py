@@ -2,68 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
-from numpy.typing import NDArray
 
 from padiff.kinds import ORDERS
 from padiff.recording._order import Order, Turns
-from padiff.trace import Call, Leaf, Lent, Samples, Trace, ValueStore
-
-_FIRST = 1 << 40
-"""The first key of a value that is read in another order."""
-
-
-class _RereadStore(ValueStore):
-    """A store that shows some values of another in other orders."""
-
-    def __init__(self, inner: ValueStore) -> None:
-        super().__init__(0)
-        self._inner = inner
-        self._reread: list[tuple[int, Order]] = []
-
-    def add(self, key: int, order: Order) -> int:
-        """Show a value in an order; return its key."""
-        self._reread.append((key, order))
-        return _FIRST + len(self._reread) - 1
-
-    def get(self, key: int) -> NDArray[Any]:
-        """Return the array of a key; never write to it."""
-        if key < _FIRST:
-            return self._inner.get(key)
-        own, order = self._reread[key - _FIRST]
-        return order.read(self._inner.get(own))
-
-    def lent(self, key: int) -> Lent | None:
-        """Return what reads an array in another process too, or None."""
-        if key < _FIRST:
-            return self._inner.lent(key)
-        own, order = self._reread[key - _FIRST]
-        inner = self._inner.lent(own)
-        return None if inner is None else _Turned(inner, order)
-
-
-@attrs.frozen
-class _Turned:
-    """Where a value lies that is read in another order: see `Lent`."""
-
-    inner: Lent
-    order: Order
-
-    @property
-    def bytes(self) -> int:
-        """Return how many bytes it takes."""
-        return self.inner.bytes
-
-    @property
-    def name(self) -> str | None:
-        """Return what no other value is called."""
-        return self.inner.name and f"{self.inner.name} {self.order!r}"
-
-    def read(self) -> NDArray[Any]:
-        """Return the value in that order."""
-        return self.order.read(self.inner.read())
+from padiff.trace import Call, Leaf, ReadStore, Samples, Trace
 
 
 def reread(trace: Trace, turns: Turns) -> Trace:
@@ -76,7 +19,7 @@ class _Reader:
 
     def __init__(self, trace: Trace, turns: Turns) -> None:
         self._trace, self._turns = trace, turns
-        self._store = _RereadStore(trace.store)
+        self._store = ReadStore(trace.store)
         self._tokens: dict[tuple[int, Order], int] = {}
         self._next = max((leaf.token for call in trace.calls for leaf in (*call.inputs, *call.outputs)), default=0)
         self._new = attrs.evolve(
@@ -99,10 +42,7 @@ class _Reader:
             inputs = [self._leaf(call, "input", index, leaf) for index, leaf in enumerate(call.inputs)]
             outputs = [self._leaf(call, "output", index, leaf) for index, leaf in enumerate(call.outputs)]
             new = attrs.evolve(call, parent=parent, inputs=inputs, outputs=outputs, children=[], settings=settings)
-            found[call] = new
-            self._new.calls.append(new)
-            if parent is not None:
-                parent.children.append(new)
+            found[call] = self._new.add(new)
         key = self._trace.root.key
         orders = [self._turns.get((*key, "output", index)) for index in range(len(self._trace.outputs))]
         self._new.outputs = [

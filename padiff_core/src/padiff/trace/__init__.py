@@ -11,6 +11,7 @@ from padiff.trace._model import Description, ModuleDescription, layouts_of
 from padiff.trace._proof import Proof
 from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
+    OF_PARAMETERS,
     Call,
     Frame,
     Key,
@@ -37,4 +38,4 @@ from padiff.trace._settings import (
 from padiff.trace._shards import InShard
 from padiff.trace._shared import SharedStore
 from padiff.trace._summary import Summary, apart_in_any_order, summarized, summed
-from padiff.trace._values import Lent, ValueStore, temporary_store
+from padiff.trace._values import Lent, ReadStore, ValueStore, temporary_store

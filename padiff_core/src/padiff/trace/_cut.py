@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 from numpy.typing import NDArray
 
 from padiff.trace._directory import Samples
-from padiff.trace._records import Call, Leaf, Trace
-from padiff.trace._values import Lent, ValueStore
-
-_HELD = ("weights", "updated", "buffers", "parameter_gradients")
+from padiff.trace._records import OF_PARAMETERS, Call, Leaf, Trace
+from padiff.trace._values import ReadStore
 
 
 @attrs.frozen
@@ -31,74 +29,32 @@ class Cut:
         return array[(*[slice(None)] * self.axis, slice(self.count))]
 
 
-@attrs.frozen
-class _CutLent:
-    """Where a value lies of which a part is read: see `Lent`."""
-
-    inner: Lent
-    cut: Cut
-
-    @property
-    def bytes(self) -> int:
-        """Return how many bytes the whole takes."""
-        return self.inner.bytes
-
-    @property
-    def name(self) -> str | None:
-        """Return what no other value is called."""
-        return self.inner.name and f"{self.inner.name} {self.cut!r}"
-
-    def read(self) -> NDArray[Any]:
-        """Return what is read of it."""
-        return self.cut.read(self.inner.read())
-
-
-class _CutStore(ValueStore):
-    """A store that shows a part of some values of another."""
-
-    def __init__(self, inner: ValueStore) -> None:
-        super().__init__(0)
-        self._inner = inner
-        self.cuts: dict[int, Cut] = {}
-
-    def get(self, key: int) -> NDArray[Any]:
-        """Return the array of a key; never write to it."""
-        found = self._inner.get(key)
-        return self.cuts[key].read(found) if key in self.cuts else found
-
-    def lent(self, key: int) -> Lent | None:
-        """Return what reads an array in another process too, or None."""
-        inner = self._inner.lent(key)
-        return _CutLent(inner, self.cuts[key]) if inner is not None and key in self.cuts else inner
-
-
 def cut_trace(trace: Trace, parameters: Mapping[str, Cut], of: Callable[[Call, str, Leaf], Cut | None]) -> Trace:
     """Return a trace as it would be had some parameters, and tensors of calls, fewer rows.
 
     ``of`` returns what is read of a tensor that a call takes (``input``) or gives (``output``); None for all of it.
     """
-    store = _CutStore(trace.store)
+    store = ReadStore(trace.store)
     new = attrs.evolve(trace, store=store, calls=[])
     made: dict[Call, Call] = {}
+
+    def show(keys: Iterable[int | None], cut: Cut) -> None:
+        store.readings.update({key: (key, cut) for key in keys if key is not None})
+
+    def read(call: Call, side: str, leaf: Leaf) -> Leaf:
+        cut = of(call, side, leaf)
+        if cut is None:
+            return leaf
+        show((trace.values.get(leaf.token), trace.gradients.get(leaf.token)), cut)
+        return attrs.evolve(leaf, shape=cut.shape(leaf.shape))
+
     for call in trace.calls:
-        leaves: dict[str, list[Leaf]] = {}
-        for side, held in (("input", call.inputs), ("output", call.outputs)):
-            cuts = [of(call, side, leaf) for leaf in held]
-            leaves[side] = [
-                leaf if cut is None else attrs.evolve(leaf, shape=cut.shape(leaf.shape))
-                for leaf, cut in zip(held, cuts, strict=True)
-            ]
-            for leaf, cut in zip(held, cuts, strict=True):
-                keys = (trace.values.get(leaf.token), trace.gradients.get(leaf.token))
-                store.cuts.update({key: cut for key in keys if cut is not None and key is not None})
         parent = None if call.parent is None else made[call.parent]
-        inputs, outputs = leaves["input"], leaves["output"]
-        made[call] = attrs.evolve(call, parent=parent, children=[], inputs=inputs, outputs=outputs)
-        new.calls.append(made[call])
-        if parent is not None:
-            parent.children.append(made[call])
+        inputs = [read(call, "input", leaf) for leaf in call.inputs]
+        outputs = [read(call, "output", leaf) for leaf in call.outputs]
+        made[call] = new.add(attrs.evolve(call, parent=parent, children=[], inputs=inputs, outputs=outputs))
     for path, cut in parameters.items():
-        store.cuts.update({getattr(trace, name)[path]: cut for name in _HELD if path in getattr(trace, name)})
+        show([getattr(trace, name).get(path) for name in OF_PARAMETERS], cut)
     records = trace.parameters.items()
     new.parameters = {
         path: attrs.evolve(one, shape=parameters[path].shape(one.shape)) if path in parameters else one

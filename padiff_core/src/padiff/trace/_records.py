@@ -163,6 +163,10 @@ class Call:
             call = call.parent
 
 
+OF_PARAMETERS = ("weights", "updated", "buffers", "parameter_gradients")
+"""What a `Trace` holds by the paths of parameters."""
+
+
 @attrs.define(eq=False)
 class Trace:
     """One run: its calls in execution order (the first is the root's) and what was recorded of its tensors."""
@@ -215,6 +219,13 @@ class Trace:
     def root(self) -> Call:
         """Return the call of the model itself."""
         return self.calls[0]
+
+    def add(self, call: Call) -> Call:
+        """Add a call behind all others, and to what its parent called; return it."""
+        self.calls.append(call)
+        if call.parent is not None:
+            call.parent.children.append(call)
+        return call
 
     def value(self, leaf: Leaf) -> NDArray[Any] | None:
         """Return a leaf's recorded value, or None; never write to it."""

@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Protocol
 
+import attrs
 import numpy as np
 
 from padiff.numerics import Array
 
 _SHARE_OF_MEMORY = 4
+_FIRST_READ = 1 << 40
+"""The first key of a value that is shown as it is read in some way."""
 
 
 def _default_budget() -> int:
@@ -36,6 +39,35 @@ class Lent(Protocol):
 
     def read(self) -> Array:
         """Return the value; never write to it."""
+
+
+class Reading(Protocol):
+    """How an array is read: some of its rows, or its axes in another order."""
+
+    def read(self, array: Array) -> Array:
+        """Return what is read of it; a view where possible."""
+
+
+@attrs.frozen
+class _ReadLent:
+    """Where a value lies that is read in some way: see `Lent`."""
+
+    inner: Lent
+    reading: Reading
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes the whole takes."""
+        return self.inner.bytes
+
+    @property
+    def name(self) -> str | None:
+        """Return what no other value is called."""
+        return self.inner.name and f"{self.inner.name} {self.reading!r}"
+
+    def read(self) -> Array:
+        """Return what is read of it."""
+        return self.reading.read(self.inner.read())
 
 
 class ValueStore:
@@ -97,6 +129,33 @@ class ValueStore:
         self.on_disk += raw.nbytes
         flat = np.memmap(self._file, dtype=np.uint8, mode="r", offset=offset, shape=(raw.nbytes,))
         return flat.view(raw.dtype).reshape(raw.shape)
+
+
+class ReadStore(ValueStore):
+    """A store that shows some values of another as they are read in some way."""
+
+    def __init__(self, inner: ValueStore) -> None:
+        super().__init__(0)
+        self._inner = inner
+        self.readings: dict[int, tuple[int, Reading]] = {}
+        """Key -> that of the other store, and how its value is read."""
+
+    def add(self, key: int, reading: Reading) -> int:
+        """Show a value as it is read; return its new key."""
+        new = _FIRST_READ + len(self.readings)
+        self.readings[new] = key, reading
+        return new
+
+    def get(self, key: int) -> Array:
+        """Return the array of a key; never write to it."""
+        own, reading = self.readings.get(key, (key, None))
+        return self._inner.get(own) if reading is None else reading.read(self._inner.get(own))
+
+    def lent(self, key: int) -> Lent | None:
+        """Return what reads an array in another process too, or None."""
+        own, reading = self.readings.get(key, (key, None))
+        inner = self._inner.lent(own)
+        return inner if inner is None or reading is None else _ReadLent(inner, reading)
 
 
 @contextmanager

@@ -116,9 +116,7 @@ class _Dump:
             assert function is not None
             record = ModuleRecord(function[1], function[1].rpartition(".")[2], operation=True)
             ordinal = int(function[2])
-        call = Call(len(self.trace.calls), record, ordinal, parent, True, frames)
-        self.trace.calls.append(call)
-        parent.children.append(call)
+        call = self.trace.add(Call(len(self.trace.calls), record, ordinal, parent, True, frames))
         entry = self._data.get(name) or {}
         given = entry.get("input_args", entry.get("input"))
         call.inputs = [*self._leaves(given, ""), *self._leaves(entry.get("input_kwargs"), "")]

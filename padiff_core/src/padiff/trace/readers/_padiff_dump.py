@@ -102,8 +102,8 @@ class _Report:
         ordinals: Counter[str] = Counter()
         while todo:
             node, parent = todo.pop()
-            call = _call(node, parent, _below(str(top["route"]), str(node["route"])), len(trace.calls), ordinals)
-            trace.calls.append(call)
+            path = _below(str(top["route"]), str(node["route"]))
+            call = trace.add(_call(node, parent, path, len(trace.calls), ordinals))
             for field, leaves, named in (
                 ("fwd_outputs", call.outputs, trace.values),
                 ("bwd_grads", call.inputs, trace.gradients),
@@ -131,10 +131,7 @@ def _call(node: Mapping[str, Any], parent: Call | None, path: str, index: int, o
     ordinal = ordinals[path]
     ordinals[path] += 1
     frames = calling(frame_of(*found) for found in _FRAME.findall(str(node.get("stack", ""))))
-    call = Call(index, ModuleRecord(path, name, operation=operation), ordinal, parent, True, frames)
-    if parent is not None:
-        parent.children.append(call)
-    return call
+    return Call(index, ModuleRecord(path, name, operation=operation), ordinal, parent, True, frames)
 
 
 def _parameters(folder: Path) -> Iterator[tuple[str, str, Path]]:

@@ -40,9 +40,7 @@ def _fill(trace: Trace, parent: Call, named: dict[str, Any]) -> None:
     for name, value in named.items():
         inner = f"{parent.path}.{name}" if parent.path else name
         kind = _GROUP if isinstance(value, dict) else _CLASS
-        call = Call(len(trace.calls), ModuleRecord(inner, kind), 0, parent, True)
-        trace.calls.append(call)
-        parent.children.append(call)
+        call = trace.add(Call(len(trace.calls), ModuleRecord(inner, kind), 0, parent, True))
         if isinstance(value, dict):
             _fill(trace, call, value)
         else:
