@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from padiff.alignment import BY_PLACE, Alignment, Pair
+from padiff.alignment import Alignment
 from padiff.forcing import Forced, RecordedSide
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
@@ -24,6 +24,7 @@ from padiff.judging._links import When
 from padiff.judging._meter import Measuring, Meter
 from padiff.judging._metrics import Measures
 from padiff.judging._micro_batches import in_micro_batches, of_other_counts
+from padiff.judging._misplaced import misplaced
 from padiff.judging._notes import notes_of
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded import gradients_of, of_recorded_state
@@ -31,7 +32,7 @@ from padiff.judging._recorded_starts import why_forward_only
 from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
-from padiff.numerics import FLOORS, SAME
+from padiff.numerics import SAME
 from padiff.parameters import Correspondence
 from padiff.report import (
     SIDES,
@@ -43,10 +44,7 @@ from padiff.report import (
     Verdict,
     What,
 )
-from padiff.trace import Call, Leaf, Trace
-
-_NEAR = 3
-"""Calls behind one that may take or give what the other side's gives: a block may hold an activation, a norm."""
+from padiff.trace import Leaf, Trace
 
 
 @attrs.define(eq=False)
@@ -136,8 +134,7 @@ class Recorded(Gathered):
         """Return what differs forward, and the correspondence without calls that are matched, and wrongly so."""
         leaps = Leaps(meter, known.alignment, drift)
         told = list(leaps.forward())
-        wrong = _misplaced(leaps, told)
-        if wrong:
+        while wrong := misplaced(leaps, told):  # the fewer calls are matched, the more is seen at one around
             self.apart += len(wrong)
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
             leaps = Leaps(meter, known.alignment, drift)
@@ -232,58 +229,6 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
     """
     held = all(trace.loss is not None and trace.gradients for trace in traces)
     return held and leaf.token in traces[side].gradients
-
-
-def _misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
-    """Return the pairs that differ and stand for something else.
-
-    What is matched by its place alone may be another call, and a block begin or end elsewhere: on one side it holds the
-    norm in front of it, the activation behind it, or the residual connection around it. Then what it gives agrees, or
-    what the code around it gives, or what stands behind it does.
-    """
-    differing: dict[Any, float] = {}
-    for one in told:
-        if one.spot is not None and one.verdict is Verdict.DIFFERS:
-            differing.setdefault(one.spot.pair.key, one.ruling.figures.rel_l2)
-    found = []
-    for pair in leaps.alignment.pairs:
-        around = leaps.alignment.around(pair)
-        if pair.key not in differing or around is None:
-            continue
-        inside, composite = differing[pair.key], not (pair.reference.leaf or pair.candidate.leaf)
-        right = composite and _agrees(leaps, pair, inside)
-        right |= (composite or pair.why == BY_PLACE) and _agrees(leaps, around, inside)
-        if right or _ends_elsewhere(leaps, pair):
-            found.append(pair)
-    return found
-
-
-def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
-    """Return whether what one of two calls gives is not what the other gives, and is what stands behind that."""
-    ends, others = [*_behind(pair.reference)], [*_behind(pair.candidate)]
-    apart = [(ours, theirs) for ours, theirs in pair.made if not leaps.same(ours, theirs)]
-    return bool(apart) and all(
-        any(leaps.same(one, theirs) for one in ends) or any(leaps.same(ours, one) for one in others)
-        for ours, theirs in apart
-    )
-
-
-def _behind(call: Call) -> Iterator[Leaf]:
-    """Yield what the next few calls that stand beside a call take and give."""
-    beside = call.parent.children if call.parent is not None else []
-    index = next((i for i, one in enumerate(beside) if one is call), len(beside))
-    for other in beside[index + 1 : index + 1 + _NEAR]:
-        yield from (*other.inputs, *other.outputs)
-
-
-def _agrees(leaps: Leaps, pair: Pair, inside: float) -> bool:
-    """Return whether what the code around gives is one value, and far nearer than what differs ``inside``.
-
-    That figures agree which depend on no order of the elements does not say so.
-    """
-    sizes = [leaps.size(*leaves) for leaves in pair.made]
-    known = [one for one in sizes if one is not None and not one.least]
-    return 0 < len(known) == len(sizes) and all(one.error <= min(SAME(one.eps), inside / FLOORS) for one in known)
 
 
 def _is_input(one: Suspicion) -> bool:
