@@ -106,6 +106,79 @@ def test_several_layers_may_pack_together_what_takes_the_same(ours: Any, theirs:
     assert {source.candidate.path for source in report.sources} == {"1"}, str(report)
 
 
+class Crossed(rows.Module):
+    """A block that looks at itself, and one that looks at what this gave, as it was before."""
+
+    def __init__(self) -> None:
+        self.own = rows.ModuleList(*(rows.Linear(8, 8) for _ in range(4)))
+        self.norm = rows.LayerNorm(8)
+        self.cross = rows.ModuleList(*(rows.Linear(8, 8) for _ in range(4)))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v, o = self.own
+        seen = self.norm(x + o(F.attention(q(x), k(x), v(x), 2)))
+        q, k, v, o = self.cross
+        return x + o(F.attention(q(x), k(seen), v(seen), 2))
+
+
+class CrossedPacked(columns.Layer):
+    """The same, keys packed with values in both."""
+
+    def __init__(self, slope: float) -> None:
+        self.own = columns.Layers(*(columns.Dense(8, width) for width in (8, 16, 8)))
+        self.cross = columns.Layers(*(columns.Dense(8, width) for width in (8, 16, 8)))
+        self.norm, self.slope = columns.LayerNormalization(8), slope
+
+    def forward(self, x: Any) -> Any:
+        def attend(layers: Any, x: Any, seen: Any, slope: float) -> Any:
+            q, kv, o = layers
+            both = kv(seen)
+            return o(F.attention(q(x) * slope, both[..., :8], both[..., 8:], 2))
+
+        seen = self.norm(x + attend(self.own, x, x, 1.0))
+        return x + attend(self.cross, x, seen, self.slope)
+
+
+def test_what_packs_keys_and_values_takes_what_these_take() -> None:
+    """The first that was as wide took those of the cross attention, an encoder's of an Autoformer."""
+    report = padiff.diff(Crossed(), CrossedPacked(1.0), TOKENS)
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Crossed(), CrossedPacked(1.1), TOKENS).sources
+    assert source.what == "input 'x' of cross.2", str(source)
+
+
+class Experts(rows.Module):
+    """Experts of a layer and an activation each, and a gate that weighs them."""
+
+    def __init__(self) -> None:
+        self.experts = rows.ModuleList(*(rows.Sequential(rows.Linear(8, 6), rows.Tanh()) for _ in range(3)))
+        self.gate, self.head = rows.Linear(8, 3), rows.Linear(6, 8)
+
+    def forward(self, x: Any) -> Any:
+        gate = F.softmax(self.gate(x))
+        return self.head(sum(gate[..., i : i + 1] * expert(x) for i, expert in enumerate(self.experts)))
+
+
+class ExpertsInOne(columns.Layer):
+    """The same, all experts in one layer."""
+
+    def __init__(self, slope: float) -> None:
+        self.head, self.all, self.gate = columns.Dense(6, 8), columns.Dense(8, 18), columns.Dense(8, 3)
+        self.slope = slope
+
+    def forward(self, x: Any) -> Any:
+        gate, given = F.softmax(self.gate(x) * self.slope), F.tanh(self.all(x))
+        return self.head(sum(gate[..., i : i + 1] * given[..., 6 * i : 6 * i + 6] for i in range(3)))
+
+
+def test_what_is_packed_may_lie_in_modules_of_its_own() -> None:
+    """The experts of a multi-gate mixture: only layers of one parent were looked at, and two found no counterpart."""
+    report = padiff.diff(Experts(), ExpertsInOne(1.0), TOKENS)
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Experts(), ExpertsInOne(1.1), TOKENS).sources
+    assert source.what.name == "x", str(source)
+
+
 class Decoder(rows.Module):
     """Grouped queries, and a feed-forward block whose layers are as wide as all three together."""
 

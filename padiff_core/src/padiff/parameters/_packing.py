@@ -15,18 +15,18 @@ import attrs
 
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
+from padiff.parameters._groups import TABLE, Group, added_up, is_map, side_by_side, tables
 from padiff.parameters._links import SumLink
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-_LINEAR, _TABLE = "linear", "embedding"
+_LINEAR = "linear"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
 _MOST_MEMBERS = 6
 """Layers that several others pack, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
-Group = tuple[HeldUnit, ...]
 
 
 @attrs.frozen
@@ -185,22 +185,37 @@ def find_packings(
     """
     found: list[Packing] = []
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = [(0, group) for group in _side_by_side(yours)]
-        groups += [(0, group) for group in _tables(yours, unmatched)]
-        groups += [(1, group) for group in _added_up(yours, unmatched)]
+        groups = [(0, group) for group in side_by_side(yours)]
+        groups += [(0, group) for group in tables(yours, unmatched)]
+        groups += [(1, group) for group in added_up(yours, unmatched)]
+        fitting: list[Packing] = []
         for unit in mine.units:
             ways = list(_as_maps(unit)) if freed or unit in unmatched else []
             open_to = any if unit in unmatched else all
             for along, group in groups if ways else ():
                 fits = [way for way in ways if open_to(u in unmatched for u in group) and _packs(way, group, along)]
                 if fits:
-                    groups = [one for one in groups if not {*one[1]} & {*group}]
-                    places = [[one.roles for one in way.units] for way in fits]
-                    found.append(Packing(unit, group, ours, places, along))
-                    break
+                    fitting.append(
+                        Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
+                    )
+        found += _disjoint(fitting, graphs, known)
     found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units}, known)
     left = unmatched - {unit for packing in found for unit in packing.units}
     return [*found, *_keys_with_values(graphs, left)]
+
+
+def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
+    """Return packings of which no two share a unit: those that take most of what belongs together, then the first.
+
+    They come in the order of the packed units.
+    """
+    chosen: list[Packing] = []
+    gone: set[HeldUnit] = set()
+    for packing in sorted(fitting, key=lambda one: -_same_taken(one, graphs, known)):
+        if gone.isdisjoint(packing.units):
+            gone.update(packing.units)
+            chosen.append(packing)
+    return [packing for packing in fitting if packing in chosen]
 
 
 def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
@@ -215,7 +230,7 @@ def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> 
                 held.setdefault(unit.module.path, {})[unit.name] = unit
         groups = [tuple(one[name] for name in _OF_MEMORY) for one in held.values() if len(one) == len(_OF_MEMORY)]
         for unit in mine.units:
-            fits = [one for one in groups if unit in unmatched and _is_map(unit) and _packs(unit, one, 0)]
+            fits = [one for one in groups if unit in unmatched and is_map(unit) and _packs(unit, one, 0)]
             if fits:
                 groups.remove(fits[0])
                 yield Packing(unit, fits[0], ours, [[unit.roles]])
@@ -226,7 +241,7 @@ def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mappin
 
     Of several groups it is the one that takes most of what belongs together, or the first.
     """
-    sides = [[one for one in _side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
+    sides = [[one for one in side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
     for ours in (True, False):
         few, many = sides if ours else sides[::-1]
         for packed in few:
@@ -261,7 +276,7 @@ def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
 
     A table of vectors is a map, too, and a convolution in groups is one for each of these.
     """
-    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == _TABLE:
+    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
@@ -284,15 +299,10 @@ def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, H
     return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
 
 
-def _is_map(unit: HeldUnit) -> bool:
-    """Return whether each row of the weight is a map of all input channels by itself."""
-    return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
-
-
 def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
     """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
     if {len(member.stack) for member in members} != {len(unit.stack)} or (
-        any((member.kind == _TABLE) is not (unit.kind == _TABLE) for member in members)
+        any((member.kind == TABLE) is not (unit.kind == TABLE) for member in members)
     ):
         return False
     weight = unit.roles["weight"].shape
@@ -311,32 +321,3 @@ def _column(shape: Sequence[int]) -> tuple[int, ...]:
 def _map(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of one row; a kernel of one element is none."""
     return tuple(shape[1:2]) if set(shape[2:]) <= {1} else tuple(shape[1:])
-
-
-def _side_by_side(graph: Graph) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the linear maps of one parent, or of one attention, that take the same values, in execution order."""
-    groups: dict[tuple[str, frozenset[int]], list[HeldUnit]] = {}
-    for unit, takes in zip(graph.units, graph.takes, strict=False):
-        if _is_map(unit) and takes:
-            parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
-            groups.setdefault((parent, frozenset(takes)), []).append(unit)
-    return (tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def _tables(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
-    groups: dict[str, list[HeldUnit]] = {}
-    for unit in graph.units:
-        if unit in unmatched and unit.kind == _TABLE:
-            groups.setdefault(unit.module.path.rpartition(".")[0], []).append(unit)
-    return (tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def _added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[tuple[HeldUnit, ...]]:
-    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
-    groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
-    for unit, gives in zip(graph.units, graph.gives, strict=False):
-        if unit in unmatched and _is_map(unit) and gives:
-            parent = unit.module.path.rpartition(".")[0]
-            groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
-    return (tuple(group) for group in groups.values() if len(group) > 1)

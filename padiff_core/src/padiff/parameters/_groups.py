@@ -1,0 +1,54 @@
+"""Find the layers that stand together in one model, so that the other one may pack them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from padiff.kinds import PRODUCTS
+from padiff.parameters._graph import Graph
+from padiff.parameters._units import HeldUnit
+from padiff.trace import settings_of
+
+TABLE = "embedding"
+Group = tuple[HeldUnit, ...]
+
+
+def is_map(unit: HeldUnit) -> bool:
+    """Return whether each row of the weight is a map of all input channels by itself."""
+    return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
+
+
+def side_by_side(graph: Graph) -> Iterator[Group]:
+    """Yield the linear maps of one parent, or of one attention, that take the same values, in execution order.
+
+    Behind them come those of one shape that do so in modules of their own, the experts of a mixture.
+    """
+    groups: dict[tuple[str, frozenset[int]], list[HeldUnit]] = {}
+    alike: dict[tuple[tuple[int, ...], frozenset[int]], dict[str, HeldUnit]] = {}
+    for unit, takes in zip(graph.units, graph.takes, strict=False):
+        if is_map(unit) and takes:
+            parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+            groups.setdefault((parent, frozenset(takes)), []).append(unit)
+            alike.setdefault((unit.roles["weight"].shape, frozenset(takes)), {})[parent] = unit
+    yield from (tuple(group) for group in groups.values() if len(group) > 1)
+    lone = {unit for group in groups.values() if len(group) == 1 for unit in group}
+    yield from (tuple(group.values()) for group in alike.values() if len(group) > 1 and lone.issuperset(group.values()))
+
+
+def tables(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+    """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
+    groups: dict[str, list[HeldUnit]] = {}
+    for unit in graph.units:
+        if unit in unmatched and unit.kind == TABLE:
+            groups.setdefault(unit.module.path.rpartition(".")[0], []).append(unit)
+    return (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
+    groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
+    for unit, gives in zip(graph.units, graph.gives, strict=False):
+        if unit in unmatched and is_map(unit) and gives:
+            parent = unit.module.path.rpartition(".")[0]
+            groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
+    return (tuple(group) for group in groups.values() if len(group) > 1)
