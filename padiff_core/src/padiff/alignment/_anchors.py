@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from operator import attrgetter
@@ -51,18 +52,28 @@ class Anchors:
             self._candidate.pop(key, None)
 
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield which calls of a module are which: those that took or gave the same, and the others in their order."""
-        free = list(theirs)
-        left: list[Call] = []
-        for index, call in enumerate(ours):
-            near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - index))
-            same = next((other for other in near if len(theirs) == 1 or self._same(call, other)), None)
-            if same is None:
-                left.append(call)
-            else:
-                free.remove(same)
-                yield call, same
+        """Yield which calls of a module are which: those that took or gave the same, or are inside of calls that did.
+
+        The others are taken in their order.
+        """
+        left, free = list(ours), list(theirs)
+        for alike in (self._same, self._inside_the_same) if len(theirs) > 1 else (lambda *_: True,):
+            for call in tuple(left):
+                near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - call.ordinal))
+                same = next((other for other in near if alike(call, other)), None)
+                if same is not None:
+                    left.remove(call)
+                    free.remove(same)
+                    yield call, same
         yield from zip(left, free, strict=False)
+
+    def _inside_the_same(self, ours: Call, theirs: Call) -> bool:
+        """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them."""
+        return any(
+            self._same(a, b)
+            for a, b in itertools.product(ours.ancestors(), theirs.ancestors())
+            if a.parent is not None and b.parent is not None
+        )
 
     def _same(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls took or gave the same in the free runs."""
