@@ -92,3 +92,55 @@ def test_recorded_runs_mask_alike_too(tmp_path: Path, shift: int, factor: float)
         assert "masks" in {note.kind for note in report.notes}
     else:
         assert places(report)[0] == ("one", "forward"), str(report)
+
+
+class Hiding(rows.Module):
+    """Attention that is told whom to hide."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.out = (rows.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        bias = rows.Tensor(np.where(hidden.data, -1e9, 0.0).astype(x.data.dtype))
+        scores = self.q(x) @ self.k(x).transpose(1, 0) + bias
+        return self.out(F.softmax(scores) @ self.v(x))
+
+
+class Keeping(columns.Layer):
+    """The same, packed, and told whom to keep."""
+
+    def __init__(self, factor: float) -> None:
+        self.qkv, self.out, self.factor = columns.Dense(4, 12), columns.Dense(4, 4), factor
+
+    def forward(self, x: Any, kept: Any) -> Any:
+        packed = self.qkv(x)
+        k, q, v = (packed[..., 4 * i : 4 * i + 4] for i in range(3))
+        bias = columns.Tensor(np.where(kept.data, 0.0, -1e9).astype(x.data.dtype))
+        scores = q @ k.transpose(1, 0) * self.factor + bias
+        return self.out(F.softmax(scores) @ v)
+
+
+class Hider(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two = Hiding(), Hiding()
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        return self.two(self.one(x, hidden), hidden)
+
+
+class Keeper(columns.Layer):
+    def __init__(self, factor: float) -> None:
+        self.one, self.two = Keeping(factor), Keeping(1.0)
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        kept = columns.Tensor(~hidden.data)
+        return self.two(self.one(x, kept), kept)
+
+
+def test_layers_are_laid_out_under_the_mask_of_their_own_side() -> None:
+    """Fed with the reference's, which says the opposite, no order of queries, keys and values was right."""
+    hidden = np.array([False, True, False, True])
+    report = padiff.diff(Hider(), Keeper(1.0), (*X, hidden))
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Hider(), Keeper(1.1), (*X, hidden)).sources
+    assert source.candidate.path == "one", str(source)

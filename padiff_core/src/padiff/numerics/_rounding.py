@@ -135,7 +135,8 @@ EXACT = Threshold(
     "EXACT",
     "8 ε",
     lambda eps: 8 * eps,
-    "weights after one step of the same optimizer from equal gradients; large numbers of a mask",
+    "weights after one step of the same optimizer from equal gradients; large numbers of a mask; an "
+    "arrangement of weights or calls that none outdoes",
     "",
 )
 ACCUMULATED = Threshold(

@@ -10,13 +10,13 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Side, force
+from padiff.forcing import Bench, Side, Spot, force, says_the_same
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
 from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
 from padiff.recording import Task, Turns
 from padiff.report import SIDES, Note
-from padiff.trace import Flow, Key, Trace, flow_of, temporary_store
+from padiff.trace import Flow, Key, Leaf, Trace, flow_of, temporary_store
 
 
 @attrs.define(eq=False)
@@ -150,15 +150,49 @@ class Evidence:
         return Bench(self.reference, side, self.trace, calls, own or {}, task.backward, task.seed)
 
     def own_inputs(self, correspondence: Correspondence, pair: Pair) -> dict[tuple[Key, int], Array]:
-        """Return the candidate's own values of a call's inputs that have no counterpart (a mask); it runs for them."""
+        """Return the candidate's own values of a call's inputs that have no counterpart, or spell it otherwise.
+
+        Those are masks and indices, which a forced run leaves as they are, too. The candidate runs for them.
+        """
+        spelled = self._other_values(correspondence, pair)
         alone = set(range(len(pair.candidate.inputs))) - {theirs for _, theirs in pair.inputs}
-        if not alone:
+        if not (alone or spelled):
             return {}
         with self.whole(correspondence.axes) as whole:
             call = next((one for one in whole.calls if one.key == pair.key), None)
-            leaves = {} if call is None else {index: call.inputs[index] for index in alone if index < len(call.inputs)}
-            values = {(pair.key, index): whole.value(leaf) for index, leaf in leaves.items()}
-            return {place: np.array(value) for place, value in values.items() if value is not None}
+            wanted = sorted(alone | spelled.keys())
+            leaves = {} if call is None else {index: call.inputs[index] for index in wanted if index < len(call.inputs)}
+            values = {index: whole.value(leaf) for index, leaf in leaves.items()}
+            return {
+                (pair.key, index): np.array(value)
+                for index, value in values.items()
+                if value is not None and (index in alone or self._says_the_same(pair, *spelled[index], value))
+            }
+
+    def _other_values(self, correspondence: Correspondence, pair: Pair) -> dict[int, tuple[Leaf, Leaf]]:
+        """Return the inputs of a call that no gradient comes to and that differ in the free runs, with what they are.
+
+        By the candidate's index.
+        """
+        pairs = [(j, pair.reference.inputs[i], pair.candidate.inputs[j]) for i, j in pair.inputs]
+        plain = [(j, ours, theirs) for j, ours, theirs in pairs if not (ours.differentiable or theirs.differentiable)]
+        if not plain:
+            return {}
+        free = self.free(correspondence.axes)
+        call = next((one for one in free.calls if one.key == pair.key), None)
+        found: dict[int, tuple[Leaf, Leaf]] = {}
+        if call is None or len(call.inputs) != len(pair.candidate.inputs):
+            return found
+        for j, ours, theirs in plain:
+            mine, yours = self.trace.samples.get(ours.token), free.samples.get(call.inputs[j].token)
+            if mine is not None and yours is not None and not np.array_equal(mine, yours):
+                found[j] = ours, theirs
+        return found
+
+    def _says_the_same(self, pair: Pair, ours: Leaf, theirs: Leaf, value: Array) -> bool:
+        truth = self.trace.value(ours)
+        spot = Spot("input", pair, None, ("", ""), ours, theirs)
+        return truth is not None and says_the_same(spot, truth, value)
 
     def judged(self, correspondence: Correspondence) -> Judge:
         """Return the judge of the candidate's forced run under a correspondence; it is run once."""

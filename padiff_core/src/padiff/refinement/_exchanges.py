@@ -29,8 +29,8 @@ Cycle = tuple[UnitMatch, ...]
 """Matches of which each is to get the next one's partner."""
 _TOLD = 3
 """How far names must agree to be believed."""
-_SURE = 1 / 1000
-"""An error, in units of what is taken for right, so small that no further exchange is tried."""
+_NEARLY = 1 / 1000
+"""How far the sizes of parameters that may be equal are apart, at most."""
 
 
 def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -55,7 +55,8 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         if not cycles and owner.candidate.module.class_name not in looked:
             looked.add(owner.candidate.module.class_name)
             named = list(itertools.islice(_cycles(below), _MOST))
-            told = _best(named, _SURE, Trial(bench, owner, bench.trace))
+            asked = Trial(bench, owner, bench.trace)
+            told = next((cycle for cycle in named if not asked.error(_crossed(bench.alignment, cycle))), None)
             if told is not None:
                 crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
         if not cycles:
@@ -80,12 +81,12 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
 def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
     """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
     best = None
-    for cycle in cycles if least >= _SURE else ():
+    for cycle in cycles if least else ():
         error = trial.error(_crossed(trial.bench.alignment, cycle))
         if error < least:
             # Query and key exchanged may be nearly right: where attention is nearly even.
             best, least = cycle, error
-        if error < _SURE:
+        if not error:
             break
     return best
 
@@ -156,7 +157,7 @@ def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence
     free_partners = list(apart)
     following = {}
     for i in apart:
-        like = (j for j in free_partners if abs(sizes[i][0] - sizes[j][1]) <= _SURE * sizes[i][0])
+        like = (j for j in free_partners if abs(sizes[i][0] - sizes[j][1]) <= _NEARLY * sizes[i][0])
         fit = next((j for j in like if evidence.holds_alike(_partner(matches[i], matches[j]))), None)
         if fit is not None:
             following[i] = fit

@@ -252,7 +252,7 @@ def _tried(
     *,
     first: bool = False,
 ) -> tuple[Choice, bool]:
-    """Put in each choice and leave the best, or the ``first`` that is right; return it, and whether it is right."""
+    """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right."""
     best, least = choices[0], _NONE_RIGHT
 
     def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
@@ -262,7 +262,8 @@ def _tried(
             wrong = _wrong([error for trial in trials for error in trial.errors()])
             if wrong < least:
                 best, least = choice, wrong
-            if first and not least[0]:
+            # Query and key exchanged are nearly right where attention is nearly even.
+            if first and not least[1]:
                 break
         return best, least
 

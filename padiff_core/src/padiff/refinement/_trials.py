@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Values
 from padiff.judging import sampling
-from padiff.numerics import RANDOM, SAME, difference, epsilon, epsilon_of
+from padiff.numerics import EXACT, RANDOM, SAME, difference, epsilon, epsilon_of
 from padiff.trace import Key
 
 RIGHT = 1.0
@@ -43,7 +43,10 @@ class Trial:
         return max(self.errors(alignment), default=0.0)
 
     def errors(self, alignment: Alignment | None = None) -> list[float]:
-        """Return the error of each value that the call's own code makes, as `error` does the largest."""
+        """Return the error of each value that the call's own code makes, as `error` does the largest.
+
+        It is 0 where no other arrangement can be more right.
+        """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         try:
             alone = bench.run_candidate(self.pair, self.truth, backward=False)
@@ -54,7 +57,11 @@ class Trial:
         owners = {self.pair.key, *self.beside}
         checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
         own = [check for check, owner in checks if owner is not None and owner.key in owners]
-        return [c.difference.rel_l2 / SAME(epsilon_of(c.spot.reference.dtype)) for c in own]
+        return [_error(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in own]
+
+
+def _error(apart: float, eps: float) -> float:
+    return 0.0 if apart <= EXACT(eps) else apart / SAME(eps)
 
 
 def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:
