@@ -132,7 +132,7 @@ def plain(rank: int, world: int, folder: Path) -> None:
 def trained(model: Any, rank: int, world: int, folder: Path) -> None:
     """Record a few steps of a script's own loop."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with padiff.record(model, folder) as recorder:
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
         for step in range(STEPS):
             loss = model(data(step, rank, world)).pow(2).mean()
             loss.backward()
@@ -151,7 +151,7 @@ def fully_sharded(rank: int, world: int, folder: Path) -> None:
     trained(model, rank, world, folder)
 
 
-def zero(stage: int) -> Job:
+def zero(stage: int, rate: float = 0.1) -> Job:
     """Return a job that DeepSpeed trains."""
 
     def job(rank: int, world: int, folder: Path) -> None:
@@ -161,7 +161,7 @@ def zero(stage: int) -> Job:
         config = {"train_micro_batch_size_per_gpu": 8 // world, "gradient_clipping": 0.0}
         config |= {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
         model = net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
         engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config)[0]
         with padiff.record(engine, folder) as recorder:
             for step in range(STEPS):
@@ -182,6 +182,7 @@ JOBS: dict[str, tuple[Job, int]] = {
     "ddp2": (plain, 2),
     "fsdp2": (fully_sharded, 2),
     **{f"zero{stage}": (zero(stage), 2) for stage in (1, 2, 3)},
+    "zero3-rate": (zero(3, 0.12), 2),
 }
 
 if __name__ == "__main__":

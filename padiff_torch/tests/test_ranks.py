@@ -10,6 +10,7 @@ import pytest
 import padiff
 
 JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "fsdp2", "zero1", "zero2", "zero3"]
+JOBS += ["zero3-rate"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -42,3 +43,10 @@ def test_a_fault_is_named_with_its_module_and_its_ranks(jobs: Path, job: str, pa
     (source,) = report.sources
     assert (source.candidate.path, source.cause.name) == (path, cause), report
     assert source.cause.parameters["ranks"] == ([0, 1] if cause == "missing_all_reduce" else [1])
+
+
+def test_a_learning_rate_of_a_sharded_optimizer_is_the_cause(jobs: Path) -> None:
+    """What ZeRO-3 steps are flat ranges: all of its groups have the rate."""
+    report = compared(jobs, "plain", "zero3-rate")
+    (source,) = report.sources
+    assert source.cause == "lr: 0.1 in the reference, 0.12 in the candidate", report

@@ -77,7 +77,7 @@ def loop(model: Any, folder: Path, optimizer: Any = None, steps: int = 1, **opti
     """Record a script's loop, as its user would write it."""
     rng = np.random.default_rng(1)
     home = rows if isinstance(model, rows.Module) else columns
-    with padiff.record(model, folder, **options) as recorder:
+    with padiff.record(model, folder, optimizer=optimizer, **options) as recorder:
         for _ in range(steps):
             y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
             loss = (y * y).mean()
@@ -221,6 +221,30 @@ def test_the_first_step_that_differs_leads(tmp_path: Path) -> None:
     assert any(one.step == 2 for one in report.victims)
     report = padiff.compare(tmp_path / "a", tmp_path / "b", step=0)
     assert {(one.phase, one.step) for one in report.sources} == {(Phase.UPDATE, 0)}
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
+@pytest.mark.parametrize(
+    ("setting", "numbers"), [("lr", (0.1, 0.12)), ("momentum", (0.9, 0.8)), ("weight_decay", (0.0, 0.1))]
+)
+def test_settings_of_optimizers_are_the_cause(
+    tmp_path: Path, setting: str, numbers: tuple[float, float], values: str
+) -> None:
+    """Momentum shows in the second step alone."""
+    for model, name, number in zip(pair(), "ab", numbers, strict=True):
+        settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0} | {setting: number}
+        loop(model, tmp_path / name, rows.SGD(model.parameters(), **settings), 2, values=values)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    (source,) = report.sources
+    assert (source.phase, source.step) == (Phase.UPDATE, int(setting == "momentum")), str(report)
+    assert source.cause.name == "optimizer_settings", str(report)
+    said = {"reference": repr(numbers[0]), "candidate": repr(numbers[1])}
+    assert source.cause.parameters == {setting: said}, str(report)
+
+
+def test_an_optimizer_has_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="optimizer is dict; expected an optimizer of toy"):
+        padiff.record(pair()[0], tmp_path / "a", optimizer={})
 
 
 def test_a_fault_in_several_steps_is_told_once(tmp_path: Path) -> None:

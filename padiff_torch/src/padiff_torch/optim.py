@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,18 +15,24 @@ _IMPLEMENTATION |= {"decoupled_weight_decay"}
 
 
 def is_optimizer(value: Any) -> bool:
-    """Return whether the value is an optimizer of ``torch.optim``, or an engine of DeepSpeed's, which has one."""
-    return isinstance(value, torch.optim.Optimizer) or _is_engine(value)
+    """Return whether the value is an optimizer of ``torch.optim``, or of Megatron's or DeepSpeed's around one."""
+    return isinstance(value, torch.optim.Optimizer) or _is_engine(value) or _is_megatron(value)
 
 
 def _is_engine(value: Any) -> bool:
     return any(cls.__module__ == "deepspeed.runtime.engine" for cls in type(value).__mro__)
 
 
+def _is_megatron(value: Any) -> bool:
+    return any(cls.__module__ == "megatron.core.optimizer.optimizer" for cls in type(value).__mro__)
+
+
 def _own(optimizer: Any) -> Any:
     """Return the optimizer of torch.optim that steps: inside of an engine, that of DeepSpeed's own around it."""
     if _is_engine(optimizer):
         optimizer = getattr(optimizer, "basic_optimizer", None) or optimizer.optimizer
+    while _is_megatron(optimizer):
+        optimizer = [*getattr(optimizer, "chained_optimizers", ()), getattr(optimizer, "optimizer", None)][0]
     return optimizer
 
 
@@ -38,12 +44,11 @@ def step(optimizer: Any) -> None:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
-    optimizer = _own(optimizer)
-    groups = getattr(optimizer, "param_groups", None)
+    groups = getattr(optimizer if _is_megatron(optimizer) else _own(optimizer), "param_groups", None)
     if not groups:
         return {}
-    family = _family(optimizer, groups[0])
-    return {"class": family, **dict(optimizers.of_groups(groups, _IMPLEMENTATION, family))}
+    family = _family(_own(optimizer), groups[0])
+    return {"class": family, **dict(optimizers.of_groups(groups, _beside(_own(optimizer), groups), family))}
 
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -51,9 +56,16 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     if _is_engine(optimizer):
         return  # its groups hold flat ranges in place of parameters
     for group in getattr(optimizer, "param_groups", ()):
-        family = _family(optimizer, group)
-        settings = {"class": family, **dict(optimizers.of_groups([group], _IMPLEMENTATION, family))}
+        family = _family(_own(optimizer), group)
+        beside = _beside(_own(optimizer), [group])
+        settings = {"class": family, **dict(optimizers.of_groups([group], beside, family))}
         yield from ((parameter, settings) for parameter in group["params"])
+
+
+def _beside(optimizer: Any, groups: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the entries of groups that are no hyper-parameters: a training stack keeps notes of its own there."""
+    known = getattr(optimizer, "defaults", {}) or {}
+    return _IMPLEMENTATION | {name for group in groups for name in group if known and name not in known}
 
 
 def _family(optimizer: Any, group: Mapping[str, Any]) -> str:

@@ -106,6 +106,7 @@ class _Joiner:
             self.step.left += stage.left
         trace.flow = chained([stage.trace.flow for stage in self.stages], self.copies)
         trace.loss = self.stages[0].trace.loss
+        trace.stepped = [one for stage in self.stages for one in stage.trace.stepped]
         sampled = {stage.trace.sampled for stage in self.stages}
         trace.sampled = True if True in sampled else None if None in sampled else False
         trace.samples = Samples(trace)

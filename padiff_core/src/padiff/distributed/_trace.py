@@ -104,6 +104,7 @@ class _Merger:
         self._parameters()
         trace, lead = self.step.trace, self.traces[self.lead]
         trace.loss = self.losses.whole
+        trace.stepped = [one for held in self.traces.values() for one in held.stepped]
         trace.flow, trace.sampled = shared_flow(self.traces), lead.sampled
         trace.samples = Samples(trace)
         return self.step

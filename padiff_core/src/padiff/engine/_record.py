@@ -6,7 +6,8 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
-from padiff.engine._checks import with_known_options
+from padiff.adapter import Model
+from padiff.engine._checks import type_named, with_known_options
 from padiff.errors import InputError
 from padiff.forcing import LocalSide
 from padiff.isolation import Remote
@@ -26,6 +27,7 @@ def record(
     steps: int | Collection[int] | None = None,
     modules: str | Sequence[str] | None = None,
     operations: bool = False,
+    optimizer: Any = None,
 ) -> Loop:
     """Record what a model does in a script's own loop; used as a context manager, whose ``step()`` ends each step.
 
@@ -34,14 +36,15 @@ def record(
     smallest, largest, how many are not finite, a few elements), or the ``structure`` alone. ``steps`` is how many steps
     are recorded, or their numbers, from 0; ``modules`` are paths, with ``*`` for anything, of the modules whose values
     are kept. With ``operations`` the functions, operators and tensor methods that the model's own code calls are
-    recorded too.
+    recorded too. Where the ``optimizer`` is given (or several, as a list), its settings are recorded with each step,
+    and a comparison names those that differ; DeepSpeed's engine knows its own.
 
     In a job of several ranks each records to a folder of its own below ``path``, and none waits for another.
 
     The model computes what it computed before. Raises `PadiffError`s for a model that cannot be watched; on entering
     `InputError` for a directory that holds something.
     """
-    return _loop(model, path, values, steps, modules, operations=operations)
+    return _loop(model, path, values, steps, modules, operations=operations, optimizer=optimizer)
 
 
 def record_once(
@@ -81,6 +84,7 @@ def _loop(
     modules: str | Sequence[str] | None,
     *,
     operations: bool,
+    optimizer: Any = None,
 ) -> Loop:
     if values not in _VALUES:
         msg = f"values is {values!r}.\nHint: one of {', '.join(map(repr, _VALUES))}."
@@ -92,4 +96,19 @@ def _loop(
     ranks = wrapped.ranks()
     if ranks is not None and ranks.world > 1:
         path = rank_folder(path, ranks.rank)
-    return Loop(operating(wrapped) if operations else wrapped, path, values=values, steps=steps, modules=modules)
+    kept: dict[str, Any] = {"values": values, "steps": steps, "modules": modules}
+    kept["optimizers"] = _optimizers(wrapped, model, optimizer)
+    return Loop(operating(wrapped) if operations else wrapped, path, **kept)
+
+
+def _optimizers(wrapped: Model, model: Any, given: Any) -> list[Any]:
+    """Return the optimizers that a user gave, or the model itself where it is one."""
+    if given is None:
+        return [model] if wrapped.adapter.is_optimizer(model) else []
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    for one in several:
+        if not wrapped.adapter.is_optimizer(one):
+            msg = f"optimizer is {type_named(type(one))}; expected an optimizer of {wrapped.adapter.name}.\n"
+            msg += "Hint: give what steps the model's parameters, or leave it out."
+            raise InputError(msg)
+    return several

@@ -6,7 +6,7 @@ worker that holds a local side and passes these messages on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from padiff.recording import (
     plain_model,
     record,
     refused,
+    settings_by_path,
     turned,
     turned_input,
 )
@@ -130,16 +131,8 @@ class LocalSide:
         steps = adapter.is_optimizer(known)
         settings = dict(adapter.optimizer_settings(known)) if steps else {}
         fits = steps or known is None or (callable(known) and not isinstance(known, type))
-        stepped = self._stepped(adapter.optimizer_parameters(known)) if steps else None
+        stepped = settings_by_path(adapter, self._parameters.values(), known) if steps else None
         return Given(self._loss is not None, _defined(self._loss), settings, stepped, fits)
-
-    def _stepped(self, known: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Mapping[str, Any]] | None:
-        """Return the settings of the parameters that an optimizer steps, by path; None where it knows none of them."""
-        paths = {id(parameter.native): path for path, parameter in self._parameters.items()}
-        found: dict[str, Mapping[str, Any]] = {
-            paths[id(native)]: dict(settings) for native, settings in known if id(native) in paths
-        }
-        return found or None
 
     def takes(self, optimizer: Any) -> bool:
         """Return whether an object is an optimizer of this side's framework."""

@@ -168,14 +168,14 @@ def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause
     paths = link.reference.parameter.path, link.candidate.parameter.path
     stepped = given[0].stepped, given[1].stepped
     if stepped[0] is None or stepped[1] is None:
-        return _contrast(given[0].optimizer, given[1].optimizer, times)
+        return contrast(given[0].optimizer, given[1].optimizer, times)
     ours, theirs = stepped[0].get(paths[0]), stepped[1].get(paths[1])
     if (ours is None) is not (theirs is None):
         return Cause("not_stepped", {"side": SIDES[ours is not None]}, verified=True)
-    return _contrast(ours or {}, theirs or {}, times)
+    return contrast(ours or {}, theirs or {}, times)
 
 
-def _contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:
+def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:
     """Return the optimizers' hyper-parameters that differ; of none, by how much the step is another."""
     found = {
         name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)}

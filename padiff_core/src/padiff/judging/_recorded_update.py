@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
+from padiff.judging._causes import not_verified
 from padiff.judging._levels import Drift
 from padiff.judging._links import Kept
 from padiff.judging._meter import Meter
-from padiff.judging._optimizer_step import of_one_cause, rate_between
+from padiff.judging._optimizer_step import contrast, of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._sizes import Size, held, projected
 from padiff.judging._step_sums import step_sums
@@ -100,6 +101,7 @@ def of_recorded_update(
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = meter.sides[0].about, meter.sides[1].about
+    found = _with_causes(found, meter.traces)
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
@@ -115,6 +117,34 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
         cause=None if done is None else done.cause,
         step=step,
     )
+
+
+def _with_causes(found: Sequence[tuple[Link, Finding]], traces: tuple[Trace, Trace]) -> list[tuple[Link, Finding]]:
+    """Return findings with what the optimizers do otherwise, where both were recorded, by the rules of `diff`.
+
+    What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
+    """
+    causes = [_told(link, finding, traces) for link, finding in found]
+    verified = {str(cause) for cause in causes if cause is not None and cause.verified}
+    named = []
+    for (link, finding), cause in zip(found, causes, strict=True):
+        if cause is not None and str(cause) in verified:
+            finding = attrs.evolve(finding, cause=attrs.evolve(cause, verified=True))
+        elif cause is not None:
+            finding = attrs.evolve(finding, evidence=(*finding.evidence, not_verified(cause)))
+        named.append((link, finding))
+    return named
+
+
+def _told(link: Link, finding: Finding, traces: tuple[Trace, Trace]) -> Cause | None:
+    """Return the settings that differ where a parameter is stepped on both sides; None where nobody says."""
+    paths = link.reference.parameter.path, link.candidate.parameter.path
+    ours, theirs = (trace.settings_of(path) for trace, path in zip(traces, paths, strict=True))
+    known = finding.cause
+    if ours is None or theirs is None or (known is not None and known.name == "not_stepped"):
+        return None
+    cause = contrast(ours, theirs, None if known is None else known.parameters.get("times"))
+    return None if cause is None or cause.name == "step_scaled" else cause
 
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:

@@ -15,6 +15,7 @@ from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread
 from padiff.recording._sampling import mark_sampling
 from padiff.recording._starts import by_value, differentiator
+from padiff.recording._stepped import settings_by_path
 from padiff.recording._telling import TellingAdapter
 from padiff.recording._watcher import Watcher, fill
 from padiff.recording._weights import Weights

@@ -18,6 +18,7 @@ from padiff.recording._functions import plain_model
 from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
 from padiff.recording._reduced import Reductions
+from padiff.recording._stepped import stepped_with
 from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized, summed
 
 Chosen = Callable[[str], bool]
@@ -160,8 +161,9 @@ class Loop(Listener):
         values: Kept,
         steps: int | Collection[int] | None,
         modules: str | Sequence[str] | None,
+        optimizers: Sequence[Any] = (),
     ) -> None:
-        self.model, self.values = model, values
+        self.model, self.values, self.optimizers = model, values, optimizers
         self.number = 0
         """The number of the step that is open."""
         self.start_seed: int | None = None
@@ -246,6 +248,8 @@ class Loop(Listener):
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
+        if self.optimizers:  # now: a schedule is stepped behind the optimizer
+            trace.stepped = stepped_with(self.model.adapter, self.model.parameters().values(), self.optimizers)
         return recorder
 
     def step(self, loss: Any = None) -> None:

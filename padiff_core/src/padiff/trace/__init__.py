@@ -20,6 +20,7 @@ from padiff.trace._records import (
     ParameterRecord,
     SettingRecord,
     Slot,
+    SteppedRecord,
     Text,
     Trace,
 )

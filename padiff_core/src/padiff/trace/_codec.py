@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from padiff.codec import Codec, Custom, Known
 from padiff.trace._flow import Flow
-from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text, Trace
+from padiff.trace._records import (
+    Call,
+    Frame,
+    Leaf,
+    ModuleRecord,
+    ParameterRecord,
+    SettingRecord,
+    Slot,
+    SteppedRecord,
+    Text,
+    Trace,
+)
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
@@ -18,6 +29,7 @@ TRACE_RECORDS: tuple[type, ...] = (
     ParameterRecord,
     SettingRecord,
     Slot,
+    SteppedRecord,
     Text,
     Trace,
 )

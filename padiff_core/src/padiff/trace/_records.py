@@ -47,6 +47,16 @@ class SettingRecord:
 
 
 @attrs.frozen
+class SteppedRecord:
+    """What an optimizer steps some parameters with."""
+
+    settings: dict[str, Any]
+    """Hyper-parameters under the names that all frameworks share: see `Adapter.optimizer_settings`."""
+    parameters: list[str] | None = None
+    """Their paths; None for all of which nobody says."""
+
+
+@attrs.frozen
 class ModuleRecord:
     """A module of a model, or a function that a module's own code calls."""
 
@@ -210,6 +220,8 @@ class Trace:
     """Path of a parameter or buffer -> key of its value before the run, native layout; of a recorded run alone."""
     updated: dict[str, int] = attrs.field(factory=dict)
     """The same after the step, behind the optimizer: what is known of it, of a recorded run alone."""
+    stepped: list[SteppedRecord] = attrs.field(factory=list)
+    """What the optimizer stepped parameters with; of a recorded run alone, and where it was given."""
     added: dict[int, int] = attrs.field(factory=dict)
     """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)
@@ -234,6 +246,12 @@ class Trace:
     def gradient(self, leaf: Leaf) -> NDArray[Any] | None:
         """Return a leaf's recorded gradient, or None where none reached it; never write to it."""
         return self._kept(self.gradients.get(leaf.token))
+
+    def settings_of(self, path: str) -> dict[str, Any] | None:
+        """Return what an optimizer stepped a parameter with; None where that is not known."""
+        named = (one.settings for one in self.stepped if path in (one.parameters or ()))
+        rest = (one.settings for one in self.stepped if one.parameters is None)
+        return next(named, next(rest, None))
 
     def _kept(self, key: int | None) -> NDArray[Any] | None:
         return None if key is None or key < 0 else self.store.get(key)
