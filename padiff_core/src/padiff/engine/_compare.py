@@ -164,14 +164,7 @@ def _compared(
     if all(side.whole for side in sides) and not found.differs:
         zeros = hiding(known, sides[0], sides[0].trace)
         notes += [Note("zeros_hide", {"paths": zeros})] if zeros else []
-    notes += _left_out(runs, step)
-    if runs[0].where == runs[1].where:
-        notes.append(Note("same_run", {"run": runs[0].where}))
-    notes += [
-        Note("padded_rows", {"side": side, "count": rows.count, "real": rows.real})
-        for side, rows in zip(SIDES, padding, strict=True)
-        if rows is not None
-    ]
+    notes += [*_left_out(runs, step), *_about(runs, padding)]
     notes += [Note("forward_only", {"why": found.forward_only})] if found.forward_only else []
     values = _weaker(runs)
     if values != "tensors":
@@ -237,6 +230,15 @@ def _left_out(runs: Sequence[Run], step: int | None) -> Iterator[Note]:
         alone = [one for one in run.steps if one not in set(other.steps)]
         if alone and step is None:
             yield Note("steps_of_one_side", {"side": name, "steps": alone})
+
+
+def _about(runs: Sequence[Run], padding: Padding) -> Iterator[Note]:
+    """Yield what is to be known of the runs themselves."""
+    if runs[0].where == runs[1].where:
+        yield Note("same_run", {"run": runs[0].where})
+    for side, rows in zip(SIDES, padding, strict=True):
+        if rows is not None:
+            yield Note("padded_rows", {"side": side, "count": rows.count, "real": rows.real})
 
 
 def _sides(
