@@ -139,30 +139,19 @@ def spread_over(
     options: dict[str, list[Placement]] = {}
     shards = []
     for axis in grid.axes:
-        cut = grid.lacks(list(parts), axis)
+        cut, split = grid.lacks(list(parts), axis), axis in batched
         if axis in alike:
-            if cut:
-                return None
-            options[axis] = [REPLICATE]
-            continue
-        split = axis in batched
-        if split and axis == UNKNOWN and (like is None or like.of != mine):
-            return None  # no parts of a batch, for all that is known
-        if known.get(axis) == REPLICATE and differ[axis] and like is not None and is_part_of(mine, like.of):
-            return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
-        adds = split or (axis in known and known[axis].kind in ("shard", "range"))
+            found = None if cut else ([REPLICATE], False)
+        elif split and axis == UNKNOWN and (like is None or like.of != mine):
+            found = None  # no parts of a batch, for all that is known
+        else:
+            found = _ways(known.get(axis), like, mine, split=split, cut=cut, differs=bool(differ[axis]), sums=sums)
+        if found is None:
+            return None
+        options[axis], adds = found
         if adds and summaries[0].whole is None:
             return None  # nobody knew where the shards lie
-        if adds or (axis in known and known[axis].kind == "partial"):
-            mean = axis in known and known[axis].mean
-            options[axis] = [] if cut else [Placement("partial", mean=mean)]
-            shards += [axis] if adds else []
-        elif axis in known or not differ[axis]:
-            options[axis] = [known.get(axis, REPLICATE)]
-        elif like is not None and like.of == mine:
-            options[axis] = [REPLICATE, *([Placement("partial")] if sums and not cut else [])]
-        else:
-            return None
+        shards += [axis] if adds else []
     told = all(axis in known or not differ[axis] for axis in grid.axes)
     ways = [dict(zip(options, one, strict=True)) for one in itertools.product(*options.values())]
     if not ways:
@@ -171,6 +160,32 @@ def spread_over(
     differ |= {axis: _unlike(arrays.summaries, grid, axis) for axis in alike}
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
     return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards), alike)
+
+
+def _ways(
+    how: Placement | None,
+    like: Like | None,
+    mine: tuple[int, ...],
+    *,
+    split: bool,
+    cut: bool,
+    differs: bool,
+    sums: bool,
+) -> tuple[list[Placement], bool] | None:
+    """Return how a sketch may be spread along an axis, and whether it adds up as shards do; None where nothing tells.
+
+    ``how`` is what is known of that, ``split`` whether ranks along it have parts of a batch, ``cut`` whether some lack.
+    """
+    if how == REPLICATE and differs and like is not None and is_part_of(mine, like.of):
+        return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
+    adds = split or (how is not None and how.kind in ("shard", "range"))
+    if adds or (how is not None and how.kind == "partial"):
+        return [] if cut else [Placement("partial", mean=how is not None and how.mean)], adds
+    if how is not None or not differs:
+        return [how or REPLICATE], False
+    if like is None or like.of != mine:
+        return None
+    return [REPLICATE, *([Placement("partial")] if sums and not cut else [])], False
 
 
 def _whole(summary: Summary, alike: Sequence[str], grid: Grid) -> tuple[int, ...]:
