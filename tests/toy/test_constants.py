@@ -141,6 +141,72 @@ def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
     assert what in (source.what.kind, "output"), str(report)
 
 
+class Divided(rows.Module):
+    """A layer divided by its largest singular value, of which it keeps a vector between calls (spectral norm)."""
+
+    def __init__(self) -> None:
+        self.inside, self.outside = rows.Linear(8, 6), rows.Linear(6, 8)
+        self.weight_u = rows.buffer(turned(self.inside.weight.data))
+
+    def forward(self, x: Any) -> Any:
+        return self.outside(self.inside(x) / squares(self.weight_u.reshape(1, 6) @ self.inside.weight))
+
+
+class Normed(columns.Layer):
+    def __init__(self, factor: float = 1.0) -> None:
+        self.second, self.first = columns.Dense(6, 8), columns.Dense(8, 6)
+        self.weight_u, self.factor = columns.statistic(turned(self.first.kernel.data.T)), factor
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x) * self.factor
+        return self.second(y / squares(self.first.kernel @ self.weight_u.reshape(6, 1)))
+
+
+class Centred(rows.Module):
+    """A norm by hand, in evaluation: its mean has too few channels to tell by itself that it is state."""
+
+    def __init__(self) -> None:
+        self.up, self.down = rows.Linear(8, 4), rows.Linear(4, 8)
+        self.running_mean = rows.buffer(np.arange(4) / 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(self.up(x) - self.running_mean)
+
+
+class Shifted(columns.Layer):
+    def __init__(self) -> None:
+        self.second, self.first = columns.Dense(4, 8), columns.Dense(8, 4)
+        self.moving_mean = columns.statistic(np.array([0.3, 0.1, 0.2, 0.5]))
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x) - self.moving_mean)
+
+
+def test_a_statistic_of_few_channels_is_copied() -> None:
+    report = padiff.diff(Centred(), Shifted(), TOKENS)
+    assert report.aligned, str(report)
+
+
+def squares(vector: Any) -> Any:
+    return (vector * vector).sum()
+
+
+def turned(weight: Any) -> Any:
+    """Return the vector after a few iterations: those of two models have to do with each other where weights do."""
+    vector = np.ones(len(weight))
+    for _ in range(3):
+        vector = weight @ (weight.T @ vector)
+        vector /= np.linalg.norm(vector)
+    return vector
+
+
+def test_the_vector_of_a_power_iteration_is_copied() -> None:
+    report = padiff.diff(Divided(), Normed(), TOKENS)
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Divided(), Normed(1.1), TOKENS).sources
+    assert source.phase is Phase.FORWARD, str(source)
+
+
 class Tables(rows.Module):
     """Tokens looked up in two tables of one shape."""
 

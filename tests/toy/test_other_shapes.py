@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,24 @@ def test_what_takes_a_value_whose_shape_a_fault_changed_is_no_source() -> None:
     assert padiff.diff(reference, port(1), images).aligned
     report = padiff.diff(reference, port(0), images)
     assert [source.candidate.path for source in report.sources] == ["maker", ""], str(report)  # and the output
+
+
+def listing(base: Any, linear: Any, names: str, sizes: tuple[int, ...]) -> Any:
+    class Net(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            for name, both in zip(names, itertools.pairwise(sizes), strict=True):
+                setattr(self, name, linear(*both))
+
+        def forward(self, x: Any) -> Any:
+            for name in names:
+                x = F.tanh(getattr(self, name)(x))
+            return x
+
+    return Net()
+
+
+def test_layers_of_other_sizes_are_told_apart_by_their_place_whatever_their_names() -> None:
+    wide = listing(columns.Layer, columns.Dense, "xyz", (4, 6, 8, 3))
+    report = padiff.diff(listing(rows.Module, rows.Linear, "abc", (4, 6, 5, 3)), wide, TOKENS)
+    assert {(one.reference.path, one.candidate.path) for one in report.sources} == {("b", "y"), ("c", "z")}, str(report)
+    assert all(one.evidence[0].kind.endswith("other_shape") for one in report.sources), str(report)
