@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME, Array
 
 Both = tuple[Array, Array]
 
-_CHUNK = 1 << 14
-"""Elements of one turn: what is computed of them stays in the cache."""
+_CHUNK = 1 << 16
+"""Elements of one turn: what is computed of them stays in the cache, and numpy's calls cost little beside it."""
+_FEW = 4
+"""What part of all elements may be left out by subtracting them: of more nothing but rounding may be left."""
 _PLAIN = 2.0**-30, 2.0**30
 """Sizes of gradients whose squares float32 holds."""
 
@@ -33,9 +38,10 @@ class StepSums:
     """Squares of how far apart both gradients are."""
     unsure_peak: float = 0.0
     """How far apart both steps are, at most, where the gradients are rounding."""
-    step_peak: float = 0.0
-    """The reference's longest step anywhere, and the largest of its values before."""
-    before_peak: float = 0.0
+    count: int = 0
+    """How many elements there are."""
+    peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+    """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
     def exceeds(self, eps: float) -> bool:
         """Return whether the steps are further apart than their gradients explain."""
@@ -43,7 +49,15 @@ class StepSums:
         reach = max(SAME(eps), ACCUMULATION * noise) * math.sqrt(self.ours)
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
             return True
-        return self.unsure_peak > max(2 * FLOORS * self.step_peak, EXACT(eps) * self.before_peak)
+        least = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
+        if not self.unsure_peak > _reached(least, eps):
+            return False
+        return self.unsure_peak > _reached(self.peaks(), eps)
+
+
+def _reached(peaks: tuple[float, float], eps: float) -> float:
+    """Return how far apart two steps may be where the gradients are rounding, by the peaks of step and values."""
+    return max(2 * FLOORS * peaks[0], EXACT(eps) * peaks[1])
 
 
 def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: float, *, clean: bool) -> StepSums:
@@ -57,11 +71,39 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
     """
     arrays = [*before, *after, *gradients]
     work = np.result_type(np.float32, *(one.dtype for one in arrays if one.dtype.itemsize > 4))
-    least, found = SAME(eps), StepSums()
+    found = StepSums(count=before[0].size, peaks=lambda: _peaks(before[0], after[0], work))
+    least = SAME(eps)
     # A power of two brings the gradients' squares into the type's range, and changes none of them otherwise.
     shrink = 1.0 if not scale or _PLAIN[0] < scale < _PLAIN[1] else 2.0 ** -math.frexp(scale)[1]
     zeros_are_sure = clean and float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
-    chunks = np.nditer(
+    for start, other_start, end, other_end, sent, other_sent in _chunks(arrays, work):
+        if shrink != 1.0:
+            sent, other_sent = sent * shrink, other_sent * shrink
+        size = np.abs(sent)
+        noise = other_sent - sent
+        distance = np.abs(noise)
+        unsure = size <= least * scale * shrink
+        if zeros_are_sure:
+            unsure &= np.maximum(size, distance) != 0
+        size *= least
+        unsure |= ~(distance <= size)
+        ours = end - start
+        apart = other_end - other_start
+        apart -= ours
+        places = np.flatnonzero(unsure)
+        found.before += _squares(start, places)
+        found.gradient += _squares(sent, places)
+        if places.size:
+            found.unsure_peak = max(found.unsure_peak, _peak(apart[places]))
+            apart[places] = ours[places] = noise[places] = 0
+        found.apart += float(apart.dot(apart))
+        found.ours += float(ours.dot(ours))
+        found.noise += float(noise.dot(noise))
+    return found
+
+
+def _chunks(arrays: Sequence[Array], work: np.dtype[Any]) -> Iterable[Any]:
+    return np.nditer(
         arrays,
         ["external_loop", "buffered", "zerosize_ok"],
         [["readonly"]] * len(arrays),
@@ -69,36 +111,21 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
         casting="unsafe",
         buffersize=_CHUNK,
     )
-    for start, other_start, end, other_end, sent, other_sent in chunks:
-        if shrink != 1.0:
-            sent, other_sent = sent * shrink, other_sent * shrink
-        size = np.abs(sent)
-        noise = other_sent - sent
-        distance = np.abs(noise)
-        sure = (distance <= least * size) & (size > least * scale * shrink)
-        if zeros_are_sure:
-            sure |= np.maximum(size, distance) == 0
-        ours = end - start
-        apart = other_end - other_start
-        apart -= ours
-        found.step_peak = max(found.step_peak, _peak(ours))
-        found.before_peak = max(found.before_peak, _peak(start))
-        kept = sure.astype(work)
-        trusted = apart * kept
-        apart -= trusted
-        found.unsure_peak = max(found.unsure_peak, _peak(apart))
-        found.apart += float(trusted.dot(trusted))
-        found.ours += _squares(ours, kept)
-        found.before += _squares(start, kept)
-        found.gradient += _squares(sent, kept)
-        found.noise += _squares(noise, kept)
-    return found
+
+
+def _peaks(before: Array, after: Array, work: np.dtype[Any]) -> tuple[float, float]:
+    """Return the longest step of any element, and the largest value before."""
+    found = [(_peak(end - start), _peak(start)) for start, end in _chunks([before, after], work)]
+    return max((step for step, _ in found), default=0.0), max((value for _, value in found), default=0.0)
 
 
 def _peak(values: Array) -> float:
     return max(float(np.maximum.reduce(values, initial=0.0)), -float(np.minimum.reduce(values, initial=0.0)))
 
 
-def _squares(values: Array, kept: Array) -> float:
-    chosen = values * kept
-    return float(chosen.dot(chosen))
+def _squares(values: Array, left_out: NDArray[np.intp]) -> float:
+    """Return the sum of squares without those at some places; of a few it is quicker to subtract them."""
+    if _FEW * left_out.size > values.size:
+        values, left_out = np.delete(values, left_out), left_out[:0]
+    rest = values[left_out]
+    return float(values.dot(values)) - float(rest.dot(rest))
