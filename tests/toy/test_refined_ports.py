@@ -209,3 +209,50 @@ def test_a_wrapper_that_one_side_has_folds_away() -> None:
     assert report.aligned, str(report)
     assert report.transfer is not None
     assert report.transfer.verified == 4
+
+
+class Inner(rows.Module):
+    """A layer, and what is added to its half."""
+
+    def __init__(self) -> None:
+        self.layer = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + F.tanh(self.layer(x))
+
+
+class Flipping(rows.Module):
+    """Two such behind an encoder, the values turned round behind each."""
+
+    def __init__(self) -> None:
+        self.encoder, self.one, self.two = Inner(), Inner(), Inner()
+
+    def forward(self, x: Any) -> Any:
+        x = self.one(self.encoder(x))[..., ::-1]
+        return self.two(x)[..., ::-1]
+
+
+class Flipped(columns.Layer):
+    """The same layer, that may turn its values round itself."""
+
+    def __init__(self, factor: float, step: int = -1) -> None:
+        self.layer, self.factor, self.step = columns.Dense(4, 4), factor, step
+
+    def forward(self, x: Any) -> Any:
+        return (x + F.tanh(self.layer(x)) * self.factor)[..., :: self.step]
+
+
+class FlippingInside(columns.Layer):
+    def __init__(self, factor: float = 1.0) -> None:
+        self.encoder, self.one, self.two = Flipped(factor, 1), Flipped(1.0), Flipped(1.0)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.one(self.encoder(x)))
+
+
+def test_blocks_that_end_later_are_taken_apart_beside_one_with_a_fault() -> None:
+    """Taken apart with the fault, all of them were taken for it: the flows of a VITS behind its posterior encoder."""
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    assert padiff.diff(Flipping(), FlippingInside(), x).aligned
+    report = padiff.diff(Flipping(), FlippingInside(0.9), x)
+    assert [source.candidate.path for source in report.sources] == ["encoder"], str(report)

@@ -7,6 +7,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,14 +18,16 @@ from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Check, Spot, StateCheck
 from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
-from padiff.numerics import ACCUMULATED, difference, epsilon, epsilon_of
+from padiff.numerics import ACCUMULATED, ROUNDING, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
-from padiff.trace import Leaf, Trace, contrasts
+from padiff.trace import Call, Leaf, Trace, contrasts
 
 _SINGLY = 4
 """Operations that are doubted one by one."""
+_NEAR = 4
+"""Values behind a call that are looked at for what its match gives."""
 
 
 def without_mismatches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -135,6 +138,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     sure = {pair.key for pair in doubtful if pair.key in own or _spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
+    later_ends = [s.pair for s in rough if s.pair in doubtful and s.pair.key in sure and _ends_later(s, judge, trace)]
+    if later_ends and len(doubtful) > 1:
+        fewer = evidence.judged(without([*wrong, *later_ends]))
+        unheard = fresh(fewer)
+        wrong += [pair for pair in later_ends if not _spoils(pair, unheard, fewer)]
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
         single = evidence.judged(without([*wrong, pair]))
@@ -207,6 +215,34 @@ def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     values = [trace.value(leaf) for leaf in inside if leaf.token not in known]
     apart = [difference(value, local).rel_l2 for value in values if value is not None and value.shape == local.shape]
     return min(apart, default=np.inf) < difference(truth, local).rel_l2
+
+
+def _ends_later(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
+    """Return whether what the candidate's call gives is what the reference makes right behind its match."""
+    pair, spot = suspicion.pair, suspicion.spot
+    if spot is None or spot.what != "output" or spot.pair is not pair:
+        return False
+    runs = judge.settler.runs(pair, "float64")
+    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    if local is None:
+        return False
+    values = (trace.value(leaf) for leaf in itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR))
+    bound = ROUNDING(epsilon_of(spot.reference.dtype))
+    return any(value is not None and difference(value, local).rel_l2 <= bound for value in values)
+
+
+def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[Leaf]:
+    """Yield the tensors of a shape that a call's run meets first behind it."""
+    last = max(one.index for one in call.subtree())
+    known = {leaf.token for one in trace.calls if one.index <= last for leaf in one.inputs}
+    known |= {leaf.token for one in call.subtree() for leaf in one.outputs}
+    behind = (one for one in trace.calls if one.index > last)
+    met = itertools.chain.from_iterable((*one.inputs, *one.outputs) for one in behind)
+    around = (leaf for one in call.ancestors() for leaf in one.outputs)
+    for leaf in (*met, *around):
+        if leaf.token not in known and leaf.shape == shape:
+            known.add(leaf.token)
+            yield leaf
 
 
 def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
