@@ -256,3 +256,40 @@ def test_blocks_that_end_later_are_taken_apart_beside_one_with_a_fault() -> None
     assert padiff.diff(Flipping(), FlippingInside(), x).aligned
     report = padiff.diff(Flipping(), FlippingInside(0.9), x)
     assert [source.candidate.path for source in report.sources] == ["encoder"], str(report)
+
+
+class Capsules(rows.Module):
+    """Each capsule below tells each one above what it sees, by a matrix of its own."""
+
+    def __init__(self) -> None:
+        self.vote = rows.parameter(1, 3, 4, 2, 5)
+
+    def forward(self, x: Any) -> Any:
+        votes = self.vote @ x.reshape(-1, 3, 1, 5, 1)
+        return F.tanh(votes.reshape(-1, 3, 8)).sum(1)
+
+
+class CapsulesInOne(columns.Layer):
+    """The same, all matrices of a capsule below side by side."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self.kernel, self.factor = columns.weight(3, 5, 8), factor
+
+    def forward(self, x: Any) -> Any:
+        votes = x.reshape(-1, 3, 1, 5) @ self.kernel * self.factor
+        return F.tanh(votes.reshape(-1, 3, 8)).sum(1)
+
+
+def test_a_weight_of_many_axes_is_laid_as_its_model_reads_it() -> None:
+    """A capsule network's: each side had a weight that the other had not."""
+    assert padiff.diff(model(rows.Module, _call_layer, layer=Capsules()), _in_one(1.0), randoms(6, 3, 5)).aligned
+    (source,) = padiff.diff(model(rows.Module, _call_layer, layer=Capsules()), _in_one(0.9), randoms(6, 3, 5)).sources
+    assert source.candidate.path == "layer", str(source)
+
+
+def _call_layer(self: Any, x: Any) -> Any:
+    return self.layer(x)
+
+
+def _in_one(factor: float) -> Any:
+    return model(columns.Layer, _call_layer, layer=CapsulesInOne(factor))

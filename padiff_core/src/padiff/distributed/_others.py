@@ -153,7 +153,7 @@ class Other:
     def _sketched(self, held: Mapping[str, int], link: Link) -> Like | None:
         other = link.candidate if self.index == 0 else link.reference
         partial_ = link.candidate.part.partial or link.reference.part.partial
-        if partial_ or not link.single or link.transposed or link.open or link.patch:
+        if partial_ or not link.single or not link.alike:
             return None
         return sketch_like(self.trace.summaries.get(held.get(other.parameter.path, 0)))
 

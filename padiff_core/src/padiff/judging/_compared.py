@@ -209,7 +209,7 @@ def _layout(link: Link) -> str:
         return "part of a packed parameter"
     if not (ours.permuted and theirs.permuted):
         return "rearranged"
-    if link.patch is not None:
+    if link.patch is not None or link.axes is not None:
         return link.layout
     rank = len(link.reference.shape)
     if rank != len(link.candidate.shape):

@@ -59,7 +59,7 @@ def _held(kept: Kept, path: str) -> Any:
 def _laid_alike(link: Link, ours: Any, theirs: Any) -> tuple[Any, Any]:
     """Return two summaries of one parameter; without what depends on the order, where layouts may be two."""
     sketched = any(isinstance(one, Summary) and one.sketch is not None for one in (ours, theirs))
-    told = not (link.transposed or link.open or link.patch)
+    told = link.alike
     if sketched and told:
         held = zip((link.reference, link.candidate), (ours, theirs), strict=True)
         both = [one if isinstance(one, Summary) else summarized(canonical(h, one), sketched=True) for h, one in held]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._packing import Packing, bare, extent
+from padiff.parameters._links import bare
+from padiff.parameters._packing import Packing, extent
 from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow

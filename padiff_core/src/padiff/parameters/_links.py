@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
@@ -11,6 +11,9 @@ import numpy as np
 from padiff.numerics import Array, laid_out
 from padiff.parameters._special import Relation
 from padiff.parameters._units import Held, HeldUnit, Native
+
+_MOST_AXES = 5
+"""Axes of which every order is looked at."""
 
 
 @attrs.frozen(eq=False)
@@ -28,12 +31,17 @@ class Link:
     transposed: bool = False
     open: bool = False
     patch: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    """The order of the axes of the side that has more of them, in which joined they make those of the other one."""
     told: bool = False
     """Whether the user said so."""
 
     @property
     def ways(self) -> list[Link]:
         """Return the link in each layout that is possible, the likeliest first."""
+        if self.axes is not None:
+            found = axis_orders(self.reference.shape, self.candidate.shape)
+            return [attrs.evolve(self, axes=order) for order in found]
         if self.patch is None:
             return [attrs.evolve(self, transposed=way) for way in (False, True)]
         channels, *kernel = sorted(self.patch)
@@ -43,6 +51,8 @@ class Link:
     @property
     def layout(self) -> str:
         """Return how the candidate holds the values, in words."""
+        if self.axes is not None:
+            return f"axes as ({', '.join(map(str, self.axes))})"
         if self.patch is None:
             return "transposed" if self.transposed else "as in the reference"
         axes = "in", *("depth", "height", "width")[-len(self.patch) + 1 :]
@@ -52,6 +62,8 @@ class Link:
         """Return a canonical array of the reference in the candidate's orientation and rank: a view if possible."""
         if self.patch is not None:
             return self._as_patches(array)
+        if self.axes is not None:
+            return self._in_order(array)
         shape = self.candidate.shape
         if self.transposed and array.ndim > len(shape) > 1:  # what is joined lies as in the reference
             return array.reshape(shape[::-1]).T
@@ -66,6 +78,20 @@ class Link:
             return array.transpose(0, *self.patch).reshape(shape)
         split = array.reshape(len(array), *(shape[axis] for axis in self.patch))
         return split.transpose(0, *(1 + int(place) for place in np.argsort(self.patch)))
+
+    def _in_order(self, array: Array) -> Array:
+        """Return an array with the axes of the side that has more of them in the link's order, joined or split."""
+        assert self.axes is not None
+        ours, fine, shape = bare(self.reference.shape), bare(self.candidate.shape), self.candidate.shape
+        if len(ours) >= len(fine):
+            return array.reshape(ours).transpose(self.axes).reshape(shape)
+        split = array.reshape([fine[axis] for axis in self.axes])
+        return split.transpose(np.argsort(self.axes)).reshape(shape)
+
+    @property
+    def alike(self) -> bool:
+        """Return whether both sides hold the values in one order, as far as their parts tell."""
+        return not (self.transposed or self.open or self.patch or self.axes)
 
     @property
     def references(self) -> tuple[Held, ...]:
@@ -112,6 +138,32 @@ class Link:
         native = current()
         part.write(native, values)
         return native
+
+
+def bare(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape without its axes of length one."""
+    return tuple(size for size in shape if size != 1)
+
+
+def axis_orders(reference: Sequence[int], candidate: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the orders of three or more axes in which those of one shape, joined side by side, make the other."""
+    fine, coarse = sorted((bare(reference), bare(candidate)), key=len, reverse=True)
+    if not 2 < len(fine) <= _MOST_AXES or np.prod(fine) != np.prod(coarse):
+        return []
+    orders = itertools.permutations(range(len(fine)))
+    return [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
+
+
+def is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
+    """Return whether some axes side by side, joined, make others: (32, 4, 8) makes (32, 32)."""
+    rest = list(fine)
+    for extent in coarse:
+        size = 1
+        while rest and size < extent:
+            size *= rest.pop(0)
+        if size != extent:
+            return False
+    return not rest
 
 
 @attrs.frozen(eq=False)

@@ -16,7 +16,7 @@ import attrs
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import TABLE, Group, added_up, is_map, side_by_side, tables
-from padiff.parameters._links import SumLink
+from padiff.parameters._links import SumLink, bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
@@ -167,11 +167,6 @@ class Packing:
 def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
     """Return how much of an axis of a whole shape a part of it takes: one that is a single row may lack the axis."""
     return 1 if along == 0 and bare(shape) == bare(whole[1:]) else shape[along]
-
-
-def bare(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape without its axes of length one."""
-    return tuple(size for size in shape if size != 1)
 
 
 def find_packings(

@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.alignment import ModulePair
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
-from padiff.parameters._links import Link, special_links
+from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
@@ -78,8 +78,9 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     it is a linear layer, whatever the number of spatial axes; for one that takes patches side by side, which is a
     linear layer on each; and for a table of vectors, which is a linear layer on ones and zeros.
     Where a kind is unknown, roles are tied by name,
-    then by shape in order; a matrix may then lie transposed, axes side by side may be joined (a projection to heads,
-    kept as ``(in, heads, size)``), and axes of length one (a scale kept as ``(c, 1, 1)`` to be broadcast) left out.
+    then by shape in order; a matrix may then lie transposed, three axes and more in another order, axes side by side
+    may be joined (a projection to heads, kept as ``(in, heads, size)``), and axes of length one (a scale kept as
+    ``(c, 1, 1)`` to be broadcast) left out.
     Of stacks, which fit those of their length alone, the links are those of the first.
     """
     if reference.special is not None or candidate.special is not None:
@@ -169,45 +170,41 @@ def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
     free = dict(candidate.roles)
     rest: list[tuple[str, Held]] = []
     for role, held in reference.roles.items():
-        if role in free and _orientations(held, free[role], fixed):
+        if role in free and _may_hold(held, free[role], fixed):
             yield _link(role, held, free.pop(role), fixed)
         else:
             rest.append((role, held))
     for role, held in rest:
-        fits = [name for name, other in free.items() if _orientations(held, other, fixed)]
+        fits = [name for name, other in free.items() if _may_hold(held, other, fixed)]
         straight = [name for name in fits if free[name].shape == held.shape]
         if fits:
             yield _link(role, held, free.pop((straight or fits)[0]), fixed)
 
 
+def _may_hold(reference: Held, candidate: Held, fixed: bool) -> bool:
+    """Return whether a tensor may hold what another one does, in some layout."""
+    return bool(_orientations(reference, candidate, fixed) or axis_orders(reference.shape, candidate.shape))
+
+
 def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
     """Return whether a tensor may lie as it is, and whether transposed; axes may be joined, or of length one."""
-    bare = [tuple(extent for extent in held.shape if extent != 1) for held in (reference, candidate)]
-    fine, coarse = sorted(bare, key=len, reverse=True)
-    broadcast = reference.shape != candidate.shape and bare[0] == bare[1]
+    shapes = [bare(held.shape) for held in (reference, candidate)]
+    fine, coarse = sorted(shapes, key=len, reverse=True)
+    broadcast = reference.shape != candidate.shape and shapes[0] == shapes[1]
     joined = len(fine) > len(coarse)
-    straight = broadcast or reference.shape == candidate.shape or (joined and _is_joined(fine, coarse))
+    straight = broadcast or reference.shape == candidate.shape or (joined and is_joined(fine, coarse))
     found = [False] if straight else []
     if joined and len(coarse) == 2 and not (fixed and straight):
-        return [*found, True] if _is_joined(fine, coarse[::-1]) else found
+        return [*found, True] if is_joined(fine, coarse[::-1]) else found
     if not (fixed or broadcast) and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
         found.append(True)
     return found
 
 
-def _is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
-    """Return whether some axes side by side, joined, make others: (32, 4, 8) makes (32, 32)."""
-    rest = list(fine)
-    for extent in coarse:
-        size = 1
-        while rest and size < extent:
-            size *= rest.pop(0)
-        if size != extent:
-            return False
-    return not rest
-
-
 def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
     found = _orientations(reference, candidate, fixed)
+    if not found:
+        orders = axis_orders(reference.shape, candidate.shape)
+        return Link(role, reference, candidate, axes=orders[0], open=len(orders) > 1)
     several = len(found) > 1 and reference.shape[0] > 1
     return Link(role, reference, candidate, transposed=not several and found == [True], open=several)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._packing import bare
+from padiff.parameters._links import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source
 

@@ -212,7 +212,7 @@ def _choices(matches: Sequence[UnitMatch], told: Set[Link]) -> Iterator[tuple[Un
         groups.setdefault(_stack_of(link) or link, []).append(link)
     for chosen in _ways([group[0] for group in groups.values()]):
         ways = {
-            link: attrs.evolve(link, transposed=way.transposed, open=way.open, patch=way.patch)
+            link: attrs.evolve(link, transposed=way.transposed, open=way.open, patch=way.patch, axes=way.axes)
             for group, way in zip(groups.values(), chosen, strict=True)
             for link in group
         }
