@@ -293,3 +293,29 @@ def _call_layer(self: Any, x: Any) -> Any:
 
 def _in_one(factor: float) -> Any:
     return model(columns.Layer, _call_layer, layer=CapsulesInOne(factor))
+
+
+class Activating(columns.BatchNormalization):
+    """A norm that ends with an activation."""
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(super().forward(x))
+
+
+def _norm_and_relu(self: Any, x: Any) -> Any:
+    return self.layer(F.relu(self.norm(x)))
+
+
+def _norm(self: Any, x: Any) -> Any:
+    return self.layer(self.norm(x))
+
+
+def test_buffers_are_updated_by_the_module_that_holds_them() -> None:
+    """A norm that ends elsewhere than the other side's is judged with the code around it, but for its statistics."""
+    ours = model(rows.Module, _norm_and_relu, norm=rows.BatchNorm(4), layer=rows.Linear(4, 4))
+    theirs = model(columns.Layer, _norm, norm=Activating(4), layer=columns.Dense(4, 4))
+    assert padiff.diff(ours, theirs, randoms(6, 4)).aligned
+    theirs.norm.keep = 0.5
+    sources = padiff.diff(ours, theirs, randoms(6, 4)).sources
+    assert {source.candidate.path for source in sources} == {"norm"}, str(sources)
+    assert {source.what.kind for source in sources} == {"updated_buffer"}, str(sources)

@@ -124,6 +124,9 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
     maker = None if spot is None or mapped or suspicion.phase is not Phase.FORWARD else spot.maker
     if maker is not None and call.key in {above.key for above in maker.ancestors()}:
         return place_of(maker)
+    if suspicion.phase is Phase.BUFFER:
+        # A module updates its own buffers, be it called where the other side calls none like it.
+        call = next((inner for inner in call.subtree() if inner.path == owner), call)
     return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
 
