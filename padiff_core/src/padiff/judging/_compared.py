@@ -207,9 +207,9 @@ def _layout(link: Link) -> str:
         return "by a special transfer"
     if ours.partial or theirs.partial:
         return "part of a packed parameter"
-    if not (ours.permuted and theirs.permuted):
+    if link.axes is not None or not (ours.permuted and theirs.permuted):
         return "rearranged"
-    if link.patch is not None or link.axes is not None:
+    if link.patch is not None:
         return link.layout
     rank = len(link.reference.shape)
     if rank != len(link.candidate.shape):
