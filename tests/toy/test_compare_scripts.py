@@ -35,6 +35,33 @@ def test_what_was_not_kept_is_not_taken_for_equal(tmp_path: Path, fault: str) ->
     assert report.coverage.missing
 
 
+class Stacked(rows.Module):
+    """Layers one behind the other, of which one side sends back half of the gradient."""
+
+    def __init__(self) -> None:
+        self.a, self.b, self.c, self.d = (rows.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(self.d(F.tanh(self.c(F.tanh(self.b(F.tanh(self.a(x))))))))
+
+
+class Halved(columns.Layer):
+    def __init__(self) -> None:
+        self.a, self.b, self.c, self.d = (columns.Dense(6, 6) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.c(F.tanh(self.b(F.tanh(self.a(x))))))
+        return F.tanh(self.d(y * 0.5 + columns.Tensor(y.data * 0.5)))
+
+
+@pytest.mark.parametrize("modules", ["a", "b", "d"])
+def test_a_fault_of_the_backward_pass_among_what_was_not_kept_is_one_source(tmp_path: Path, modules: str) -> None:
+    net, port = Stacked(), Halved()
+    padiff.diff(net, port, (np.zeros((2, 3, 6), np.float32),))
+    report = both(tmp_path, net, port, a={"modules": modules}, b={"modules": modules})
+    assert places(report) == [("", "backward")], str(report)
+
+
 def test_a_setting_whose_effect_was_not_kept_is_not_called_without_effect(tmp_path: Path) -> None:
     net, port = pair("epsilon")
     report = both(tmp_path, net, port, a={"modules": "blocks.0*"}, b={"modules": "layers.0*"})

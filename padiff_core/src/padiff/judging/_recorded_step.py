@@ -245,9 +245,14 @@ def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
 
 
 def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
-    """Return values of which the vague ones are a source once: that which the backward pass met first."""
-    vague = [one for one in told if one.vague and one.arises and one.phase is Phase.BACKWARD]
-    first = max(vague, key=lambda one: one.order, default=None)
+    """Return values of which the vague ones are a source once: that which the backward pass met first.
+
+    None of them is, of a call at which a gradient that was kept is one.
+    """
+    arising = [one for one in told if one.arises and one.phase is Phase.BACKWARD]
+    vague = [one for one in arising if one.vague]
+    known = {one.pair.key for one in arising if not one.vague}
+    first = max((one for one in vague if one.pair.key not in known), key=lambda one: one.order, default=None)
     rest = [one for one in vague if one is not first]
     return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
 
