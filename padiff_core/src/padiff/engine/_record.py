@@ -107,7 +107,8 @@ def _optimizers(wrapped: Model, model: Any, given: Any) -> list[Any]:
         return [model] if wrapped.adapter.is_optimizer(model) else []
     several = list(given) if isinstance(given, list | tuple) else [given]
     for one in several:
-        if not wrapped.adapter.is_optimizer(one):
+        # One that a user wrote, or a job wraps around others, may be of no class of the framework's.
+        if not (wrapped.adapter.is_optimizer(one) or hasattr(one, "step")):
             msg = f"optimizer is {type_named(type(one))}; expected an optimizer of {wrapped.adapter.name}.\n"
             msg += "Hint: give what steps the model's parameters, or leave it out."
             raise InputError(msg)
