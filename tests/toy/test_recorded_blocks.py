@@ -49,7 +49,7 @@ class Branch(rows.Module):
         return self.down(functional.gelu(self.up(x))) * self.factor
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 1e-10])
 def test_a_branch_is_wrong_however_little_it_adds(tmp_path: Path, scale: float) -> None:
     """Outputs agree behind a scale of 1e-6, whatever the branch gives: that is no proof that it ends elsewhere."""
 
@@ -59,6 +59,36 @@ def test_a_branch_is_wrong_however_little_it_adds(tmp_path: Path, scale: float) 
     report = compared(tmp_path, (model(), model(1.01)), np.float32(np.random.randn(4, WIDE)), backward=False)
     (source,) = report.sources
     assert source.candidate.path == "1.branch", report
+
+
+class Gated(rows.Module):
+    """A branch behind a scale of zero, and another one behind it."""
+
+    def __init__(self, gate: Any) -> None:
+        self.gate, self.body = gate, rows.Linear(WIDE, WIDE)
+        self.scale = rows.Tensor(np.zeros(WIDE, np.float32), role="parameter")
+
+    def forward(self, x: Any) -> Any:
+        gate = self.gate(x)
+        return self.body(x) + gate * self.scale
+
+
+class ByHand(rows.Module):
+    """A linear layer of no kind that padiff knows, and wrong."""
+
+    def __init__(self) -> None:
+        self.weight, self.bias = rows.parameter(WIDE, WIDE), rows.parameter(WIDE)
+
+    def forward(self, x: Any) -> Any:
+        return functional.linear(x, self.weight.transpose(1, 0), self.bias) * 1.01
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_what_a_scale_of_zero_hides_is_no_proof(tmp_path: Path, backward: bool) -> None:
+    """Nothing says yet what the branch will add: that the sum agrees is the other branch's doing."""
+    models = [rows.Sequential(rows.Linear(WIDE, WIDE), Gated(one)) for one in (rows.Linear(WIDE, WIDE), ByHand())]
+    report = compared(tmp_path, (models[0], models[1]), np.float32(np.random.randn(4, WIDE)), backward=backward)
+    assert [source.candidate.path for source in report.sources] == ["1.gate"], report
 
 
 class Expert(rows.Module):

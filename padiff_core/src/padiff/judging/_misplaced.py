@@ -101,32 +101,41 @@ def _vanishes(trace: Trace, pair: Pair, one: Suspicion, made: tuple[Leaf, Size])
     out, size = made
     awaited = one.ruling.figures.rel_l2 * _share(trace, pair, out, one)
     rounding = VANISHES * NEGLIGIBLE(size.eps)
-    return FLOORS * size.error <= awaited and size.error <= max(awaited / VANISHES, rounding)
+    shows = FLOORS * max(size.error, size.eps) <= awaited  # what is less than an epsilon shows nowhere
+    return shows and size.error <= max(awaited / VANISHES, rounding)
 
 
 def _share(trace: Trace, pair: Pair, out: Leaf, one: Suspicion) -> float:
-    """Return what part of a value a recorded value in front of it may make at most: 0 where nobody knows."""
+    """Return what part of a value a recorded value in front of it may make at most: 0 where nobody knows.
+
+    None where its gradient vanishes, and what else is recorded leaves of it.
+    """
     whole, spot = held(trace, trace.values.get(out.token)), one.spot
     part = None if spot is None else held(trace, trace.values.get(spot.reference.token))
     size = magnitude(whole) * prod(out.shape) ** 0.5
     if spot is None or part is None or not size:
         return 0.0
+    gradient = held(trace, trace.gradients.get(spot.reference.token))
+    if gradient is not None and not magnitude(gradient):
+        return 0.0
     shares = [1.0, magnitude(part) * prod(spot.reference.shape) ** 0.5 / size]
-    for leaf in _known_before(pair.reference, spot.pair.reference):
+    for leaf in _made_without(pair.reference, spot.pair.reference):
         if leaf.shape == out.shape and leaf.token not in (out.token, spot.reference.token):
             rest = size_of(whole, held(trace, trace.values.get(leaf.token)))
             shares += [] if rest is None or rest.least else [rest.apart.rel_l2]
     return float(min(shares))
 
 
-def _known_before(around: Call, inner: Call) -> Iterator[Leaf]:
-    """Yield what a call takes, and what calls inside of it gave before one of them began."""
+def _made_without(around: Call, inner: Call) -> Iterator[Leaf]:
+    """Yield what a call takes, and what calls inside of it made without one of them, as far as tensors show."""
     yield from around.inputs
     if inner is around:
         return
     above = [inner, *inner.ancestors()]
+    known = {leaf.token for leaf in around.inputs}
     for call in around.subtree():
-        if call.index >= inner.index:
-            return
-        if call not in above:
+        before = call.index < inner.index
+        free = before or (bool(call.inputs) and known.issuperset(leaf.token for leaf in call.inputs))
+        if call not in above and inner not in call.ancestors() and free:
+            known.update(leaf.token for leaf in call.outputs)
             yield from call.outputs
