@@ -196,9 +196,10 @@ def _rows(
     return read_so(known, composed(known.axes, further), _evidence(sides, meter)) if further else None
 
 
-def _doubts(found: Recorded) -> tuple[int, int]:
-    """Return how much was found, and how many calls were taken apart."""
-    return sum(one.counts for one in found.findings), found.apart
+def _doubts(found: Recorded) -> tuple[int, int, int]:
+    """Return how many sources were found, how many calls were taken apart, and how much differs among the others."""
+    findings = found.findings
+    return sum(one.source for one in findings), found.apart, sum(one.counts for one in findings)
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
