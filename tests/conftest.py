@@ -16,7 +16,6 @@ import importlib.util
 import os
 import re
 import shutil
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,6 +41,8 @@ EVERY, SPARED = 4, 3
 """How many cases there are to one that runs with MindSpore, where it can run without; which of those does without."""
 NEW_OBJECTS = 20_000
 """Objects after which garbage is looked for among the youngest; while a diff runs padiff sets as much."""
+NEVER = 10**6
+COLLECTED_EVERY = 60
 _DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
 
 
@@ -79,23 +80,22 @@ def chosen(ids: Sequence[str]) -> set[str]:
     return kept
 
 
-class SetAside:
-    """What the garbage collector does not look through: the frameworks' million of objects, whenever some are new.
+class SeldomCollected:
+    """Look through all objects, the frameworks' million among them, once in some dozen tests.
 
-    Looking through them takes 0.2 to 0.4 s, which came after every other diff: more than many a diff takes.
+    It takes 0.2 to 0.4 s, which came after every other diff: more than many a diff takes. They are not frozen, since
+    a diff would count them (0.04 s) to learn whether the user had.
     """
 
     def __init__(self) -> None:
-        self.modules = 0
-        gc.set_threshold(NEW_OBJECTS)
+        self.tests = 0
+        gc.set_threshold(NEW_OBJECTS, 10, NEVER)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Set aside what was imported since the last time, by the collection or by a test."""
-        if len(sys.modules) > self.modules:
-            self.modules = len(sys.modules)
+        self.tests += 1
+        if self.tests % COLLECTED_EVERY == 0:
             gc.collect()
-            gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -108,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
         hint = "make test installs the frameworks, and .ci/run a browser."
         msg = f"PADIFF_REQUIRE asks for {names}, which cannot be used here.\nHint: {hint}"
         pytest.exit(msg, returncode=4)
-    config.pluginmanager.register(SetAside())
+    config.pluginmanager.register(SeldomCollected())
     # How long an example takes says how busy the machine is, and nothing about padiff.
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")

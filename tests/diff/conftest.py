@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,7 +20,9 @@ def kits(request: pytest.FixtureRequest) -> tuple[Kit, Kit]:
 
 
 @pytest.fixture
-def young_heap() -> None:
+def young_heap() -> Iterator[None]:
     """Hide what is there already from the garbage collector: it is quick then, and counts what is new."""
     gc.collect()
     gc.freeze()
+    yield
+    gc.unfreeze()

@@ -17,13 +17,8 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    gc.set_threshold(20_000, 10, 10**6)  # else the garbage collector goes through all that was imported every few tests
     jax.config.update("jax_disable_most_optimizations", True)  # the suite's examples are built at collection
-
-
-def pytest_collection_finish() -> None:
-    """Set what was imported aside from the garbage collector, which else goes through it for every test."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
