@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -30,22 +31,33 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Return what runs a script of jobs, a process a rank, and returns the folder where they recorded."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
+    """Give what runs a script of jobs, a process a rank, and returns the folder where they recorded."""
+    here = Path(__file__).parent
+    told = tmp_path_factory.mktemp("jobs") / "stderr"
 
     def run(script: str, *names: str) -> Path:
         folder = tmp_path_factory.mktemp(Path(script).stem)
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).parent / script), str(folder), *names],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+        forker.stdin.write(json.dumps([str(here / script), str(folder), *names]) + "\n")
+        forker.stdin.flush()
+        assert forker.stdout.readline() == "0\n", told.read_text()[-4000:]
         return folder
 
-    return run
+    with (
+        told.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(here / "forker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        ) as forker,
+    ):
+        yield run
+        forker.communicate()
 
 
 @pytest.fixture(scope="session")

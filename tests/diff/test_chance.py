@@ -154,9 +154,8 @@ def test_what_draws_seldom_on_one_side_only_is_named_though_nothing_was_dropped(
 
 
 @EACH_WAY
-@pytest.mark.parametrize("made", [FUNCTIONS, PATHS], ids=["elements", "samples"])
-@pytest.mark.parametrize("p", [0.5, 0.01])
-def test_a_function_may_draw_what_a_module_draws(p: float, made: Any, frameworks: Frameworks) -> None:
+@pytest.mark.parametrize(("made", "p"), [(FUNCTIONS, 0.01), (PATHS, 0.5)], ids=["elements", "samples"])
+def test_a_function_may_draw_what_a_module_draws(made: Any, p: float, frameworks: Frameworks) -> None:
     modules = MODULES if made is FUNCTIONS else {"torch": TorchDropPath, "paddle": PATHS["paddle"]}
     ours, theirs = frameworks
     assert padiff.diff(*_sides(frameworks, modules[ours](p), made[theirs](p)), (X,)).aligned

@@ -93,8 +93,10 @@ def test_a_right_port_is_aligned(policy: str) -> None:
     assert report.aligned, report
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("policy", "fault"),
+    [(policy, fault) for at, policy in enumerate(POLICIES) for of, fault in enumerate(FAULTS) if (at + of) % 2 == 0],
+)
 def test_three_percent_are_found_and_placed(policy: str, fault: str) -> None:
     report = judged(policy, fault)
     assert {source.candidate.path for source in report.sources} == set(FAULTS[fault]), report

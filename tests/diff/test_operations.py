@@ -321,7 +321,9 @@ def test_a_loop_whose_values_settle_is_followed_step_by_step(kits: Kits) -> None
     assert [one.cause for one in report.sources] == [found.cause], told(report)
 
 
-def test_a_function_that_draws_with_another_probability_is_named(kits: Kits) -> None:
+def test_a_function_that_draws_with_another_probability_is_named() -> None:
+    kits = kit("torch"), kit("paddle")
+
     def net(kit: Kit, p: float) -> Any:
         def forward(self: Any, x: Any) -> Any:
             return self.out(kit.functional.dropout(self.fc(x), p, training=True))

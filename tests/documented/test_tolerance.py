@@ -95,7 +95,6 @@ def test_dropout_passes_a_classic_rule_too(frameworks: Frameworks) -> None:
         return network(framework, lambda self, x: self.head(self.drop(self.fc(x))), **parts)
 
     models, inputs = (build(frameworks[0]), build(frameworks[1])), pair(frameworks)
-    assert auto_diff(*models, inputs) is True
     for single_step in (False, True):
         assert auto_diff(*models, inputs, atol=1e-4, single_step=single_step) is True
 

@@ -49,12 +49,6 @@ ROWS = (
         options={"dropout": 0.2},
         tamper=train_mode(DROP),
     ),
-    Row(
-        "transformer-dropout_p",
-        at("blocks.1.mlp.drop", "layers.1.ffn.2", "blocks.1.output.dropout"),
-        cause=("p", "0.45"),
-        options={"dropout": 0.1},
-    ),
     Row("transformer-gelu_flavour", ACT, cause=("approximate", "tanh")),
     Row("transformer-wrong_activation", ACT),
     Row("transformer-missing_bias", FC2, PARAMETER, cause=("bias",)),

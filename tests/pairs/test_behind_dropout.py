@@ -16,7 +16,8 @@ from .judging import assert_aligned, assert_located, assert_named
 from .zoo import native
 
 Frameworks = tuple[str, str]
-EACH_WAY = pytest.mark.parametrize("frameworks", zoo.DIRECTIONS, ids="-".join)
+# What draws runs 64 times on each side: not in MindSpore, where that takes a minute.
+EACH_WAY = pytest.mark.parametrize("frameworks", zoo.WITHOUT_MINDSPORE, ids="-".join)
 PROJECTIONS = {
     "torch": "blocks.{}.attn.{}_proj q k v out",
     "paddle": "layers.{}.self_attn.{} query key value out",
@@ -52,15 +53,9 @@ def test_each_projection_gets_its_own_weight(frameworks: Frameworks) -> None:
         np.testing.assert_array_equal(expected, found)
 
 
-# A factor close to one, values at the wrong place, and a layer's setting, each way; what moves more, one way.
-FAULTS = ("scale_slightly_off", "causal_off_by_one", "norm_eps")
-BEHIND = [(fault, way) for way in zoo.DIRECTIONS for fault in FAULTS]
-BEHIND += [("softmax_axis", ("torch", "paddle")), ("head_split", ("paddle", "torch"))]
-
-
-@pytest.mark.parametrize(
-    ("fault", "frameworks"), BEHIND, ids=lambda one: one if isinstance(one, str) else "-".join(one)
-)
+@EACH_WAY
+# A factor close to one, values at the wrong place, and a layer's setting.
+@pytest.mark.parametrize("fault", ["scale_slightly_off", "causal_off_by_one", "norm_eps"])
 def test_a_fault_is_named_behind_chance(fault: str, frameworks: Frameworks) -> None:
     row = next(row for row in ROWS if row.id == f"transformer-{fault}")
     row = attrs.evolve(row, train=True, options={"dropout": 0.3})

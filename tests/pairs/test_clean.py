@@ -19,7 +19,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((pair, {"depth": depth}) for pair in zoo.PAIRS[:4] for depth in (1, 4)),
     *((pair, {"dtype": "float64"}) for pair in zoo.PAIRS),
     *((pair, {"train": False}) for pair in zoo.PAIRS),
-    *((pair, {"dropout": 0.3}) for pair in zoo.PAIRS[:3]),
+    # What draws runs 64 times on each side: the transformer does in test_behind_dropout.
+    *((pair, {"dropout": 0.3}) for pair in zoo.PAIRS[:3] if pair != "transformer"),
     *((pair, {"dropout": 0.3, "train": False}) for pair in zoo.PAIRS[:3]),
     ("transformer", {"norm_first": False}),
     ("transformer", {"tied": True}),

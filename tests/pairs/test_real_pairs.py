@@ -6,6 +6,7 @@ What is equal and what is not was established by hand, with copies of the weight
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,32 +25,36 @@ def _sources(report: padiff.Report) -> set[tuple[str, str | None, str | None]]:
     return {(str(f.phase), f.reference.path, f.candidate.path) for f in report.sources}
 
 
+def _undrawn(model: Any) -> Any:
+    """Let a model's dropouts drop nothing: what draws runs 64 times on each side, as a language model does below."""
+    for layer in (model.modules if hasattr(model, "modules") else model.sublayers)():
+        if type(layer).__name__ == "Dropout":
+            layer.p = 0.0
+    return model
+
+
 @BOTH
 @pytest.mark.parametrize(
     ("name", "train"),
     # The others in the other mode, and ResNet-18: operation by operation, in test_operations.
     [
-        ("resnet50", False),
         ("resnet50", True),
         ("mobilenet_v2", True),
         ("densenet121", False),
         ("shufflenet_v2_x1_0", True),
-        ("mobilenet_v3_small", False),
         ("mobilenet_v3_small", True),
     ],
 )
 def test_vision_models_are_aligned(name: str, train: bool, frameworks: tuple[str, str]) -> None:
     # In train mode the last stages of a 64-pixel image normalise over 8 values: free runs drift by 5 % there.
     reference, candidate = (built(framework, name, train=train) for framework in frameworks)
-    if name == "mobilenet_v2":  # what draws runs 64 times on each side: that is MobileNet v3's business, and VGG's
-        reference.classifier[0].p = candidate.classifier[0].p = 0.0
-    assert_aligned(padiff.diff(reference, candidate, (image(),)))
+    assert_aligned(padiff.diff(_undrawn(reference), _undrawn(candidate), (image(),)))
 
 
 def test_vgg_is_aligned() -> None:
-    # Dropouts of 0.5 draw; the bias of a convolution before a BatchNorm has a gradient of mere rounding.
+    # The bias of a convolution before a BatchNorm has a gradient of mere rounding.
     reference, candidate = (narrowed(built(framework, "vgg11_bn", train=True)) for framework in DIRECTIONS[0])
-    assert_aligned(padiff.diff(reference, candidate, (image(),)))
+    assert_aligned(padiff.diff(_undrawn(reference), _undrawn(candidate), (image(),)))
 
 
 @MODES

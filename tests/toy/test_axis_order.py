@@ -15,9 +15,7 @@ from .generated import Plan, apart, faulty, numbers, plans, written
 
 SEEDS = st.integers(0, 10**6)
 SHAPES = {"unlike": (2, 5, 4), "alike": (4, 4, 4)}
-SOME = settings(
-    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+SOME = settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 

@@ -15,7 +15,7 @@ from .random_ports import Fate, fates
 
 SEEDS = st.integers(0, 10**6)
 QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
-SOME = settings(max_examples=25, **QUIET)
+SOME = settings(max_examples=12, **QUIET)
 
 
 def compared(reference: Any, candidate: Any) -> padiff.Report:

@@ -48,7 +48,6 @@ def compare(
         pytest.param(name, train, *PAIRS[pair], id=f"{name}-{'train' if train else 'eval'}-{'-'.join(PAIRS[pair])}")
         for name, train, pair in (
             ("encoder", False, 3),
-            ("encoder", True, 1),
             ("convnet", False, 2),
             ("convnet", True, 0),
         )
@@ -157,7 +156,6 @@ def test_a_square_weight_that_was_copied_transposed_is_named(reference: str, can
 def test_a_model_in_a_process_of_its_own_is_compared_all_the_same() -> None:
     given = {"candidate_inputs": inputs("convnet", "flax")}
     reference = twins_torch.build("convnet", (), 0, False)
-    for faults, sources in (((), []), (("same",), ["stem"])):
-        there = padiff.remote(f"{twins_flax.__file__}:build", args=("convnet", faults, 1, False), timeout=300)
-        report = padiff.diff(reference, there, inputs("convnet", "torch"), **given)
-        assert [source.candidate.path for source in report.sources] == sources, report
+    there = padiff.remote(f"{twins_flax.__file__}:build", args=("convnet", ["same"], 1, False), timeout=300)
+    report = padiff.diff(reference, there, inputs("convnet", "torch"), **given)
+    assert [source.candidate.path for source in report.sources] == ["stem"], report

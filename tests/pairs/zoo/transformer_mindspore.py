@@ -78,7 +78,7 @@ class FeedForward(nn.Cell):
         if "wrong_activation" in plan:
             self.activation = nn.SiLU()
         self.projection = nn.Dense(ffn_hidden_size, hidden_size, has_bias="missing_bias" not in plan)
-        self.dropout = nn.Dropout(p=0.45 if "dropout_p" in plan else dropout_rate)
+        self.dropout = nn.Dropout(p=dropout_rate)
 
     def construct(self, x):
         hidden = self.activation(self.mapping(x))

@@ -78,7 +78,7 @@ class EncoderLayer(nn.Layer):
         self.ffn = nn.Sequential(
             nn.Linear(hidden_size, 4 * hidden_size),
             act,
-            nn.Dropout(0.45 if "dropout_p" in plan else dropout),
+            nn.Dropout(dropout),
             nn.Linear(4 * hidden_size, hidden_size, bias_attr=False if "missing_bias" in plan else None),
         )
         self.ln_1 = nn.LayerNorm(hidden_size, epsilon=1e-6 if "norm_eps" in plan else 1e-5)

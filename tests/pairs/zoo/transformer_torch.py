@@ -73,7 +73,7 @@ class Mlp(nn.Module):
         self.act = nn.GELU(approximate="tanh" if "gelu_flavour" in plan else "none")
         if "wrong_activation" in plan:
             self.act = nn.SiLU()
-        self.drop = nn.Dropout(0.45 if "dropout_p" in plan else dropout)
+        self.drop = nn.Dropout(dropout)
         self.fc2 = nn.Linear(hidden, dim, bias="missing_bias" not in plan)
 
     def forward(self, x):
