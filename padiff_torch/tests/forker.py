@@ -13,12 +13,14 @@ import sys
 import traceback
 
 os.environ |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what DeepSpeed logs is no answer
 
-import deepspeed  # noqa: F401
-import megatron.core.models.gpt.gpt_model
-import megatron.core.pipeline_parallel  # noqa: F401
-import transformers.models.gpt2.modeling_gpt2
-import transformers.models.mixtral.modeling_mixtral  # noqa: F401
+import deepspeed  # noqa: E402, F401
+import megatron.core.models.gpt.gpt_model  # noqa: E402
+import megatron.core.pipeline_parallel  # noqa: E402, F401
+import transformers.models.gpt2.modeling_gpt2  # noqa: E402
+import transformers.models.mixtral.modeling_mixtral  # noqa: E402, F401
 
 gc.freeze()
 for line in sys.stdin:
@@ -34,4 +36,4 @@ for line in sys.stdin:
         finally:
             sys.stderr.flush()
             os._exit(code)
-    print(os.waitpid(child, 0)[1], flush=True)
+    print(os.waitpid(child, 0)[1], file=answers, flush=True)
