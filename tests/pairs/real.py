@@ -84,7 +84,7 @@ def language(framework: str, family: str, head: str = "Model", **settings: Any) 
 SHALLOW = {
     "densenet": (2, 2, 11, 2),
     "resnet": (1, 2, 1, 1),
-    "convnext": (1, 2, 3, 1),
+    "convnext": (1, 1, 2, 1),
     "efficientnet": 0.3,
 }
 """Blocks in each stage of densenet121, resnet50 and convnext_tiny; what efficientnet_b0's are multiplied by."""

@@ -146,7 +146,7 @@ def test_buffers_after_the_run_are_compared() -> None:
     models = pair()
     models[1][1].bn.momentum = 0.5
     report = diff(special(), *models)
-    assert {(s.phase, s.candidate.path) for s in report.sources} == {("buffer", "1")}
+    assert {(s.phase, s.candidate.path) for s in report.sources} == {("buffer", "1.bn")}
 
 
 def test_gradients_that_nothing_tells_are_not_compared_and_noted() -> None:

@@ -99,3 +99,15 @@ def test_what_a_stage_takes_comes_from_what_the_one_before_gives() -> None:
     assert found.gives == {("a", none)}
     assert chained([first, first], {}) is None
     assert chained([first, None], {}) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_diff_tells_where_rows_may_be_padding(turned: bool) -> None:
+    """It feeds one side's values to the other, and compares each row."""
+    np.random.seed(0)
+    models = [words(5), words(8)]
+    report = padiff.diff(*(reversed(models) if turned else models), (TOKENS,))
+    assert not report.aligned
+    (note,) = [note for note in report.notes if note.kind == "longer_vocabulary"]
+    assert dict(note.data) == {"side": "reference" if turned else "candidate", "count": 8, "real": 5}
+    assert "padiff.compare" in note.text

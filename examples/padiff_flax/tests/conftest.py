@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
-AS_USERS_HAVE_IT = ("test_pairs", "test_readme")
+AS_USERS_HAVE_IT = ("test_readme",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_fast(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spare XLA's optimizations, but for whole models and the README."""
+    """Spare XLA's optimizations, but for the README."""
     jax.config.update("jax_disable_most_optimizations", request.path.stem not in AS_USERS_HAVE_IT)
     yield
     jax.config.update("jax_disable_most_optimizations", True)

@@ -36,6 +36,7 @@ from padiff.judging import (
     special_notes,
     step_both,
     unregistered_notes,
+    vocabulary_notes,
 )
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, held_of, transfer
@@ -286,10 +287,11 @@ class Run:
             frozen=False,
         )
         self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
-        self.outcome.notes += unregistered_notes((self.reference, self.candidate))
+        sides = self.reference, self.candidate
+        self.outcome.notes += [*unregistered_notes(sides), *vocabulary_notes(sides)]
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
-            for side in (self.reference, self.candidate):
+            for side in sides:
                 self.stack.enter_context(side.preserved())
 
     def _note_axes(self, known: Correspondence) -> None:
