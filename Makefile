@@ -55,9 +55,9 @@ demo: $(VENV)/demo.stamp  ## compare real models of both frameworks, installing 
 demo-ranks: $(RANKS)/test.stamp  ## compare DeepSpeed's ranks with Megatron's, installing what that needs
 	$(RANKS)/bin/python examples/demo_ranks.py
 
-test: lint test-main test-flax test-ranks test-oldest  ## lint, then the whole test suite; with --jobs 2 tests run beside installs
+test: test-main test-flax test-ranks test-oldest  ## lint, then the whole test suite; with --jobs 2 tests run beside installs
 
-test-main: $(APART)/test.stamp
+test-main: lint $(APART)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST_ARGS)
 
 # One process each, beside those of the main tests: more would load the frameworks again, for cores that are not there.
