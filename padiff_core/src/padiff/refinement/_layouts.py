@@ -52,7 +52,7 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     for packing in (*packings, *(one for one in packings if not one.layers)):
         if packing not in chosen:
             packed = next(one for one in correspondence.packed if one.packing is packing)
-            correspondence, arrangement = _arranged(correspondence, packed, evidence)
+            correspondence, arrangement = _arranged(correspondence, packed, evidence, set(chosen.values()))
             if packing.packed.path in correspondence.settled:
                 chosen[packing] = arrangement
     correspondence = _as_most(correspondence, chosen, evidence)
@@ -100,21 +100,22 @@ def _as_most(
     return correspondence
 
 
-def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence) -> tuple[Correspondence, Arrangement]:
-    """Choose how a packed layer holds what it packs; the first arrangement that is right ends the search.
+def _arranged(
+    correspondence: Correspondence, packed: Packed, evidence: Evidence, usual: Set[Arrangement]
+) -> tuple[Correspondence, Arrangement]:
+    """Choose how a packed layer holds what it packs; the first arrangement that none outdoes ends the search.
 
-    What else is open is tried each way with each of them, where the same call tells whether it is right.
+    Those of other layers come first: nearly even attention is right forward in several. What else is open is tried each
+    way with each of them, where the same call tells whether it is right.
     """
     packing = packed.packing
-    match = packed.matches[0]
-    judge = _judge_of(correspondence, match)
+    judge = _judge_of(correspondence, packed.matches[0])
     beside = [m for m in correspondence.open if m not in packed.matches and _judge_of(correspondence, m) == judge]
     laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE)) or [()]
-    ways = list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
-    matches = {arrangement: packing.matches(arrangement) for arrangement in ways}
+    ways = sorted(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS), key=lambda way: way not in usual)
 
     def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
-        evidence.assign((*matches[choice[0]], *choice[1]))
+        evidence.assign((*packing.matches(choice[0]), *choice[1]))
 
     told = packed.matches[: 1 if packing.layers else None]
     (chosen, _), right = _tried(correspondence, evidence, told, list(itertools.product(ways, laid)), put, first=True)
@@ -124,13 +125,12 @@ def _arranged(correspondence: Correspondence, packed: Packed, evidence: Evidence
         choices = [(chosen, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
         (chosen, _), right = _tried(correspondence, evidence, told, choices, put, first=True)
     found = correspondence.arranged(packed, chosen)
+    held = {link.candidate.parameter.path for one in packed.matches for link in one.links}
     if right:
         settled = {**found.settled, packing.packed.path: packing.named(chosen)}
-        held = {link.candidate.parameter.path for one in packed.matches for link in one.links}
         undecided = tuple(path for path in found.undecided if path not in held)
         return attrs.evolve(found, settled=settled, undecided=undecided), chosen
-    unsettled = {link.candidate.parameter.path for one in packed.matches for link in one.links}
-    return attrs.evolve(found, undecided=(*found.undecided, *unsettled)), chosen
+    return attrs.evolve(found, undecided=(*found.undecided, *held)), chosen
 
 
 def _oriented(
