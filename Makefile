@@ -3,14 +3,11 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
-# Without --no-compile half of an install's time goes into modules that nobody imports; the others are compiled then.
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
-INSTALL := $(PIP_INSTALL) -c constraints.txt
-PIP := $(BIN)/python $(INSTALL)
+# The environment's folder, then what pip would be told.
+INSTALL := $(BIN)/python requirements/install.py
+
 # An environment of MindSpore alone: what padiff.remote is for.
 APART := .venv-mindspore
-# What another environment holds already is not unpacked again.
-SHARE := requirements/share.py $(VENV)
 PACKAGES := -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./padiff_mindspore
 PYPROJECTS := padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
   padiff_mindspore/pyproject.toml
@@ -103,49 +100,46 @@ $(VENV)/bin/python:
 	  echo "Hint: install Python 3.11 and name it: make PYTHON=path/to/python3.11 $(MAKECMDGOALS)" >&2; \
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv || echo "No uv: pip installs all."
 
 $(VENV)/demo.stamp: $(PYPROJECTS) constraints.txt requirements/demo.txt requirements/demo-nodeps.txt | $(VENV)/bin/python
 	@echo "Installing both frameworks and padiff into $(VENV): a minute or more."
-	$(PIP) -r requirements/demo.txt $(PACKAGES)
-	$(PIP) --no-deps -r requirements/demo-nodeps.txt
+	$(INSTALL) $(VENV) -c constraints.txt -r requirements/demo.txt $(PACKAGES)
+	$(INSTALL) $(VENV) -c constraints.txt --no-deps -r requirements/demo-nodeps.txt
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp requirements/test.txt requirements/test-nodeps.txt requirements/dev.txt
 	@echo "Installing the test libraries and tools into $(VENV): a minute or more."
-	$(PIP) -r requirements/test.txt -r requirements/dev.txt
-	$(PIP) --no-deps -r requirements/test-nodeps.txt
+	$(INSTALL) $(VENV) -c constraints.txt -r requirements/test.txt -r requirements/dev.txt
+	$(INSTALL) $(VENV) -c constraints.txt --no-deps -r requirements/test-nodeps.txt
 	@touch $@
 
 $(APART)/test.stamp: padiff_core/pyproject.toml padiff_mindspore/pyproject.toml constraints.txt \
   requirements/mindspore.txt requirements/mindspore-nodeps.txt | $(VENV)/test.stamp
 	@echo "Installing MindSpore into an environment of its own, $(APART): a minute or more."
-	test -x $(APART)/bin/python || $(BIN)/python -m venv $(APART)
-	$(APART)/bin/python $(SHARE) mindspore mindcv scipy
-	$(APART)/bin/python $(INSTALL) -r requirements/mindspore.txt -e ./padiff_core -e ./padiff_mindspore
-	$(APART)/bin/python $(INSTALL) --no-deps -r requirements/mindspore-nodeps.txt
+	test -x $(APART)/bin/python || $(BIN)/python -m venv --without-pip $(APART)
+	$(INSTALL) $(APART) -c constraints.txt -r requirements/mindspore.txt -e ./padiff_core -e ./padiff_mindspore
+	$(INSTALL) $(APART) -c constraints.txt --no-deps -r requirements/mindspore-nodeps.txt
 	@touch $@
 
 $(FLAX)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml padiff_paddle/pyproject.toml \
   examples/padiff_flax/pyproject.toml constraints-flax.txt requirements/flax.txt | $(VENV)/demo.stamp
 	@echo "Installing JAX and Flax into an environment of its own, $(FLAX): a minute or more."
-	test -x $(FLAX)/bin/python || $(BIN)/python -m venv $(FLAX)
-	$(FLAX)/bin/python $(SHARE) torch sympy paddlepaddle
-	$(FLAX)/bin/python $(PIP_INSTALL) -c constraints-flax.txt \
-	  -r requirements/flax.txt -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
+	test -x $(FLAX)/bin/python || $(BIN)/python -m venv --without-pip $(FLAX)
+	$(INSTALL) $(FLAX) -c constraints-flax.txt -r requirements/flax.txt \
+	  -e ./padiff_core -e ./padiff_torch -e ./padiff_paddle -e ./examples/padiff_flax
 	@touch $@
 
 $(RANKS)/test.stamp: padiff_core/pyproject.toml padiff_torch/pyproject.toml constraints.txt \
   requirements/ranks.txt requirements/ranks-nodeps.txt | $(VENV)/bin/python
 	@echo "Installing DeepSpeed and Megatron into an environment of their own, $(RANKS): a minute or more."
-	test -x $(RANKS)/bin/python || $(BIN)/python -m venv $(RANKS)
-	$(RANKS)/bin/python $(SHARE) torch sympy transformers tokenizers megatron-core
-	$(RANKS)/bin/python $(INSTALL) -r requirements/ranks.txt -e ./padiff_core -e ./padiff_torch
-	DS_BUILD_OPS=0 $(RANKS)/bin/python $(INSTALL) --no-deps --no-build-isolation -r requirements/ranks-nodeps.txt
+	test -x $(RANKS)/bin/python || $(BIN)/python -m venv --without-pip $(RANKS)
+	$(INSTALL) $(RANKS) -c constraints.txt -r requirements/ranks.txt -e ./padiff_core -e ./padiff_torch
+	DS_BUILD_OPS=0 $(INSTALL) $(RANKS) -c constraints.txt --no-deps --no-build-isolation -r requirements/ranks-nodeps.txt
 	@touch $@
 
 $(OLDEST)/test.stamp: $(PYPROJECTS) constraints-oldest.txt requirements/oldest.txt | $(VENV)/bin/python
 	@echo "Installing the oldest versions into an environment of their own, $(OLDEST): a minute or more."
-	test -x $(OLDEST)/bin/python || $(BIN)/python -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints-oldest.txt \
-	  -r requirements/oldest.txt $(PACKAGES)
+	test -x $(OLDEST)/bin/python || $(BIN)/python -m venv --without-pip $(OLDEST)
+	$(INSTALL) $(OLDEST) -c constraints-oldest.txt -r requirements/oldest.txt $(PACKAGES)
 	@touch $@
