@@ -147,7 +147,20 @@ def test_layers_are_laid_out_under_the_mask_of_their_own_side() -> None:
 
 
 def test_layers_that_are_right_in_several_orders_are_packed_as_the_others() -> None:
-    """With these weights all rows behind the first layer are nearly alike, and only gradients tell q from k."""
+    """With these weights all rows behind the first layer are nearly alike, and float64 tells q from k."""
+    hidden = np.array([False, True, False, True])
     np.random.seed(20)
-    report = padiff.diff(Hider(), Keeper(1.0), (*X, np.array([False, True, False, True])))
+    report = padiff.diff(Hider(), Keeper(1.0), (*X, hidden))
+    assert report.aligned, str(report)
+    np.random.seed(20)
+    (source,) = padiff.diff(Hider(), Keeper(1.1), (*X, hidden)).sources
+    assert source.candidate.path == "one", str(source)
+
+
+def test_nearly_even_attention_is_laid_out_by_what_float64_shows() -> None:
+    """The first order was right to an epsilon in float32, and a right port's gradients were an alarm."""
+    hidden = np.array([False, True, False, True])
+    report = padiff.diff(
+        Hiding(), Keeping(1.0), (X[0] * np.float32(1e-3), hidden), candidate_inputs=(X[0] * np.float32(1e-3), ~hidden)
+    )
     assert report.aligned, str(report)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair
 from padiff.judging import is_close
 from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, UnitMatch, canonical, held_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
-from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
-
-Choice = TypeVar("Choice")
-_Wrong = tuple[float, float]
-_NONE_RIGHT = math.inf, math.inf
+from padiff.refinement._search import best_of, judging_call
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
@@ -45,7 +38,7 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     """
     if not correspondence.ambiguous:
         return correspondence
-    correspondence = aligned(correspondence, evidence)
+    correspondence = _apart(aligned(correspondence, evidence))
     chosen: dict[Packing, Arrangement] = {}
     packings = [packed.packing for packed in correspondence.packed]
     # Once more those of parameters: one of them is right once those beside it are.
@@ -62,6 +55,15 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     return correspondence
 
 
+def _apart(correspondence: Correspondence) -> Correspondence:
+    """Return the correspondence without the calls of layers that pack others together: which is which is tried yet."""
+    matches = {m.modules for one in correspondence.packed if one.packing.beside for m in one.matches}
+    paths = {(pair.reference, pair.candidate) for pair in matches}
+    alignment = correspondence.alignment
+    dropped = [pair for pair in alignment.pairs if (pair.reference.path, pair.candidate.path) in paths]
+    return attrs.evolve(correspondence, calls=alignment.without(dropped))
+
+
 def _judged_together(correspondence: Correspondence) -> list[list[UnitMatch]]:
     """Return the open matches, those together of which the same call tells whether they are right."""
     groups: dict[object, list[UnitMatch]] = {}
@@ -73,7 +75,7 @@ def _judged_together(correspondence: Correspondence) -> list[list[UnitMatch]]:
 def _judge_of(correspondence: Correspondence, match: UnitMatch) -> object:
     """Return what tells the call that says whether a match is right."""
     users = correspondence.alignment.using(match.candidate.module.path)
-    return _judged(correspondence.alignment, users[0]).key if users else match
+    return judging_call(correspondence.alignment, users[0]).key if users else match
 
 
 def _as_most(
@@ -105,8 +107,8 @@ def _arranged(
 ) -> tuple[Correspondence, Arrangement]:
     """Choose how a packed layer holds what it packs; the first arrangement that none outdoes ends the search.
 
-    Those of other layers come first: nearly even attention is right forward in several. What else is open is tried each
-    way with each of them, where the same call tells whether it is right.
+    Those of other layers come first, and need no more: nearly even attention is right in several, but for what float64
+    shows. What else is open is tried each way with each of them, where the same call tells whether it is right.
     """
     packing = packed.packing
     judge = _judge_of(correspondence, packed.matches[0])
@@ -118,12 +120,14 @@ def _arranged(
         evidence.assign((*packing.matches(choice[0]), *choice[1]))
 
     told = packed.matches[: 1 if packing.layers else None]
-    (chosen, _), right = _tried(correspondence, evidence, told, list(itertools.product(ways, laid)), put, first=True)
+    choices = list(itertools.product(ways, laid))
+    last = len([choice for choice in choices if choice[0] in usual])
+    (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last)
     if not (right or packing.layers):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(_choices(order, frozenset())) for order in itertools.islice(orders, _MOST_LAYOUTS)]
         choices = [(chosen, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
-        (chosen, _), right = _tried(correspondence, evidence, told, choices, put, first=True)
+        (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
     found = correspondence.arranged(packed, chosen)
     held = {link.candidate.parameter.path for one in packed.matches for link in one.links}
     if right:
@@ -149,12 +153,12 @@ def _oriented(
     told = frozenset(ways.values())
     choices = list(itertools.islice(_choices(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
-        now, right = _tried(correspondence, evidence, matches[:1], choices, evidence.assign)
+        now, right = best_of(correspondence, evidence, matches[:1], choices, evidence.assign)
         for _ in range(0 if right else _ROUNDS):
             before = now
             for group in _groups(now):
                 others = [now, *_others(now, group, told)]
-                now, right = _tried(correspondence, evidence, matches[:1], others, evidence.assign, first=True)
+                now, right = best_of(correspondence, evidence, matches[:1], others, evidence.assign, first=True)
                 if right:
                     break
             if right or now is before:
@@ -241,67 +245,6 @@ def _ways(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
 def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
     """Return a match with some of its links lying in given ways."""
     return attrs.evolve(match, links=[ways.get(link, link) for link in match.links])
-
-
-def _tried(
-    correspondence: Correspondence,
-    evidence: Evidence,
-    matches: Sequence[UnitMatch],
-    choices: Sequence[Choice],
-    put: Callable[[Choice], None],
-    *,
-    first: bool = False,
-) -> tuple[Choice, bool]:
-    """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right."""
-    best, least = choices[0], _NONE_RIGHT
-
-    def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
-        best, least = choices[0], _NONE_RIGHT
-        for choice in choices:
-            put(choice)
-            wrong = _wrong([error for trial in trials for error in trial.errors()])
-            if wrong < least:
-                best, least = choice, wrong
-            # Query and key exchanged are nearly right where attention is nearly even.
-            if first and not least[1]:
-                break
-        return best, least
-
-    # The first call of a recurrent layer may be given zeros, of which all choices make the same.
-    paths = dict.fromkeys(match.candidate.module.path for match in matches)
-    users = [found for found in map(correspondence.alignment.using, paths) if found]
-    ends = dict.fromkeys(end for found in users for end in (found[0], found[-1]))
-    pairs = dict.fromkeys(_judged(correspondence.alignment, user) for user in ends)
-    if pairs:
-        benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
-        # What one side's code reads of its own, the other's may be handed by the code around it.
-        readers = {match.reference.module.path for match in matches}
-        beside = frozenset(one.key for one in correspondence.alignment.pairs if one.reference.path in readers)
-        best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
-        if least[0] and any(pair.candidate.children for pair in pairs):
-            # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
-            alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
-            whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
-            best, least = (best, least) if wrong[0] else (whole, wrong)
-        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least[0] else []
-        still = [trial for trial in trials if trial is not None]
-        if still:
-            best, least = search(still)
-    put(best)
-    return best, not least[0]
-
-
-def _wrong(errors: Sequence[float]) -> _Wrong:
-    """Return of how many values an arrangement is wrong, all that a fault beside it spoils, and how far at worst."""
-    worst = max(errors, default=0.0)
-    return (sum(error > RIGHT for error in errors) if math.isfinite(worst) else math.inf), worst
-
-
-def _judged(alignment: Alignment, pair: Pair) -> Pair:
-    """Return the innermost call at or around a pair's that can be fed, and gives what the reference gives in shape."""
-    around = (alignment.of_candidate(call) for call in pair.candidate.ancestors())
-    fed = (one for one in (pair, *around) if one is not None and one.outputs and not (one.misfed or one.misfits))
-    return next(fed, pair)
 
 
 def _as_shared(link: Link, other: Link | None) -> Link | None:

@@ -21,6 +21,7 @@ from padiff.trace import Key
 RIGHT = 1.0
 """An error up to which an arrangement is the right one, in units of `SAME`: another arrangement is far off."""
 _SEEDS = (1, 2)
+_WIDE = "float64"
 
 
 @attrs.frozen
@@ -34,6 +35,8 @@ class Trial:
     """Tokens of the values that must arise for a try to tell anything."""
     beside: frozenset[Key] = frozenset()
     """Calls inside of it that are handed what is tried, of whose own code the errors count too."""
+    dtype: str | None = None
+    """The type in which it is run; None for its own."""
 
     def error(self, alignment: Alignment | None = None) -> float:
         """Return the largest error of the call's own code, in units of `SAME`; infinity where it tells nothing.
@@ -49,7 +52,7 @@ class Trial:
         """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         try:
-            alone = bench.run_candidate(self.pair, self.truth, backward=False)
+            alone = bench.run_candidate(self.pair, self.truth, self.dtype, backward=False)
         except Exception:  # what does not run so is not the way
             return [math.inf]
         if not self.needed <= alone.observed.values.keys():
@@ -57,11 +60,23 @@ class Trial:
         owners = {self.pair.key, *self.beside}
         checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
         own = [check for check, owner in checks if owner is not None and owner.key in owners]
-        return [_error(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in own]
+        return [_error(check.difference.rel_l2, self._epsilon(check.spot.reference.dtype)) for check in own]
+
+    def _epsilon(self, dtype: str) -> float:
+        return epsilon_of(self.dtype if self.dtype and epsilon_of(dtype) else dtype)
 
 
 def _error(apart: float, eps: float) -> float:
     return 0.0 if apart <= EXACT(eps) else apart / SAME(eps)
+
+
+def in_float64(trial: Trial) -> Trial | None:
+    """Return how to try a call in float64, against what the reference gives there; None where it gives nothing."""
+    try:
+        truth = trial.bench.run_reference(trial.pair, _WIDE, backward=False).observed
+    except Exception:  # a kernel without float64: what its own type shows is all there is
+        return None
+    return attrs.evolve(trial, truth=truth, dtype=_WIDE)
 
 
 def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:

@@ -1,0 +1,90 @@
+"""Search the layout, or the order, under which a call gives what the reference's does: each is put in and tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.parameters import Correspondence, UnitMatch
+from padiff.refinement._evidence import Evidence
+from padiff.refinement._trials import RIGHT, Trial, in_float64, trial_without_chance
+
+Choice = TypeVar("Choice")
+_Wrong = tuple[float, tuple[float, ...], tuple[float, ...]]
+"""Of how many values a choice is wrong, how far off these are, and where none can be better, how far in float64."""
+_NONE_RIGHT: _Wrong = math.inf, (), ()
+
+
+def best_of(
+    correspondence: Correspondence,
+    evidence: Evidence,
+    matches: Sequence[UnitMatch],
+    choices: Sequence[Choice],
+    put: Callable[[Choice], None],
+    *,
+    first: bool = False,
+    known: int = 0,
+) -> tuple[Choice, bool]:
+    """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right.
+
+    So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked.
+    """
+    best, least = choices[0], _NONE_RIGHT
+
+    def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
+        best, least = choices[0], _NONE_RIGHT
+        exact: list[Trial | None] | None = None
+        for place, choice in enumerate(choices):
+            put(choice)
+            wrong = _wrong([error for trial in trials for error in trial.errors()])
+            # Query and key exchanged are nearly right where attention is nearly even.
+            if first and not any(wrong) and place >= known:
+                exact = exact or [in_float64(trial) for trial in trials]
+                errors = [error for trial in exact if trial is not None for error in trial.errors()]
+                wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
+            if wrong < least:
+                best, least = choice, wrong
+            if first and not any(least):
+                break
+        return best, least
+
+    # The first call of a recurrent layer may be given zeros, of which all choices make the same.
+    paths = dict.fromkeys(match.candidate.module.path for match in matches)
+    users = [found for found in map(correspondence.alignment.using, paths) if found]
+    ends = dict.fromkeys(end for found in users for end in (found[0], found[-1]))
+    pairs = dict.fromkeys(judging_call(correspondence.alignment, user) for user in ends)
+    if pairs:
+        benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
+        # What one side's code reads of its own, the other's may be handed by the code around it.
+        readers = {match.reference.module.path for match in matches}
+        beside = frozenset(one.key for one in correspondence.alignment.pairs if one.reference.path in readers)
+        best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
+        if least[0] and any(pair.candidate.children for pair in pairs):
+            # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
+            alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
+            whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
+            best, least = (best, least) if wrong[0] else (whole, wrong)
+        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least[0] else []
+        still = [trial for trial in trials if trial is not None]
+        if still:
+            best, least = search(still)
+    put(best)
+    return best, not least[0]
+
+
+def _wrong(errors: Sequence[float]) -> _Wrong:
+    """Return of how many values an arrangement is wrong, all that a fault beside it spoils, and how far off."""
+    ran = all(map(math.isfinite, errors))
+    count = sum(error > RIGHT for error in errors) if ran else math.inf
+    return count, tuple(sorted(filter(None, errors), reverse=True)), ()
+
+
+def judging_call(alignment: Alignment, pair: Pair) -> Pair:
+    """Return the innermost call at or around a pair's that can be fed, and gives what the reference gives in shape."""
+    around = (alignment.of_candidate(call) for call in pair.candidate.ancestors())
+    fed = (one for one in (pair, *around) if one is not None and one.outputs and not (one.misfed or one.misfits))
+    return next(fed, pair)
