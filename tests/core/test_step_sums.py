@@ -36,7 +36,7 @@ def test_elements_whose_gradients_are_rounding_are_left_out(shape: tuple[int, ..
         assert getattr(found, name) == pytest.approx(float((values[sure] ** 2).sum()), rel=1e-4, abs=1e-12), name
     assert found.unsure_peak == pytest.approx(np.abs((theirs - ours)[~sure]).max(initial=0.0), rel=1e-5)
     assert found.peaks() == pytest.approx((np.abs(ours - start).max(), np.abs(start).max()), rel=1e-4)
-    assert not found.exceeds(EPS)  # each step is as long as the other's
+    assert not found.exceeds(EPS, SAME(EPS))  # each step is as long as the other's
 
 
 @pytest.mark.parametrize("far", [0.05, 0.2])
@@ -47,4 +47,4 @@ def test_a_step_that_is_far_too_long_exceeds(far: float) -> None:
     after = before - np.float32(0.01), before - np.float32(0.01)
     after[1][0] += np.float32(far)
     found = step_sums((before, before), after, (sent, sent * np.float32(1 + 1e-7)), 1.0, EPS, clean=True)
-    assert found.exceeds(EPS) is (far > 0.06)
+    assert found.exceeds(EPS, SAME(EPS)) is (far > 0.06)

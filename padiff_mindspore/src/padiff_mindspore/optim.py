@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mindspore import nn, ops
 from mindspore.experimental import optim as experimental
 
-from padiff.adapter import optimizers
+from padiff.adapter import StepListener, optimizers
 from padiff_mindspore.autograd import finish
 
 # Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
@@ -71,6 +71,19 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         for index, (parameter, decayed) in enumerate(zip(optimizer.parameters, optimizer.decay_flags, strict=True)):
             rate, decay = (optimizers.plain(x[index] if isinstance(x, tuple | list) else x) for x in (rates, decays))
             yield parameter, {**known, "lr": rate, "weight_decay": decay if decayed else 0.0}
+
+
+def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
+    """Call a function before each step, with the gradients that the optimizer is called with; return what ends that."""
+    if not is_optimizer(optimizer):
+        return lambda: None
+
+    def about_to_step(cell: Any, args: tuple[Any, ...]) -> None:
+        if args and len(args[0]) == len(cell.parameters):
+            called(zip(cell.parameters, args[0], strict=True))
+
+    handle: Callable[[], None] = optimizer.register_forward_pre_hook(about_to_step).remove
+    return handle
 
 
 def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:

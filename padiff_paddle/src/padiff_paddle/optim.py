@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import paddle
 
-from padiff.adapter import optimizers
+from padiff.adapter import StepListener, optimizers, replaced
 
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
@@ -68,6 +69,25 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         grouped = {ours: optimizers.plain(group[name]) for name, ours in _IN_GROUPS.items() if name in group}
         for parameter in group["params"] if group else [entry]:
             yield parameter, {**known, **grouped, **_own(optimizer, parameter, known["lr"])}
+
+
+def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
+    """Call a function in each step, with the gradients as they were clipped; return what ends that.
+
+    What comes next adds the regularization to them, which torch's optimizers do inside.
+    """
+    own = _inner(optimizer)
+    if not isinstance(own, paddle.optimizer.Optimizer):
+        return lambda: None
+    plain = own.append_regularization_ops
+
+    def about_to_step(gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        called((parameter, gradient) for parameter, gradient in gradients if gradient is not None)
+        return plain(gradients, *args, **kwargs)
+
+    shadow = ExitStack()
+    shadow.enter_context(replaced(own, "append_regularization_ops", about_to_step))
+    return shadow.close
 
 
 _IN_GROUPS = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}

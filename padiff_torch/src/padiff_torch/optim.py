@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from padiff.adapter import optimizers
+from padiff.adapter import StepListener, optimizers
 
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
@@ -60,6 +60,19 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         beside = _beside(_own(optimizer), [group])
         settings = {"class": family, **dict(optimizers.of_groups([group], beside, family))}
         yield from ((parameter, settings) for parameter in group["params"])
+
+
+def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
+    """Call a function before each step, with the gradients; return what ends that."""
+    own = _own(optimizer)
+    if not isinstance(own, torch.optim.Optimizer):
+        return lambda: None
+
+    def about_to_step(own: Any, *_: Any) -> None:
+        held = (parameter for group in own.param_groups for parameter in group["params"])
+        called((parameter, parameter.grad) for parameter in held if parameter.grad is not None)
+
+    return own.register_step_pre_hook(about_to_step).remove
 
 
 def _beside(optimizer: Any, groups: Iterable[Mapping[str, Any]]) -> set[str]:

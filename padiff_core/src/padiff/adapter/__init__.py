@@ -6,7 +6,7 @@ numpy arrays in the framework's own precision (bfloat16 and fp8 as ``ml_dtypes``
 """
 
 from padiff.adapter import dtypes, optimizers
-from padiff.adapter._adapter import Adapter, host_random_state
+from padiff.adapter._adapter import Adapter, StepListener, host_random_state
 from padiff.adapter._contributions import Contribution, Metric, Reader, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
 from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
@@ -85,6 +85,7 @@ __all__ = [
     "Setting",
     "SpecialTransfer",
     "Spread",
+    "StepListener",
     "Tape",
     "Tensor",
     "TensorParameter",

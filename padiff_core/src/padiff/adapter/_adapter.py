@@ -13,12 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from padiff.adapter._info import offered_not
+from padiff.adapter._listening import Hook
 from padiff.adapter._model import Model
 from padiff.adapter._reduction import Reducer
 from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
 from padiff.kinds import Habit, Rule
 from padiff.numerics import Array, is_array
+
+StepListener = Callable[[Iterable[tuple[Any, Any]]], None]
+"""Takes what an optimizer steps with: native parameters, and the native gradient of each."""
 
 
 def host_random_state() -> Hashable:
@@ -134,6 +138,13 @@ class Adapter(ABC):
         Under the names of `optimizer_settings`; ``lr`` is the effective rate. Nothing where that is not known.
         """
         return ()
+
+    def on_step(self, optimizer: Any, called: StepListener) -> Hook:
+        """Call a function each time that an optimizer steps, before it does, with the gradients that it uses.
+
+        Those behind a clipping that the optimizer does itself. Here it is never called.
+        """
+        return Hook()
 
     def rule(self, module: Any) -> Rule | None:
         """Return the first rule along the MRO of a native module's class, else that of the first habit it shows."""

@@ -59,4 +59,4 @@ class DelegatingAdapter(Adapter):
     environment, seeded, random_state = _asked("environment"), _asked("seeded"), _asked("random_state")
     ambient, quiet = _asked("ambient"), _asked("quiet")
     is_optimizer, step, optimizer_settings = _asked("is_optimizer"), _asked("step"), _asked("optimizer_settings")
-    optimizer_parameters = _asked("optimizer_parameters")
+    optimizer_parameters, on_step = _asked("optimizer_parameters"), _asked("on_step")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from padiff.adapter._adapter import Adapter
+from padiff.adapter._adapter import Adapter, StepListener
 from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
@@ -136,3 +136,8 @@ class FrameworkAdapter(Adapter):
         known = getattr(self.optimizers, "parameters_of", None)
         found: Iterable[tuple[Any, Mapping[str, Any]]] = () if known is None else known(optimizer)
         return found
+
+    def on_step(self, optimizer: Any, called: StepListener) -> Hook:
+        """Do what the module's ``on_step`` does, where it has one."""
+        attach = getattr(self.optimizers, "on_step", None)
+        return Hook() if attach is None else Hook(attach(optimizer, called))

@@ -29,7 +29,7 @@ from padiff.judging._notes import notes_of
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded import gradients_of, of_recorded_state
 from padiff.judging._recorded_starts import why_forward_only
-from padiff.judging._recorded_update import drift_of, of_recorded_update, unsure_of
+from padiff.judging._recorded_update import drift_of, of_recorded_update, setting_notes, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
@@ -93,6 +93,7 @@ class Recorded(Gathered):
         found = self._found(step, leaps, told, known, params)
         if not any(one.counts for one in found):
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
+        self._settings(found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
         found += _uncompared(leaps, alignment, step)
         if differed or any(one.source for one in params):
@@ -114,6 +115,12 @@ class Recorded(Gathered):
             if traces[0].loss is not None and traces[1].loss is not None:
                 self.loss = traces[0].loss, traces[1].loss
         return known
+
+    def _settings(self, found: Sequence[Finding], told: Sequence[Note]) -> None:
+        """Keep what is said of optimizers' settings that differ, as long as no weights show them."""
+        self.notes += [note for note in told if note not in self.notes]
+        if any(one.cause is not None and one.cause.name == "optimizer_settings" for one in found):
+            self.notes = [note for note in self.notes if note.kind != "optimizer_setting"]
 
     def _meter(
         self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter, *, backward: bool

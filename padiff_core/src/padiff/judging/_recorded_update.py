@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
+from padiff.judging._handed import Handed, handed_of, told_of
 from padiff.judging._levels import Drift
 from padiff.judging._links import Kept
 from padiff.judging._meter import Meter
@@ -17,9 +18,9 @@ from padiff.judging._optimizer_step import contrast, of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._sizes import Size, held, projected
 from padiff.judging._step_sums import step_sums
-from padiff.numerics import ACCUMULATION, EXACT, SAME, Array, epsilon_of
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase
 from padiff.trace import Trace
 
 
@@ -124,7 +125,8 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], traces: tuple[Trace, Tra
 
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
-    causes = [_told(link, finding, traces) for link, finding in found]
+    handed = (handed_of(traces[0]), handed_of(traces[1])) if found else ({}, {})
+    causes = [_told(link, finding, traces, handed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
@@ -136,15 +138,29 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], traces: tuple[Trace, Tra
     return named
 
 
-def _told(link: Link, finding: Finding, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the settings that differ where a parameter is stepped on both sides; None where nobody says."""
+def _told(
+    link: Link, finding: Finding, traces: tuple[Trace, Trace], handed: tuple[dict[str, Handed], dict[str, Handed]]
+) -> Cause | None:
+    """Return the settings that differ where a parameter is stepped on both sides; None where nobody says.
+
+    Where both runs tell what gradients the optimizers were given, that tells more than one side's setting of clipping.
+    """
     paths = link.reference.parameter.path, link.candidate.parameter.path
-    ours, theirs = (trace.settings_of(path) for trace, path in zip(traces, paths, strict=True))
+    ours, theirs = (dict(trace.settings_of(path) or {}) for trace, path in zip(traces, paths, strict=True))
     known = finding.cause
-    if ours is None or theirs is None or (known is not None and known.name == "not_stepped"):
+    if known is not None and known.name == "not_stepped":
         return None
+    given = [known.get(path) for known, path in zip(handed, paths, strict=True)]
+    told = given[0] is not None and given[1] is not None
+    if told and not ("clip" in ours and "clip" in theirs):
+        ours.pop("clip", None), theirs.pop("clip", None)
     cause = contrast(ours, theirs, None if known is None else known.parameters.get("times"))
-    return None if cause is None or cause.name == "step_scaled" else cause
+    cause = None if cause is None or cause.name == "step_scaled" else cause
+    if given[0] is None or given[1] is None or not given[0].differs(given[1]):
+        return cause
+    shares = dict(zip(SIDES, map(told_of, handed), strict=True))
+    found = {} if cause is None else cause.parameters
+    return Cause("optimizer_settings", {**found, "gradients": shares}, verified=True)
 
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
@@ -182,19 +198,41 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
-    root of the gradient's relative error.
+    root of the gradient's relative error. Settings that differ are seen by less than what nothing tells.
     """
     sent = meter.of_link(link, "gradient")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
-    allowed = max(SAME(size.eps), ACCUMULATION * math.sqrt(noise))
+    least = (ACCUMULATED if unlike_settings(meter, link) else SAME)(size.eps)
+    allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
         allowed = max(allowed, EXACT(_computed_with(match, meter.traces)))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
         clean = noise <= SAME(size.eps)
-        return step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean).exceeds(done.eps)
+        sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean)
+        return sums.exceeds(done.eps, least)
     return done.apart > max(allowed * done.moved, EXACT(size.eps))
+
+
+def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
+    """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
+    paths = link.reference.parameter.path, link.candidate.parameter.path
+    ours, theirs = (trace.settings_of(path) or {} for trace, path in zip(meter.traces, paths, strict=True))
+    shared = [name for name in ours if _is_number(ours[name]) and _is_number(theirs.get(name))]
+    cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
+    return {} if cause is None else dict(cause.parameters)
+
+
+def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
+    """Yield a note on each number that differs among the optimizers' settings, of whatever parameters."""
+    for _, link in known.links:
+        for name, both in unlike_settings(meter, link).items() if link.differentiated and not link.buffer else ():
+            yield Note("optimizer_setting", {"name": name, **both})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> float:

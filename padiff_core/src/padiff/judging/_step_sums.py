@@ -43,14 +43,14 @@ class StepSums:
     peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
     """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
-    def exceeds(self, eps: float) -> bool:
-        """Return whether the steps are further apart than their gradients explain."""
+    def exceeds(self, eps: float, least: float) -> bool:
+        """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least."""
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
-        reach = max(SAME(eps), ACCUMULATION * noise) * math.sqrt(self.ours)
+        reach = max(least, ACCUMULATION * noise) * math.sqrt(self.ours)
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
             return True
-        least = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
-        if not self.unsure_peak > _reached(least, eps):
+        means = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
+        if not self.unsure_peak > _reached(means, eps):
             return False
         return self.unsure_peak > _reached(self.peaks(), eps)
 

@@ -3,148 +3,21 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from padiff.adapter import Hook, Listener, Model, Module, Parameter, Reduction, Tensor
-from padiff.codec import name_of
+from padiff.adapter import Hook, Listener, Model, Module
 from padiff.errors import InputError
-from padiff.numerics import sample, work_of
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
-from padiff.recording._places import Places, Where
-from padiff.recording._record import Recorder
-from padiff.recording._reduced import Reductions
+from padiff.recording._places import Places
+from padiff.recording._step_recorder import Chosen, StepRecorder
 from padiff.recording._stepped import stepped_with
-from padiff.trace import Background, Flow, Kept, Leaf, QueuedStore, RunWriter, Summary, Trace, summarized, summed
-
-Chosen = Callable[[str], bool]
-
-
-class _StepRecorder(Recorder):
-    """What fills the trace of one step; of the values of modules that were not chosen it keeps nothing."""
-
-    def __init__(
-        self, model: Model, trace: Trace, store: QueuedStore, values: Kept, chosen: Chosen, places: Places
-    ) -> None:
-        super().__init__(model.adapter, trace, values=False, gradients=False)
-        self._store, self._kind, self._chosen, self._places = store, values, chosen, places
-        self._reductions = Reductions(model.adapter, trace)
-        self._seen: set[int] = set()
-        self._path = ""
-        self._gives = False
-        """Whether what comes next is the first output of the module at that path."""
-        self._partial: dict[str, list[int]] = {}
-
-    def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
-        if not module.path and not module.operation:
-            self._stack.clear()
-            self._modules.clear()
-        self._path, self._gives = module.path, False
-        return super().enter(module, args, kwargs)
-
-    def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        """Close a call."""
-        self._path, self._gives = module.path, not module.operation
-        return super().leave(module, args, kwargs, output)
-
-    def meet(self, leaf: Leaf, tensor: Tensor) -> None:
-        """Leave a tensor to the call that keeps it, which may be a later one."""
-
-    def _leaf(self, path: str, tensor: Tensor) -> Leaf:
-        leaf = super()._leaf(path, tensor)
-        if leaf.token not in self._seen and self._kind != "structure" and self._chosen(self._path):
-            self._seen.add(leaf.token)
-            where = self._places.of_value(self._path if self._gives else None)
-            self._keep(leaf, tensor, f"{self._path}.{path}", where)
-        self._gives = False
-        return leaf
-
-    def _keep(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
-        trace, token = self.trace, leaf.token
-        trace.values[token] = self._kept(tensor, name, where)
-        if tensor.added is not None:
-            trace.added[token] = self._kept(
-                self.adapter.tensor(tensor.added), f"{name}.added", self._places.of_value(None)
-            )
-        if leaf.differentiable:
-
-            def arrived(gradient: Tensor) -> None:
-                trace.gradients[token] = self._kept(gradient, f"{name}.gradient", where)
-
-            self.hooks.add(tensor.on_gradient(arrived).close)
-
-    def _kept(self, tensor: Tensor, name: str, where: Where) -> int:
-        if self._kind == "tensors":
-            return self._store.put(tensor.view(), name)
-        key = self._reduced(tensor, where, extremes=True)
-        if key is not None:
-            return key
-        if self._kind == "summary":
-            return self.trace.summarized(tensor.read(summarized))
-        return self.trace.summarized(where.sketched(tensor.view()))
-
-    def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool, steady: bool = False) -> int | None:
-        """Let a device summarize what lies there; return the key, or None where the value is to be read here."""
-        asked = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
-        return None if asked is None else self._reductions.keep(value, asked, steady=steady)
-
-    def glimpse(self, parameter: Parameter) -> int:
-        """Keep a few elements of a parameter: enough to see whether it is another than it was."""
-        asked = Reduction(norm=False, sketched=self._kind == "sketch")
-        key = None if self._kind == "tensors" else self._reductions.keep(parameter, asked)
-        return self.trace.summarized(_glimpse(parameter, self._kind)) if key is None else key
-
-    def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:
-        """Keep what a parameter or buffer holds now; return its key. ``ended``: it stays until the step is written."""
-        where = self._places.of_parameter(parameter.path)
-        tensors = self._kind == "tensors"
-        key = None if tensors else self._reduced(parameter, where, extremes=extremes, steady=ended)
-        if key is not None:
-            return key
-        view = parameter.view()
-        if self._kind == "tensors":
-            return (self._store.lend if ended else self._store.put)(view, name)
-        if self._kind == "summary":
-            return self.trace.summarized(summarized(view, extremes=extremes))
-        return self.trace.summarized(where.sketched(view))
-
-    def watch_parameters(self, model: Model) -> None:
-        """Wait for the gradients of parameters, which a script may clear before the step is over."""
-        for path, parameter in model.parameters().items():
-            if parameter.trainable and "gradients" in model.adapter.capabilities and self._kind != "structure":
-                tensor = model.adapter.tensor(parameter.native)
-                if tensor.differentiable:
-                    self.hooks.add(tensor.on_gradient(self._adding(path)).close)
-
-    def _adding(self, path: str) -> Callable[[Tensor], None]:
-        where = self._places.of_parameter(path)
-
-        def arrived(gradient: Tensor) -> None:
-            self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient", where))
-
-        return arrived
-
-    def finish(self) -> None:
-        """Let go of every tensor, and add up what several backward passes gave to a parameter."""
-        self.hooks.close()
-        if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
-            self.fetch()
-        for path, keys in self._partial.items():
-            key = keys[-1]
-            if len(keys) > 1 and self._kind == "tensors":
-                key = self._store.put_sum(keys, f"{path}.gradient")
-            elif len(keys) > 1 and self._kind == "sketch":
-                key = self.trace.summarized(summed([self.trace.summaries[one] for one in keys]))
-            self.trace.parameter_gradients[path] = key
-
-    def fetch(self) -> None:
-        """Bring over what devices computed."""
-        self._reductions.fetch()
+from padiff.trace import Background, Flow, Kept, RunWriter, SteppedRecord, Trace
 
 
 class Loop(Listener):
@@ -172,7 +45,7 @@ class Loop(Listener):
         """See `Trace.by_value`."""
         self._folder, self._steps = folder, steps
         self._chosen = _chosen(model, modules)
-        self._recorder: _StepRecorder | None = None
+        self._recorder: StepRecorder | None = None
         self._follower: Follower | None = None
         """What follows the dataflow of the first step that is recorded: which parameters' values reach which."""
         self._written = False
@@ -187,7 +60,10 @@ class Loop(Listener):
         self._places = Places(about)
         writer = RunWriter(self._folder, about, self.values)
         self._background = Background(writer)
-        self._hook = self.model.attach(self)
+        self._hook = Hook(self.model.attach(self).close)
+        with self._hook.opening() as hook:
+            for number, optimizer in enumerate(self.optimizers):
+                hook.add(self.model.adapter.on_step(optimizer, partial(self._about_to_step, number)).close)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -237,20 +113,30 @@ class Loop(Listener):
             return True
         return self.number < self._steps if isinstance(self._steps, int) else self.number in self._steps
 
-    def _opened(self) -> _StepRecorder:
+    def _opened(self) -> StepRecorder:
         assert self._background is not None
         store = self._background.store()
         trace = Trace(store)
-        recorder = _StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
+        recorder = StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
             if self._written:  # what it was after the step before
                 trace.weights[path] = recorder.glimpse(parameter)
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
-        if self.optimizers:  # now: a schedule is stepped behind the optimizer
-            trace.stepped = stepped_with(self.model.adapter, self.model.parameters().values(), self.optimizers)
+        for number in range(len(self.optimizers)):  # now, where nobody tells of its step
+            recorder.stepped[number] = self._stepped_with(number)
         return recorder
+
+    def _stepped_with(self, number: int) -> list[SteppedRecord]:
+        return stepped_with(self.model.adapter, self.model.parameters().values(), self.optimizers[number])
+
+    def _about_to_step(self, number: int, gradients: Iterable[tuple[Any, Any]]) -> None:
+        """Keep what an optimizer steps with, as the script left it: behind its clipping and its schedule."""
+        if self._recorder is not None:
+            self._recorder.stepped[number] = self._stepped_with(number)
+            paths = {id(one.native): path for path, one in self.model.parameters().items()}
+            self._recorder.about_to_step(paths, gradients)
 
     def step(self, loss: Any = None) -> None:
         """End a step, which the run holds from now on; ``loss`` is its loss, where that is to be compared too.
@@ -287,15 +173,6 @@ class Loop(Listener):
         if loss is None:
             return None
         return float(np.asarray(adapter.tensor(loss).view() if adapter.is_tensor(loss) else loss).reshape(()))
-
-
-def _glimpse(parameter: Parameter, values: Kept) -> Summary:
-    """Return a few elements of a parameter: enough to see whether it is another than it was."""
-    view = parameter.view()
-    found = sample(view)
-    # As a sketch's summary holds them: what is there already is not written again.
-    kept = found.astype(work_of(view.dtype)) if values == "sketch" else found
-    return Summary(name_of(view.dtype), tuple(view.shape), sample=kept)
 
 
 def _chosen(model: Model, modules: str | Sequence[str] | None) -> Chosen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from padiff.adapter import Adapter, Parameter
@@ -20,23 +20,21 @@ def settings_by_path(
     return {paths[id(native)]: dict(settings) for native, settings in known if id(native) in paths} or None
 
 
-def stepped_with(adapter: Adapter, parameters: Iterable[Parameter], optimizers: Sequence[Any]) -> list[SteppedRecord]:
-    """Return what some optimizers step which parameters with, as plain data.
+def stepped_with(adapter: Adapter, parameters: Iterable[Parameter], optimizer: Any) -> list[SteppedRecord]:
+    """Return what an optimizer steps which parameters with, as plain data.
 
     Of one that holds ranges in place of parameters (DeepSpeed's ZeRO) what all of its groups have in common.
     """
     found: dict[str, SteppedRecord] = {}
-    parameters = list(parameters)
-    for optimizer in optimizers:
-        by_path = settings_by_path(adapter, parameters, optimizer)
-        whole = SteppedRecord(_plain(_common(adapter.optimizer_settings(optimizer))))
-        if by_path is None and whole.settings:
-            found[repr(whole)] = whole
-        for path, settings in (by_path or {}).items():
-            plain = _plain(settings)
-            record = found.setdefault(repr(plain), SteppedRecord(plain, []))
-            if record.parameters is not None:
-                record.parameters.append(path)
+    by_path = settings_by_path(adapter, parameters, optimizer)
+    whole = SteppedRecord(_plain(_common(adapter.optimizer_settings(optimizer))))
+    if by_path is None and whole.settings:
+        return [whole]
+    for path, settings in (by_path or {}).items():
+        plain = _plain(settings)
+        record = found.setdefault(repr(plain), SteppedRecord(plain, []))
+        if record.parameters is not None:
+            record.parameters.append(path)
     return list(found.values())
 
 

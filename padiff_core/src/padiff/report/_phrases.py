@@ -72,9 +72,19 @@ _VALUES = {
 def settings(found: Data) -> str:
     """Return hyper-parameters that differ: name -> what each side has."""
     return "; ".join(
-        f"{name}: {both['reference']} in the reference, {both['candidate']} in the candidate"
+        f"{name}: {_share(both['reference'])} in the reference, {_share(both['candidate'])} in the candidate"
         for name, both in found.items()
     )
+
+
+def _share(value: Any) -> str:
+    """Return a setting in words: a text, or what share of the gradients an optimizer was given."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    least, most, limit = value["least"], value["most"], value["limit"]
+    share = f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
+    words = "as they arrived" if least == most == 1 else f"{share} times what arrived"
+    return words if limit is None else f"{words}, no element beyond {limit:.4g}"
 
 
 def _dropout(data: Data) -> str:

@@ -223,6 +223,9 @@ NOTES: dict[str, Phrase] = {
     ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
+    "optimizer_setting": (
+        "the optimizer's {name}: {reference} in the reference, {candidate} in the candidate; the weights do not show it"
+    ),
     "setting_unseen": (
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
     ),

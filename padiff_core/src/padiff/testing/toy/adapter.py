@@ -5,13 +5,25 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
-from padiff.adapter import Adapter, Hook, Intercept, Listener, Model, Module, Parameter, Tensor, host_random_state
+from padiff.adapter import (
+    Adapter,
+    Hook,
+    Intercept,
+    Listener,
+    Model,
+    Module,
+    Parameter,
+    StepListener,
+    Tensor,
+    host_random_state,
+    replaced,
+)
 from padiff.adapter.interception import Detour
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.kinds import Rule
@@ -212,6 +224,19 @@ class ToyAdapter(Adapter):
         if not self.is_optimizer(optimizer):
             return {}
         return {"class": "sgd", **{name: getattr(optimizer, name) for name in ("lr", "momentum", "weight_decay")}}
+
+    def on_step(self, optimizer: Any, called: StepListener) -> Hook:
+        """Call a function before each step."""
+        plain = optimizer.step
+
+        def step() -> None:
+            held = (tensor for tensor in optimizer.parameters if tensor.grad is not None)
+            called((tensor, self.dialect.Tensor(tensor.grad)) for tensor in held)
+            plain()
+
+        hook = ExitStack()
+        hook.enter_context(replaced(optimizer, "step", step))
+        return Hook(hook.close)
 
 
 class RowsAdapter(ToyAdapter):

@@ -1,0 +1,107 @@
+"""Compare recorded runs whose scripts step otherwise: clipped gradients, a schedule, settings that hardly show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import columns, rows
+
+from .test_compare import pair
+
+Clip = Callable[[Any], None]
+
+
+def by_norm(limit: float) -> Clip:
+    """Return what scales all gradients to a norm."""
+
+    def clip(optimizer: rows.SGD) -> None:
+        held = [one for one in optimizer.parameters if one.grad is not None]
+        norm = np.sqrt(sum(float(np.square(one.grad).sum()) for one in held))
+        for one in held:
+            one.step.grad = (one.grad * min(1.0, limit / norm)).astype(np.float32)
+
+    return clip
+
+
+def by_value(limit: float) -> Clip:
+    """Return what cuts gradients off, element by element."""
+
+    def clip(optimizer: rows.SGD) -> None:
+        for one in optimizer.parameters:
+            if one.grad is not None:
+                one.step.grad = np.clip(one.grad, -limit, limit)
+
+    return clip
+
+
+def unclipped(optimizer: rows.SGD) -> None:
+    """Leave gradients as they are."""
+
+
+def trained(
+    tmp_path: Path, clips: tuple[Clip, Clip], rates: tuple[Any, Any] = ((0.1,) * 3,) * 2, **options: Any
+) -> padiff.Report:
+    """Record scripts that set their rate between forward and step, and clip."""
+    for model, name, clip, rate in zip(pair(), "ab", clips, rates, strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), 1.0), np.random.default_rng(1)
+        home = rows if isinstance(model, rows.Module) else columns
+        with padiff.record(model, tmp_path / name, optimizer=optimizer, **options) as recorder:
+            for step in range(3):
+                y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+                optimizer.lr = rate[step]
+                (y * y).mean().backward()
+                clip(optimizer)
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+        assert "step" not in vars(optimizer)
+    return padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
+def test_clipping_on_one_side_is_the_cause(tmp_path: Path, values: Any) -> None:
+    report = trained(tmp_path, (by_norm(0.1), unclipped), values=values)
+    (source,) = report.sources
+    assert (source.phase, source.step) == (Phase.UPDATE, 0)
+    assert source.cause.name == "optimizer_settings"
+    shares = source.cause.parameters["gradients"]
+    assert shares["candidate"] == {"least": 1.0, "most": 1.0, "limit": None}
+    assert shares["reference"]["least"] == shares["reference"]["most"] < 0.5
+    assert "times what arrived in the reference, as they arrived in the candidate" in str(source.cause)
+
+
+def test_another_clipping_is_told_by_what_it_does(tmp_path: Path) -> None:
+    (source,) = trained(tmp_path, (by_norm(0.1), by_value(0.01))).sources
+    shares = source.cause.parameters["gradients"]
+    assert shares["candidate"]["limit"] == pytest.approx(0.01)
+    assert shares["candidate"]["least"] < shares["candidate"]["most"]
+    assert "no element beyond 0.01 in the candidate" in str(source.cause)
+
+
+def test_equal_clipping_raises_no_alarm(tmp_path: Path) -> None:
+    report = trained(tmp_path, (by_norm(0.1), by_norm(0.1)))
+    assert report.aligned, str(report)
+
+
+def test_a_rate_is_that_of_the_step_itself(tmp_path: Path) -> None:
+    """It is set between forward and step, and was read one step late."""
+    (source,) = trained(tmp_path, (unclipped, unclipped), ((0.1, 0.1, 0.05), (0.1, 0.05, 0.05))).sources
+    assert source.step == 1
+    assert source.cause.parameters == {"lr": {"reference": "0.1", "candidate": "0.05"}}
+
+
+def test_settings_that_do_not_show_are_noted(tmp_path: Path) -> None:
+    report = trained(tmp_path, (unclipped, unclipped), ((0.1, 0.1, 0.1), (0.1, 0.1, 0.1000001)))
+    assert report.aligned, str(report)
+    (note,) = (note for note in report.notes if note.kind == "optimizer_setting")
+    assert note.data == {"name": "lr", "reference": "0.1", "candidate": "0.1000001"}
+    report = trained(tmp_path / "more", (unclipped, unclipped), ((0.1,) * 3, (0.1, 0.10003, 0.1)))
+    assert [one.step for one in report.sources] == [1], str(report)
+    assert not [note for note in report.notes if note.kind == "optimizer_setting"]
