@@ -8,7 +8,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Check, Spot, StateCheck
 from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
-from padiff.numerics import ACCUMULATED, ROUNDING, difference, epsilon, epsilon_of
+from padiff.numerics import ACCUMULATED, ROUNDING, difference, epsilon, epsilon_of, relative
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
@@ -48,8 +48,7 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
     judge = evidence.judged(correspondence)
-    gross = list(_gross(judge))
-    spots = [check.spot for check in gross]
+    spots = [check.spot for check in _gross(judge)]
     inner = {spot.reference.token for spot in spots if spot.what == "input"}
     ends = {spot.reference.token for spot in spots if spot.pair in correspondence.alignment.pairs[:1]}
     everywhere = {spot.reference.token for spot in spots}
@@ -58,24 +57,33 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     if not everywhere or (_differs(forward) and not judge.backward(forward)):
         return correspondence
     choices = [inner | ends, inner] if evidence.loss and ends - inner else [inner | ends]
-    for tokens in filter(None, choices):
-        loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
-        again = evidence.judged(loosened)
-        # What another loss sends into an output is wrong behind it as well, and be it in the parameters alone.
-        lost = evidence.loss and bool(ends & tokens)
-        if lost and len(_wrong_parameters(again)) > len(_wrong_parameters(judge)):
-            continue
-        if 2 * len(list(_gross(again))) < len(gross):
-            return loosened
-        if not lost and len(_backward(again)) < len(_backward(judge)):
-            return loosened
-    # What one call gives here, and takes all of the gradient of, several may give there, each with its part.
+    best = next(filter(None, (_loosened(correspondence, evidence, tokens, ends) for tokens in choices if tokens)), None)
+    # What one call gives here, and takes all of the gradient of, several may give there, each with its part; or it uses
+    # what it gives, and there a view of that.
     if everywhere > inner | ends and not _differs(forward):
+        if best is not None and not _backward(evidence.judged(best)):
+            return best
         loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(everywhere))
         again = evidence.judged(loosened)
         if not (_backward(again) or _wrong_parameters(again)):
             return loosened
-    return correspondence
+    return best or correspondence
+
+
+def _loosened(
+    correspondence: Correspondence, evidence: Evidence, tokens: Set[int], ends: Set[int]
+) -> Correspondence | None:
+    """Return the correspondence under which the gradients of some tensors are no measure, where they are none."""
+    judge = evidence.judged(correspondence)
+    loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
+    again = evidence.judged(loosened)
+    # What another loss sends into an output is wrong behind it as well, and be it in the parameters alone.
+    lost = evidence.loss and bool(ends & tokens)
+    before, after = (len(_wrong_parameters(one)) for one in (judge, again))
+    if (lost and after > before) or (after >= before > 0 and not _differs(judge.forward())):
+        return None
+    fewer = 2 * len(list(_gross(again))) < len(list(_gross(judge)))
+    return loosened if fewer or (not lost and len(_backward(again)) < len(_backward(judge))) else None
 
 
 def _gross(judge: Judge) -> Iterator[Check]:
@@ -90,7 +98,7 @@ def _gross(judge: Judge) -> Iterator[Check]:
 
 def _wrong_parameters(judge: Judge) -> list[StateCheck]:
     checks = judge.forced.gradients
-    return [one for one in checks if one.difference.rel_l2 > ACCUMULATED(epsilon(one.reference.dtype))]
+    return [one for one in checks if relative(one.difference, one.scale) > ACCUMULATED(epsilon(one.reference.dtype))]
 
 
 def _differs(suspicions: Sequence[Suspicion]) -> bool:

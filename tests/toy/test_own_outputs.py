@@ -1,0 +1,62 @@
+"""What a call gives, it may use itself; where the other side gives a view of it, another gradient comes to that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+
+
+class Grouped(rows.Module):
+    """Centres, and features relative to them: PointNet++'s set abstraction, which gives another view of the centres."""
+
+    def __init__(self) -> None:
+        self.near, self.norm, self.net = rows.Linear(6, 6), rows.BatchNorm(6), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        centre = F.tanh(x) * 0.5
+        return centre.reshape(4, 6), self.net(self.norm(self.near(x - centre)))
+
+
+class Points(rows.Module):
+    def __init__(self) -> None:
+        self.pre, self.group, self.head = rows.Linear(6, 6), Grouped(), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        centre, made = self.group(self.pre(x))
+        return self.head(made) * centre
+
+
+class Sampled(columns.Layer):
+    """The same, which gives the centres as they are, and works on groups of two."""
+
+    def __init__(self) -> None:
+        self.net, self.norm, self.near = columns.Dense(6, 6), columns.BatchNormalization(6), columns.Dense(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        centre = F.tanh(x) * 0.3 + F.tanh(x) * 0.2
+        return centre, self.net(self.norm(self.near((x - centre).reshape(2, 2, 6)))).reshape(4, 6)
+
+
+class Cloud(columns.Layer):
+    def __init__(self, slope: float) -> None:
+        self.head, self.group, self.pre = columns.Dense(6, 6), Sampled(), columns.Dense(6, 6)
+        self.slope = slope
+
+    def forward(self, x: Any) -> Any:
+        centre, made = self.group(self.pre(x))
+        return self.head(made) * centre * self.slope
+
+
+def test_what_a_call_gives_and_uses_may_be_given_as_a_view() -> None:
+    """The bias before a norm gets a gradient that is nothing but rounding, and seemed to speak against it."""
+    report = padiff.diff(Points(), Cloud(1.0), X)
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Points(), Cloud(1.1), X).sources
+    assert (source.phase, source.candidate.path) == ("forward", ""), str(source)
