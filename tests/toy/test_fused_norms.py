@@ -92,3 +92,34 @@ def test_a_fault_beside_fused_norms_is_no_fault_of_theirs(faults: dict[str, floa
     """One scale before LCNet's classifier made 42 sources of it: each of its norms, and what followed."""
     report = padiff.diff(Fused(), Apart(**faults), TOKENS)
     assert [str(source.what) for source in report.sources] == places, str(report)
+
+
+class Batched(rows.BatchNorm):
+    """A norm of batches with its activation."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH)
+        self.act = Silu()
+
+    def forward(self, x: Any) -> Any:
+        return self.act(super().forward(x))
+
+
+class Kept(columns.Layer):
+    """Layers, each with a norm of batches and its activation."""
+
+    def __init__(self, keep: float) -> None:
+        self.one, self.two = (Layer(1e-5, 1.0) for _ in range(2))
+        self.one.norm, self.two.norm = (columns.BatchNormalization(WIDTH, keep=keep) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.one(x))
+
+
+def test_the_momentum_of_fused_norms_is_one_source() -> None:
+    """No call tells their settings: of twelve norms each of the two statistics was a source, without a cause."""
+    layers = (rows.Linear(WIDTH, WIDTH), Batched(), rows.Linear(WIDTH, WIDTH), Batched())
+    assert padiff.diff(rows.Sequential(*layers), Kept(0.9), TOKENS[0]).aligned
+    report = padiff.diff(rows.Sequential(*layers), Kept(0.99), TOKENS[0])
+    assert "1 source in 4 places" in str(report)
+    assert all(source.cause is not None and "momentum" in str(source.cause) for source in report.sources), str(report)

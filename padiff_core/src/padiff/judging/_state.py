@@ -12,6 +12,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, is_recorded
+from padiff.judging._causes import OF_STATE, told_by
 from padiff.judging._judge import Judge
 from padiff.judging._ruling import Ruling
 from padiff.judging._running_variance import by_convention
@@ -20,6 +21,7 @@ from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
+    SAME,
     Array,
     difference,
     epsilon,
@@ -28,7 +30,7 @@ from padiff.numerics import (
 )
 from padiff.parameters import canonical
 from padiff.report import SIDES, Cause, Evidence, Figures, Note, Phase, Verdict, What
-from padiff.trace import Key, ParameterRecord
+from padiff.trace import Call, Key, ParameterRecord, contrasts
 
 
 def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
@@ -151,7 +153,25 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
             return None if caller.key in excused else _called_more(judge, caller, what, ruling, check)
     if ruling.verdict is Verdict.ROUNDING:
         return None
-    return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+    return _suspicion(pairs[0], Phase.BUFFER, what, attrs.evolve(ruling, hint=_by_momentum(judge, check)), check)
+
+
+def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
+    """Return the momenta of the two modules as the cause where these explain how far a running statistic moved.
+
+    No call tells the settings of a norm that is compared with the code around it: one that holds its activation.
+    """
+    found = [one for one in contrasts(check.match.reference, check.match.candidate) if one.setting in OF_STATE]
+    calls = _calls_of(judge, check)
+    if len(found) != 1 or len(calls) != 1 or check.candidate is None:
+        return None
+    ours, theirs = (unit.settings[found[0].setting].value for unit in (check.match.reference, check.match.candidate))
+    before = _before(judge, check)
+    scaled = before + (check.candidate - before) * (ours / theirs)
+    ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled)]
+    apart = min(difference(check.reference - before, way - before).rel_l2 for way in ways)
+    explains = apart <= SAME(epsilon(check.reference.dtype))
+    return Cause("settings", told_by(found), verified=True) if explains else None
 
 
 def _calling_more(judge: Judge, pairs: Sequence[Pair]) -> Pair | None:
@@ -195,16 +215,26 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batches alone."""
     if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1:
         return False
-    path = check.match.reference.module.path
-    calls = [call for call in judge.trace.calls if call.path == path and not call.module.operation]
+    calls = _calls_of(judge, check)
     if not calls:
         return False
     assert check.candidate is not None
-    held = check.link.reference
-    before = check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
+    before = _before(judge, check)
     found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate)
     eps = np.dtype(np.float32)
     return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
+
+
+def _calls_of(judge: Judge, check: StateCheck) -> list[Call]:
+    """Return the reference's calls of the module that holds a buffer."""
+    path = check.match.reference.module.path
+    return [call for call in judge.trace.calls if call.path == path and not call.module.operation]
+
+
+def _before(judge: Judge, check: StateCheck) -> Array:
+    """Return what the reference's buffer held before the run, as the candidate holds it."""
+    held = check.link.reference
+    return check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
 
 
 def _frameworks(judge: Judge) -> tuple[str, str]:
