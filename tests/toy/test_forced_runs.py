@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import padiff
 from padiff.cli import main
+from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.report import Phase, Verdict
 from padiff.testing.toy import columns, rows
@@ -222,7 +224,21 @@ def test_what_cannot_be_forced_is_refused(tmp_path: Path) -> None:
         assert "Hint: " in str(caught.value)
 
 
-def test_a_step_without_its_weights_is_refused(tmp_path: Path) -> None:
+class Earlier:
+    """A run of an earlier padiff, which kept weights of the first step alone."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.steps = run, run.steps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.run, name)
+
+    def trace(self, step: int) -> Any:
+        trace = self.run.trace(step)
+        return attrs.evolve(trace, weights={}) if step else trace
+
+
+def test_a_step_behind_a_gap_has_its_weights(tmp_path: Path) -> None:
     np.random.seed(0)
     net = Net()
     with padiff.record(net, tmp_path / "a", steps=[0, 2]) as recorder:
@@ -232,9 +248,11 @@ def test_a_step_without_its_weights_is_refused(tmp_path: Path) -> None:
             optimizer.step()
             optimizer.clear()
             recorder.step()
-    assert padiff.compare(tmp_path / "a", force=other()).aligned
+    for step in (None, 2):
+        report = padiff.compare(tmp_path / "a", force=other(), step=step)
+        assert report.aligned, str(report)
     with pytest.raises(InputError, match="weights that step 2 started from"):
-        padiff.compare(tmp_path / "a", force=other(), step=2)
+        padiff.compare(Earlier(opened(tmp_path / "a")), force=other(), step=2)
 
 
 def test_the_command_line_forces(tmp_path: Path, capsys: Any) -> None:

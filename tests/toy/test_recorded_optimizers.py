@@ -1,4 +1,4 @@
-"""Compare recorded runs whose scripts step otherwise: clipped gradients, a schedule, settings that hardly show."""
+"""Compare recorded runs whose scripts step otherwise: clipped gradients, schedules, calls behind the step."""
 
 from __future__ import annotations
 
@@ -105,3 +105,40 @@ def test_settings_that_do_not_show_are_noted(tmp_path: Path) -> None:
     report = trained(tmp_path / "more", (unclipped, unclipped), ((0.1,) * 3, (0.1, 0.10003, 0.1)))
     assert [one.step for one in report.sources] == [1], str(report)
     assert not [note for note in report.notes if note.kind == "optimizer_setting"]
+
+
+def called_again(model: Any, folder: Path, rate: float, *, late: bool = False, known: bool = True) -> None:
+    """Record a step whose model is called again behind the optimizer's: an evaluation."""
+    optimizer, rng = rows.SGD(model.parameters(), rate), np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    model.train()
+    with padiff.record(model, folder, optimizer=optimizer if known else None) as recorder:
+        y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+        (y * y).mean().backward()
+        if not late:
+            optimizer.step()
+        model.train(False)
+        model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+        if late:
+            optimizer.step()
+        recorder.step()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_calls_behind_the_step_follow_from_it(tmp_path: Path, known: bool) -> None:
+    """The first call with other weights was called the source."""
+    for model, name, rate in zip(pair(), "ab", (0.1, 0.2), strict=True):
+        called_again(model, tmp_path / name, rate, known=known)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    (source,) = report.sources
+    assert source.phase is Phase.UPDATE, str(report)
+    assert source.cause.name == ("optimizer_settings" if known else "step_scaled")
+
+
+def test_an_optimizer_that_steps_later_is_the_cause(tmp_path: Path) -> None:
+    for model, name, late in zip(pair(), "ab", (False, True), strict=True):
+        called_again(model, tmp_path / name, 0.1, late=late)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert {str(one.cause) for one in report.sources} == {
+        "the reference's optimizer steps before this call, the candidate's does not"
+    }, str(report)

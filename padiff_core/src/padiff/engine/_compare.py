@@ -249,18 +249,20 @@ def _sides(
 
     What a model pads is left out, but of a step whose tokens name it.
     """
-    earlier: list[tuple[int, Trace] | None] = [None, None]
+    earlier: list[tuple[int, list[Trace]]] = []
     firsts = [None if run.steps[0] == steps[0] else run.trace(run.steps[0]) for run in runs]
     for step in steps:
-        found = []
+        found, traces = [], []
         for index, run in enumerate(runs):
             trace, about, rows = _of_side(SIDES[index], run, step), run.about, padding[index]
             if rows is not None and rows.unnamed(trace):
                 trace, about = rows.of(trace), rows.about(about)
-            last = earlier[index]
-            before = last[1] if last is not None and last[0] == step - 1 else None
+            before = next((held[index] for number, held in earlier if number == step - 1), None)
+            if before is None and step != steps[0] and step - 1 in run.steps:  # the other run has no such step
+                before = run.trace(step - 1)
             found.append(RecordedSide(about, trace, weights_of(trace, before), firsts[index]))
-            earlier[index] = step, trace
+            traces.append(trace)
+        earlier = [(step, traces)]
         yield step, (found[0], found[1])
 
 

@@ -20,7 +20,8 @@ class Handed:
     times: float
     """Its norm by that of what arrived; 1 where that is rounding."""
     limit: float | None
-    """The largest element's size where elements of both signs have exactly that: what values are clipped at."""
+    """The largest element's size where elements of both signs have exactly that, and less than what arrived: what
+    values are clipped at."""
     eps: float
 
     def differs(self, other: Handed) -> bool:
@@ -38,7 +39,8 @@ def handed_of(trace: Trace) -> dict[str, Handed]:
             times = known.norm / arrived
             cut = known.high is not None and known.low is not None and known.high == -known.low > 0
             one = Handed(times, known.high if cut else None, eps)
-            found[path] = attrs.evolve(one, times=1.0) if abs(times - 1) <= _rounding(one, one) else one
+            same = abs(times - 1) <= _rounding(one, one)
+            found[path] = Handed(1.0, None, eps) if same else one
     return found
 
 

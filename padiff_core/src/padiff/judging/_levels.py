@@ -29,7 +29,8 @@ class Level:
     least: bool = False
     """Whether it is at least so far apart, and may be far more: see `Size`."""
     drift: float = 0.0
-    """How far apart are statistics that it was computed with, tracked by conventions that differ."""
+    """How far apart the models were when it was computed, and statistics that it was computed with, which two
+    frameworks track by two conventions."""
     random: bool = False
     """Whether something that it was given follows from random numbers."""
     eps: float = 0.0

@@ -11,6 +11,7 @@ import attrs
 
 from padiff.alignment import Alignment
 from padiff.forcing import Forced, RecordedSide
+from padiff.judging._behind import behind_on
 from padiff.judging._bytes import other_bytes, same_bytes
 from padiff.judging._compared import compared_calls, matching_of
 from padiff.judging._coverage import coverage_of
@@ -36,6 +37,7 @@ from padiff.numerics import SAME
 from padiff.parameters import Correspondence
 from padiff.report import (
     SIDES,
+    Cause,
     Evidence,
     Figures,
     Finding,
@@ -85,7 +87,10 @@ class Recorded(Gathered):
         drift = Drift() if first else drift_of(meter, known)
         if differed:  # what was found moved the weights, and no rounding
             drift = attrs.evolve(drift, modules={})
-        leaps, told, known = self._forward(meter, known, drift)
+        after = drift_of(meter, known, "updated")
+        if differed:
+            after = attrs.evolve(after, modules={})
+        leaps, told, known = self._forward(meter, known, drift, after)
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
         params = self._parameters(meter, known) if first else []
@@ -136,15 +141,15 @@ class Recorded(Gathered):
         return meter
 
     def _forward(
-        self, meter: Meter, known: Correspondence, drift: Drift
+        self, meter: Meter, known: Correspondence, drift: Drift, after: Drift
     ) -> tuple[Leaps, list[Suspicion], Correspondence]:
         """Return what differs forward, and the correspondence without calls that are matched, and wrongly so."""
-        leaps = Leaps(meter, known.alignment, drift)
+        leaps = Leaps(meter, known.alignment, drift, after)
         told = list(leaps.forward())
         while wrong := misplaced(leaps, told):  # the fewer calls are matched, the more is seen at one around
             self.apart += len(wrong)
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
-            leaps = Leaps(meter, known.alignment, drift)
+            leaps = Leaps(meter, known.alignment, drift, after)
             told = list(leaps.forward())
         self.notes += [Note("masks")] if leaps.masks else []
         return leaps, told, known
@@ -170,7 +175,8 @@ class Recorded(Gathered):
         alignment, traces = known.alignment, leaps.meter.traces
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
-        found += self.judged(_by_order(_once(told)), known, params, step)
+        judged = self.judged(_by_order(_once(told)), known, params, step)
+        found += [_timed(one, alignment, traces) for one in judged]
         found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
         size = self._outputs(leaps, alignment)
         if size is None:  # what the loss is made of shows in no output of both
@@ -227,6 +233,15 @@ class Recorded(Gathered):
             within = [one.close for one in found if one.close is not None]
             self.output_within = all(within) if within else None
         return worst
+
+
+def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
+    """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
+    if not one.source or one.cause is not None or one.phase is not Phase.FORWARD:
+        return one
+    pairs = (pair for pair in alignment.pairs if pair.key == (one.candidate.path, one.candidate.call))
+    side = next((behind_on(pair, traces) for pair in pairs), None)
+    return one if side is None else attrs.evolve(one, cause=Cause("stepped_before", {"side": side}, verified=True))
 
 
 def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from padiff.judging._causes import not_verified
 from padiff.judging._handed import Handed, handed_of, told_of
 from padiff.judging._levels import Drift
-from padiff.judging._links import Kept
+from padiff.judging._links import Kept, When
 from padiff.judging._meter import Meter
 from padiff.judging._optimizer_step import contrast, of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
@@ -243,16 +243,16 @@ def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> float:
     return max((epsilon_of(dtype) or 0.0 for dtype in given), default=0.0)
 
 
-def drift_of(meter: Meter, known: Correspondence) -> Drift:
-    """Return how far apart parameters are before a step, as far as they are known."""
-    meter.ahead(meter.of_links(known, "before"))
+def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
+    """Return how far apart parameters are before a step, or behind it, as far as they are known."""
+    meter.ahead(meter.of_links(known, when))
     sums: dict[str, tuple[float, float]] = {}
     for match, link in known.links:
         if link.buffer or not _is_known(link, meter):
             continue
-        size = meter.of_link(link, "before")
+        size = meter.of_link(link, when)
         if size is not None:
-            squares = meter.scale(link, "before") ** 2 * size.apart.count
+            squares = meter.scale(link, when) ** 2 * size.apart.count
             apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
             apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
             sums[match.candidate.module.path] = apart, whole + squares

@@ -48,7 +48,8 @@ class Loop(Listener):
         self._recorder: StepRecorder | None = None
         self._follower: Follower | None = None
         """What follows the dataflow of the first step that is recorded: which parameters' values reach which."""
-        self._written = False
+        self._written = 0
+        """The number behind that of the last step that was written."""
         self._counted = False
         self._hook = Hook()
         self._places: Places
@@ -119,7 +120,7 @@ class Loop(Listener):
         trace = Trace(store)
         recorder = StepRecorder(self.model, trace, store, self.values, self._chosen, self._places)
         for path, parameter in self.model.parameters().items() if self.values != "structure" else ():
-            if self._written:  # what it was after the step before
+            if self._written and self._written == self.number:  # what it was after the step before
                 trace.weights[path] = recorder.glimpse(parameter)
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
@@ -166,7 +167,7 @@ class Loop(Listener):
         trace.start_seed, trace.by_value = self.start_seed, self.by_value
         trace.samples = {}
         self._background.finish(number, trace)
-        self._written = True
+        self._written = number + 1
 
     def _number(self, loss: Any) -> float | None:
         adapter = self.model.adapter

@@ -32,8 +32,8 @@ class StepRecorder(Recorder):
         self._partial: dict[str, list[int]] = {}
         self.stepped: dict[int, list[SteppedRecord]] = {}
         """Number of an optimizer -> what it steps with."""
-        self._stepping: set[str] = set()
-        """The paths of the parameters that were stepped."""
+        self._stepping: dict[str, int] = {}
+        """Path of a parameter that was stepped -> how many gradients had arrived by then."""
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
@@ -128,14 +128,16 @@ class StepRecorder(Recorder):
     def about_to_step(self, paths: Mapping[int, str], gradients: Iterable[tuple[Any, Any]]) -> None:
         """Keep what is known of the gradients that an optimizer steps with; ``paths`` are those of native parameters.
 
-        Of a parameter that is stepped again nothing is: what arrived is of both steps.
+        Of a parameter that is stepped again, or gets a gradient after its step, nothing is: what arrived is no measure.
         """
+        if self.trace.stepped_at is None:
+            self.trace.stepped_at = len(self.trace.calls)
         for native, gradient in gradients if self._kind != "structure" else ():
             path = paths.get(id(native))
             if path is not None and path in self._stepping:
                 self.trace.handed.pop(path, None)
             elif path is not None:
-                self._stepping.add(path)
+                self._stepping[path] = len(self._partial.get(path, ()))
                 tensor = self.adapter.tensor(gradient)
                 key = self._reductions.keep(tensor, Reduction())
                 self.trace.handed[path] = self.trace.summarized(tensor.read(summarized)) if key is None else key
@@ -147,6 +149,8 @@ class StepRecorder(Recorder):
         if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
             self.fetch()
         for path, keys in self._partial.items():
+            if self._stepping.get(path, len(keys)) < len(keys):
+                self.trace.handed.pop(path, None)
             key = keys[-1]
             if len(keys) > 1 and self._kind == "tensors":
                 key = self._store.put_sum(keys, f"{path}.gradient")

@@ -106,6 +106,7 @@ _CAUSES: dict[str, Phrase] = {
     "optimizer_settings": settings,
     "dtypes": "{candidate} in the candidate, {reference} in the reference",
     "not_stepped": "the {side}'s optimizer does not step what the {other}'s steps",
+    "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": (
         "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or a "
         "rate that no setting of the optimizers tells"

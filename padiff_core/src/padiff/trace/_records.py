@@ -222,6 +222,8 @@ class Trace:
     """The same after the step, behind the optimizer: what is known of it, of a recorded run alone."""
     stepped: list[SteppedRecord] = attrs.field(factory=list)
     """What the optimizer stepped parameters with; of a recorded run alone, and where it was given."""
+    stepped_at: int | None = None
+    """How many calls had begun when an optimizer first stepped; None where nobody says, or none did."""
     handed: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of what is known of the gradient that the optimizer stepped with, behind what a script
     did to it (clipping); of a recorded run alone, and where the optimizer was given."""
