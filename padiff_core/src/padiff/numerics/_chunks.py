@@ -12,6 +12,8 @@ from padiff.numerics._dtypes import Array
 from padiff.numerics._strips import copy_in_tiles, is_crosswise
 
 _ROWS = 256
+_BUFFER = 1 << 18
+"""Bytes of a buffer, at most: there may be four of them."""
 
 
 @functools.lru_cache(maxsize=32)
@@ -66,9 +68,10 @@ def chunks(
         yield from _blocks(arrays, dtypes, limit)
         return
     tables = [_table(a.dtype, d) if _looked_up(a) else None for a, d in zip(arrays, dtypes, strict=True)]
-    size = limit // max(dtype.itemsize for dtype in dtypes)
+    widest = max(dtype.itemsize for dtype in dtypes)
+    size = limit // widest
     if any(a.dtype != dtype or not a.flags.forc for a, dtype in zip(arrays, dtypes, strict=True)):
-        size //= 2  # there will be buffers
+        size = min(limit // 2, _BUFFER) // widest
     # numpy 1.26's stubs misspell "contig".
     flags: Any = ["readonly", "contig", "aligned"]
     iterator = np.nditer(

@@ -17,7 +17,7 @@ _SMALL = 1 << 12
 _LOST = 2e4
 """A square below the smallest normal number may be lost: a sum is trusted that so many of them would not move."""
 _LEAST = _LOST * float(np.finfo(np.float64).tiny)
-_LIGHT = 1 << 19  # bytes of one operand: large enough to hide the calls' overhead
+_LIGHT = 1 << 20  # bytes of one operand: large enough to hide the calls' overhead
 
 
 def light(ref: Array, cand: Array, work: np.dtype[Any], seen: Seen | None = None) -> tuple[float, float, float] | None:

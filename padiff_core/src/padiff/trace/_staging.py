@@ -62,8 +62,8 @@ def checksum(array: Array, before: int = 0) -> int:
     whole = raw.size // SUMMED * SUMMED
     if whole:
         words = raw[:whole].view("<u8").reshape(-1, _WORDS)
-        before = zlib.crc32(words.sum(axis=1, dtype=np.uint64).data, before)
-    return zlib.crc32(raw[whole:].data, before)
+        before = zlib.crc32(np.add.reduce(words, axis=1), before)
+    return zlib.crc32(raw[whole:], before) if whole < raw.size else before
 
 
 class Staging:
