@@ -29,9 +29,10 @@ _JOINED = {"norm": torch.linalg.vector_norm, "low": torch.amin, "high": torch.am
 
 def reducible(native: Any) -> bool:
     """Return whether a tensor lies on a device that computes sums in float64, and is one plain block of numbers."""
+    if native.device.type in ("cpu", "meta", "mps"):
+        return False
     plain = native.layout is torch.strided and not (native.is_nested or native.is_quantized or native.is_complex())
-    away = native.device.type not in ("cpu", "meta", "mps")
-    return bool(away and plain and native.numel() > 0 and type(native).__name__ != "DTensor")
+    return bool(plain and native.numel() > 0 and type(native).__name__ != "DTensor")
 
 
 class TorchReducer(Reducer):
@@ -43,11 +44,15 @@ class TorchReducer(Reducer):
         """What tensors that are read together have in common -> them, flat, each with its number."""
         self._found: list[tuple[Sequence[int], dict[str, Any]]] = []
 
-    @torch.no_grad()
     def add(self, native: Any, asked: Reduction, *, steady: bool = False) -> bool:
         """Take a tensor; one that is not ``steady`` may be written to before the rest is there."""
         if not reducible(native):
             return False
+        self._take(native, asked, steady=steady)
+        return True
+
+    @torch.no_grad()
+    def _take(self, native: Any, asked: Reduction, *, steady: bool) -> None:
         value = native.detach()
         value = value if asked.order is None else value.permute(asked.order)
         flat, index = value.reshape(-1), self._count
@@ -65,7 +70,6 @@ class TorchReducer(Reducer):
                 self._read(key)
             elif self._bytes > _KEPT:
                 self._read_all()
-        return True
 
     def _read(self, key: tuple[Any, ...]) -> None:
         """Reduce what waits with one key."""
