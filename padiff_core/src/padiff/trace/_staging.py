@@ -63,7 +63,7 @@ def checksum(array: Array, before: int = 0) -> int:
     if whole:
         words = raw[:whole].view("<u8").reshape(-1, _WORDS)
         before = zlib.crc32(np.add.reduce(words, axis=1), before)
-    return zlib.crc32(raw[whole:], before) if whole < raw.size else before
+    return zlib.crc32(raw[whole:].data, before) if whole < raw.size else before
 
 
 class Staging:
