@@ -196,3 +196,45 @@ def test_a_convolution_in_groups_packs_one_for_each(factor: float) -> None:
     images = np.random.default_rng(0).standard_normal((2, 3, 7, 7), dtype=np.float32)
     report = padiff.diff(Grouped(), Branches(), images)
     assert [source.candidate.path for source in report.sources] == [""] * (factor != 1), str(report)
+
+
+@pytest.mark.parametrize(("factor", "biases"), [(1.0, (None, False)), (1.01, (None, None))], ids=["right", "wrong"])
+def test_a_convolution_in_time_packs_a_layer_for_each_step(factor: float, biases: tuple[Any, Any]) -> None:
+    """A WaveNet by hand adds up a layer of what is, and one of what was: neither found a counterpart."""
+
+    class Causal(torch.nn.Module):
+        def __init__(self, dilation: int) -> None:
+            super().__init__()
+            self.dilated, self.out = torch.nn.Conv1d(6, 12, 2, dilation=dilation), torch.nn.Conv1d(6, 6, 1)
+            self.dilation = dilation
+
+        def forward(self, x: Any) -> Any:
+            a, b = self.dilated(torch.nn.functional.pad(x, (self.dilation, 0))).chunk(2, 1)
+            return x + self.out(torch.tanh(a) * torch.sigmoid(b))
+
+    class Step(paddle.nn.Layer):
+        def __init__(self, dilation: int, factor: float) -> None:
+            super().__init__()
+            self.out, self.dilation, self.factor = paddle.nn.Linear(6, 6), dilation, factor
+            self.now, self.before = (paddle.nn.Linear(6, 12, bias_attr=bias) for bias in biases)
+
+        def forward(self, x: Any) -> Any:
+            was = paddle.concat([paddle.zeros([len(x), self.dilation, 6], x.dtype), x[:, : -self.dilation]], 1)
+            a, b = (self.now(x) * self.factor + self.before(was)).chunk(2, -1)
+            return x + self.out(paddle.tanh(a) * paddle.nn.functional.sigmoid(b))
+
+    class Steps(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stack = paddle.nn.LayerList([Step(1, 1.0), Step(2, factor)])
+
+        def forward(self, x: Any) -> Any:
+            x = x.transpose([0, 2, 1])
+            for step in self.stack:
+                x = step(x)
+            return x.transpose([0, 2, 1])
+
+    report = padiff.diff(torch.nn.Sequential(Causal(1), Causal(2)), Steps(), X.swapaxes(1, 2)[:, :6])
+    assert [source.candidate.path for source in report.sources] == ["stack.1"] * (factor != 1), str(report)
+    report = padiff.diff(Steps(), torch.nn.Sequential(Causal(1), Causal(2)), X.swapaxes(1, 2)[:, :6])
+    assert [source.candidate.path for source in report.sources] == ["1"] * (factor != 1), str(report)

@@ -8,8 +8,8 @@ packs them, and whether head by head, no shape tells: forcing settles it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from math import gcd
 
 import attrs
 
@@ -68,7 +68,10 @@ class Packing:
     ways: Sequence[Sequence[Mapping[str, Held]]]
     """The ways in which its weight and bias may lie, as those of a linear layer; in each, those of every place."""
     along: int = 0
-    """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives."""
+    """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives.
+
+    That of a convolution's kernel where they also take the same, each at another place.
+    """
     layers: bool = True
     """Whether it packs layers, and not parameters that no layer's rule speaks of: these say nothing of modules."""
     beside: Group = ()
@@ -82,7 +85,7 @@ class Packing:
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
         straight, *others = self._orders()
-        divisor = gcd(*self._sizes()) if self.along == 0 and self.layers else 1
+        divisor = math.gcd(*self._sizes()) if self.along == 0 and self.layers else 1
         grouped = [n for n in range(2, divisor + 1) if divisor % n == 0]
         plain = (Arrangement(order) for order in (straight, *others))
         alike = (Arrangement(straight, groups) for groups in grouped)
@@ -132,7 +135,8 @@ class Packing:
         """Return one way of packing in words."""
         names = ", ".join(self.members[i].path.rpartition(".")[2] for i in arrangement.order)
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
-        return f"packs {names}{groups}{', by columns' if self.along else ''}"
+        joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
+        return f"packs {names}{groups}{joined}"
 
     def _sizes(self) -> list[int]:
         whole = self.ways[0][0]["weight"].shape
@@ -166,7 +170,8 @@ class Packing:
 
 def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
     """Return how much of an axis of a whole shape a part of it takes: one that is a single row may lack the axis."""
-    return 1 if along == 0 and bare(shape) == bare(whole[1:]) else shape[along]
+    lacking = along >= len(shape) or (along == 0 and bare(shape) == bare(whole[1:]))
+    return 1 if lacking else shape[along]
 
 
 def find_packings(
@@ -193,6 +198,8 @@ def find_packings(
                     fitting.append(
                         Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
                     )
+                elif along and open_to(u in unmatched for u in group) and _taps(unit, group):
+                    fitting.append(Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit)))
         found += _disjoint(fitting, graphs, known)
     found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units}, known)
     left = unmatched - {unit for packing in found for unit in packing.units}
@@ -306,6 +313,23 @@ def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
         return False
     rest = (_map, _column)[along]
     return all(rest(one) == rest(weight) for one in shapes) and sum(one[along] for one in shapes) == weight[along]
+
+
+def _kernel_axis(unit: HeldUnit) -> int:
+    """Return the only axis of a convolution's kernel, but for those of one element; 0 where there are none, or more."""
+    shape = unit.roles["weight"].shape if "weight" in unit.roles else ()
+    axes = [axis for axis in range(2, len(shape)) if shape[axis] > 1]
+    return axes[0] if len(axes) == 1 else 0
+
+
+def _taps(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
+    """Return whether layers, one for each element of a convolution's kernel, hold what it does."""
+    axis = _kernel_axis(unit)
+    if not axis or not is_map(unit) or any(one.stack for one in (unit, *members)):
+        return False
+    weight = unit.roles["weight"].shape
+    shapes = [member.roles["weight"].shape for member in members]
+    return len(members) == weight[axis] and all(math.prod(one[2:]) == 1 and one[:2] == weight[:2] for one in shapes)
 
 
 def _column(shape: Sequence[int]) -> tuple[int, ...]:
