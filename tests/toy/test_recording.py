@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from padiff.errors import InputError
 from padiff.numerics import sample
 from padiff.testing.toy import rows
 from padiff.trace import open_run
+from padiff.trace._run_writer import RunWriter
 from padiff.trace._staging import Staging, checksum
 
 MOMENTS = 20
@@ -174,6 +176,29 @@ def test_what_fails_leaves_the_finished_steps(tmp_path: Path) -> None:
     assert not list((tmp_path / "failed").glob("*.part"))
     with pytest.raises(InputError, match="step 1 of the recording is empty"):
         forget()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_looked_for_among_records(tmp_path: Path, monkeypatch: Any, enabled: bool) -> None:
+    """Behind a step, and behind one that failed, the collector is as the user had it."""
+    finish, seen = RunWriter.finish, []
+
+    def watched(self: RunWriter, step: int, trace: Any) -> None:
+        seen.append(gc.isenabled())
+        finish(self, step, trace)
+
+    monkeypatch.setattr(RunWriter, "finish", watched)
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with padiff.record(Net(), tmp_path / "run") as recorder:
+            train(recorder.model.native, batches(2), recorder.step)
+            assert gc.isenabled() is enabled
+            with pytest.raises(InputError):
+                recorder.step()
+            assert gc.isenabled() is enabled
+        assert seen == [False, False]
+    finally:
+        gc.enable()
 
 
 def test_memory_for_copies_is_used_again_up_to_its_bound() -> None:

@@ -157,13 +157,13 @@ def __getattr__(name: str) -> "Any":
     if home is None:
         msg = f"module 'padiff' has no attribute {name!r}"
         raise AttributeError(msg)
-    import gc
     from importlib import import_module
 
-    collecting = gc.isenabled()
-    gc.disable()  # of what is loaded nothing is garbage: looking for some took a sixth of the time
+    from padiff.garbage import collecting_later
+
     try:
-        value = getattr(import_module(f"padiff.{home}"), name)
+        with collecting_later():  # looking for some took a sixth of the time
+            value = getattr(import_module(f"padiff.{home}"), name)
     except ImportError as error:
         from padiff.predecessor import message
 
@@ -171,9 +171,6 @@ def __getattr__(name: str) -> "Any":
         if said is None:
             raise
         raise ImportError(said) from error
-    finally:
-        if collecting:
-            gc.enable()
     globals()[name] = value
     return value
 

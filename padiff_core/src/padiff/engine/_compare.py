@@ -15,13 +15,13 @@ from padiff.alignment import LayerMap, recorded_row_orders, resolve
 from padiff.distributed import Padding, explained, facing, padding_in_loss, rank_notes
 from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
-from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
 from padiff.engine._open import opened
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
+from padiff.garbage import collecting_seldom
 from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, measuring, rule_of
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions

@@ -17,12 +17,12 @@ from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
 from padiff.engine._ends import backward_starts, check_starts
-from padiff.engine._garbage import collecting_seldom
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding, replaced, unproven_forward
 from padiff.errors import BackwardError, PadiffError, PluginWarning
 from padiff.forcing import NotRecorded, Side
+from padiff.garbage import collecting_seldom
 from padiff.isolation import served
 from padiff.judging import (
     Judge,

@@ -12,9 +12,9 @@ import numpy as np
 
 from padiff.engine._adapt import Request, adapted
 from padiff.engine._diff import Run as Way
-from padiff.engine._garbage import collecting_seldom
 from padiff.errors import InputError
 from padiff.forcing import RecordedReference
+from padiff.garbage import collecting_seldom
 from padiff.isolation import served
 from padiff.numerics import Array, is_array
 from padiff.options import DiffOptions

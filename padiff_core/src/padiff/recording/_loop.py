@@ -11,6 +11,7 @@ import numpy as np
 
 from padiff.adapter import Hook, Listener, Model, Module
 from padiff.errors import InputError
+from padiff.garbage import collecting_later
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
@@ -89,7 +90,8 @@ class Loop(Listener):
         if self._recorder is None:
             if not self._wanted():
                 return None
-            self._recorder = self._opened()
+            with collecting_later():
+                self._recorder = self._opened()
             if not self._written and plain_model(self.model) is self.model:
                 self._follower = Follower(self.model, self._recorder)
         return (self._follower or self._recorder).enter(module, args, kwargs)
@@ -154,9 +156,14 @@ class Loop(Listener):
                 msg += "Hint: call recorder.step() once for each step, behind the model's calls and the optimizer."
                 raise InputError(msg)
             return
-        trace = recorder.trace
         recorder.finish()
-        parameters = self.model.parameters()
+        with collecting_later():
+            self._write(number, recorder, flow, loss)
+
+    def _write(self, number: int, recorder: StepRecorder, flow: Flow | None, loss: Any) -> None:
+        """Keep what the step left behind, and write its records."""
+        assert self._background is not None
+        trace, parameters = recorder.trace, self.model.parameters()
         trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
         for path, parameter in parameters.items() if self.values != "structure" else ():
             if parameter.buffer:
