@@ -153,7 +153,8 @@ def test_a_square_weight_that_was_copied_transposed_is_named(reference: str, can
     ], report
 
 
-def test_a_model_in_a_process_of_its_own_is_compared_all_the_same() -> None:
+def test_a_model_in_a_process_of_its_own_is_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # there too
     given = {"candidate_inputs": inputs("convnet", "flax")}
     reference = twins_torch.build("convnet", (), 0, False)
     there = padiff.remote(f"{twins_flax.__file__}:build", args=("convnet", ["same"], 1, False), timeout=300)
