@@ -38,7 +38,7 @@ BROWSERS = (
 TOY_FOLDERS = ("diagnosis", "mapping", "toy")
 FRAMEWORKS = ("torch", "paddle", "mindspore")
 DIRECTIONS = [f"{one}-{other}" for one in FRAMEWORKS for other in FRAMEWORKS if one != other]
-EVERY, SPARED, FEW = 4, 2, 3
+EVERY, SPARED, FEW = 4, 2, 5
 """How many cases there are to one that runs with MindSpore, where it can run without; which of those does without; and
 how many tests of fewer cases there are to one that does."""
 NEW_OBJECTS = 20_000

@@ -20,9 +20,10 @@ LATER = """
 test_chance_is_no_fault or test_a_wrong_operand_is_named or test_several_faults_are_all_named
 or test_a_fault_in_a_modules_own_code or test_a_fault_inside_a_leaf or test_keywords_and_nested_outputs_are_compared
 or test_a_shared_module_is_compared or test_parameters_are_compared_where or test_optimizers_are_compared
+or test_a_fault_of_the_backward_pass_alone
 or test_the_plugin_imports_nothing or test_an_entry_speaks or test_a_class_of_the_table or test_compiled)
 """
-"""What computes, and of whole diffs, which take five times the CPU so, one of each sort: right, in place, backward."""
+"""What computes, and of whole diffs, which take five times the CPU so, one of each sort: right, and in place."""
 FILES = sorted(Path(__file__).parent.glob("test_*_adapter.py"))
 
 
