@@ -17,6 +17,7 @@ from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.kinds import computes
 
 _FUNCTIONS = types.FunctionType, types.BuiltinFunctionType
+_INHERITED = object()
 _METHODS = types.MethodDescriptorType, types.WrapperDescriptorType
 
 
@@ -32,8 +33,7 @@ class Detour:
         self._intercepts: list[Intercept] = []
         self._roots = {prefix.partition(".")[0] for prefix in namespaces}
         self._by_function: dict[int, tuple[Any, Callable[..., Any]]] = {}
-        self._places: list[tuple[Any, str, Callable[[Any], Callable[..., Any]]]] = []
-        """Namespace, name in it, and what wraps the function that it holds when the detour is opened."""
+        self._places: list[_Place] = []
         for prefix, namespace in namespaces.items():
             # A method that a module holds is a tool of the framework's, and none of its functions.
             sorts = (*_FUNCTIONS, *_METHODS) if isinstance(namespace, type) else _FUNCTIONS
@@ -41,10 +41,10 @@ class Detour:
                 function = inspect.getattr_static(namespace, name, None)
                 if isinstance(function, sorts):
                     self._wrapper(f"{prefix}.{name}", function)  # the first prefix names it
-                    self._places.append((namespace, name, functools.partial(self._wrapper, f"{prefix}.{name}")))
+                    self._places.append(_Place(namespace, name, functools.partial(self._wrapper, f"{prefix}.{name}")))
 
         for cls, prefix in (called or {}).items():
-            self._places.append((cls, "__call__", functools.partial(self._caller, prefix)))
+            self._places.append(_Place(cls, "__call__", functools.partial(self._caller, prefix)))
 
     def open(self, intercept: Intercept, modules: Iterable[Any] = ()) -> Hook:
         """Lead calls to ``intercept`` until the hook is closed.
@@ -56,11 +56,8 @@ class Detour:
         self._intercepts.append(intercept)
         with Hook(self._intercepts.pop).opening() as hook:
             if first:
-                for namespace, name, wrap in self._places:
-                    # What stands there now: a user may have put a function of their own in its place.
-                    function, own = _standing(namespace, name), name in vars(namespace)
-                    setattr(namespace, name, wrap(function))
-                    hook.add(functools.partial(_put_back, namespace, name, function, own))
+                for place in self._places:
+                    hook.add(place.opened())
             for holder in self._holders(modules):
                 for name, function in list(self._held(holder)):
                     holder[name] = self._by_function[id(function)][1]
@@ -108,6 +105,35 @@ class Detour:
         return led
 
 
+class _Place:
+    """A name in a namespace, and what wraps the function that it holds when the detour is opened."""
+
+    def __init__(self, namespace: Any, name: str, wrap: Callable[[Any], Callable[..., Any]]) -> None:
+        self._namespace, self._name, self._wrap = namespace, name, wrap
+        self._function: Any = None
+        """What stood there when it was opened last: a user may put a function of their own in its place."""
+
+    def opened(self) -> Callable[[], None]:
+        """Put what leads elsewhere in the function's place; return what puts the function back."""
+        function = self._namespace.__dict__.get(self._name, _INHERITED)
+        own = function is not _INHERITED
+        if not own:
+            # `inspect.getattr_static` takes 20 times as long.
+            holders = self._namespace.__mro__ if isinstance(self._namespace, type) else ()
+            held = (holder.__dict__[self._name] for holder in holders if self._name in holder.__dict__)
+            function = next(held, None) or inspect.getattr_static(self._namespace, self._name)
+        if function is not self._function:
+            self._function, self._led = function, self._wrap(function)
+        setattr(self._namespace, self._name, self._led)
+        return self._put_back if own else self._taken_away
+
+    def _put_back(self) -> None:
+        setattr(self._namespace, self._name, self._function)
+
+    def _taken_away(self) -> None:
+        delattr(self._namespace, self._name)
+
+
 class _Bound:
     """An object as it is called without the detour; the same to a dict for any that was made alike.
 
@@ -135,18 +161,3 @@ def _made_alike(one: Any, other: Any) -> bool:
         return bool(vars(one) == vars(other))
     except (TypeError, ValueError):
         return False  # an array among its attributes
-
-
-def _standing(namespace: Any, name: str) -> Any:
-    """Return what a module or a class holds by a name; ``inspect.getattr_static`` takes 20 times as long."""
-    for holder in namespace.__mro__ if isinstance(namespace, type) else (namespace,):
-        if name in holder.__dict__:
-            return holder.__dict__[name]
-    return inspect.getattr_static(namespace, name)
-
-
-def _put_back(namespace: Any, name: str, function: Any, own: bool) -> None:
-    if own:
-        setattr(namespace, name, function)
-    else:
-        delattr(namespace, name)

@@ -37,6 +37,8 @@ class Live:
         """Of live objects, which this keeps alive."""
         self.records: dict[tuple[Module, str | None], ModuleRecord] = {}
         """Modules that were called, as plain data."""
+        self.names: dict[Any, list[str]] = {}
+        """What modules run -> the names of its positional arguments."""
         self.settings = SettingsReader()
         self._called: dict[Key, _Called] = {}
         self._places: dict[Key, tuple[Any, ...]] = {}

@@ -213,9 +213,10 @@ class Watcher(Listener):
 
     def _argument_names(self, module: Module) -> list[str]:
         function = getattr(module.forward, "__func__", module.forward)
-        names = self._names.get(function)
+        known = self._names if self.live is None or module.operation else self.live.names
+        names = known.get(function)
         if names is None:
-            names = self._names[function] = _positional(module.forward)
+            names = known[function] = _positional(module.forward)
         return names
 
 
