@@ -142,13 +142,16 @@ class CrossedPacked(columns.Layer):
 def test_what_packs_keys_and_values_takes_what_these_take() -> None:
     """The first that was as wide took those of the cross attention, an encoder's of an Autoformer.
 
-    A fault in one of both changes nothing in how the other one packs.
+    A fault in one of both changes nothing in how the other one packs, and hides nothing of it.
     """
     report = padiff.diff(Crossed(), CrossedPacked(1.0), TOKENS)
     assert report.aligned, str(report)
     np.random.seed(1)
-    (source,) = padiff.diff(Crossed(), CrossedPacked(1.1), TOKENS).sources
+    report = padiff.diff(Crossed(), CrossedPacked(1.1), TOKENS)
+    (source,) = report.sources
     assert source.what == "input 'x' of cross.2", str(source)
+    assert report.transfer is not None
+    assert report.transfer.settled.keys() == {"own.1"}
 
 
 class Experts(rows.Module):

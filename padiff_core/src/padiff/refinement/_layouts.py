@@ -116,13 +116,17 @@ def _arranged(
     laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE)) or [()]
     ways = sorted(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS), key=lambda way: way not in usual)
 
+    def varied(tried: Sequence[tuple[Arrangement, Sequence[UnitMatch]]]) -> bool:
+        places = [tuple(way.order.index(member) for way, _ in tried) for member in range(len(packing.members))]
+        return all(len(set(some)) > 1 for some in places)
+
     def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
         evidence.assign((*packing.matches(choice[0]), *choice[1]))
 
     told = packed.matches[: 1 if packing.layers else None]
     choices = list(itertools.product(ways, laid))
     last = len([choice for choice in choices if choice[0] in usual])
-    (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last)
+    (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
     if not (right or packing.layers):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(_choices(order, frozenset())) for order in itertools.islice(orders, _MOST_LAYOUTS)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
@@ -16,6 +16,7 @@ from padiff.refinement._trials import RIGHT, Trial, in_float64, trial_without_ch
 Choice = TypeVar("Choice")
 _Wrong = tuple[float, tuple[float, ...], tuple[float, ...]]
 """Of how many values a choice is wrong, how far off these are, and where none can be better, how far in float64."""
+_Errors = Mapping[Hashable, float]
 _NONE_RIGHT: _Wrong = math.inf, (), ()
 
 
@@ -28,28 +29,35 @@ def best_of(
     *,
     first: bool = False,
     known: int = 0,
+    varied: Callable[[Sequence[Choice]], bool] = lambda _: False,
 ) -> tuple[Choice, bool]:
     """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right.
 
-    So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked.
+    So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked. ``varied``
+    says whether some of them differ in all that is to be chosen: what is wrong under each alike is wrong for itself.
     """
     best, least = choices[0], _NONE_RIGHT
 
     def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
         best, least = choices[0], _NONE_RIGHT
         exact: list[Trial | None] | None = None
+        tried: list[tuple[Choice, _Errors]] = []
         for place, choice in enumerate(choices):
             put(choice)
-            wrong = _wrong([error for trial in trials for error in trial.errors()])
+            tried.append((choice, {(i, key): x for i, one in enumerate(trials) for key, x in one.errors().items()}))
+            wrong = _wrong(tried[-1][1].values())
             # Query and key exchanged are nearly right where attention is nearly even.
             if first and not any(wrong) and place >= known:
                 exact = exact or [in_float64(trial) for trial in trials]
-                errors = [error for trial in exact if trial is not None for error in trial.errors()]
+                errors = [error for trial in exact if trial is not None for error in trial.errors().values()]
                 wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
             if wrong < least:
                 best, least = choice, wrong
             if first and not any(least):
                 break
+            right = _right_beside(tried) if varied([one for one, _ in tried]) else []
+            if len(right) == 1:
+                return right[0], (0, (), ())
         return best, least
 
     # The first call of a recurrent layer may be given zeros, of which all choices make the same.
@@ -76,7 +84,15 @@ def best_of(
     return best, not least[0]
 
 
-def _wrong(errors: Sequence[float]) -> _Wrong:
+def _right_beside(tried: Sequence[tuple[Choice, _Errors]]) -> list[Choice]:
+    """Return the choices that are right in all values but those that are as wrong under every choice."""
+    keys = {key for _, errors in tried for key in errors}
+    found = {key: {errors.get(key, 0.0) for _, errors in tried} for key in keys}
+    telling = [key for key, values in found.items() if len(values) > 1 or math.inf in values]
+    return [choice for choice, errors in tried if telling and not any(errors.get(key, 0.0) for key in telling)]
+
+
+def _wrong(errors: Collection[float]) -> _Wrong:
     """Return of how many values an arrangement is wrong, all that a fault beside it spoils, and how far off."""
     ran = all(map(math.isfinite, errors))
     count = sum(error > RIGHT for error in errors) if ran else math.inf

@@ -7,6 +7,7 @@ evaluation mode, against what the reference gives there.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import attrs
@@ -43,9 +44,9 @@ class Trial:
 
         That is also where it does not run. What it calls is matched as in ``alignment``, where one is given.
         """
-        return max(self.errors(alignment), default=0.0)
+        return max(self.errors(alignment).values(), default=0.0)
 
-    def errors(self, alignment: Alignment | None = None) -> list[float]:
+    def errors(self, alignment: Alignment | None = None) -> dict[Hashable, float]:
         """Return the error of each value that the call's own code makes, as `error` does the largest.
 
         It is 0 where no other arrangement can be more right.
@@ -54,13 +55,13 @@ class Trial:
         try:
             alone = bench.run_candidate(self.pair, self.truth, self.dtype, backward=False)
         except Exception:  # what does not run so is not the way
-            return [math.inf]
+            return {None: math.inf}
         if not self.needed <= alone.observed.values.keys():
-            return [math.inf]
+            return {None: math.inf}
         owners = {self.pair.key, *self.beside}
         checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
         own = [check for check, owner in checks if owner is not None and owner.key in owners]
-        return [_error(check.difference.rel_l2, self._epsilon(check.spot.reference.dtype)) for check in own]
+        return {x.spot.key: _error(x.difference.rel_l2, self._epsilon(x.spot.reference.dtype)) for x in own}
 
     def _epsilon(self, dtype: str) -> float:
         return epsilon_of(self.dtype if self.dtype and epsilon_of(dtype) else dtype)
