@@ -90,7 +90,7 @@ class LocalFolder:
         with open(descriptor, "rb") as file:
             if there > most:
                 raise OSError(errno.EFBIG, f"it takes {there} bytes")
-            return file.read(most)
+            return file.read(there)  # room for as much as is asked for is made first
 
     def array(self, name: str, start: int, size: int) -> Array:
         """Return bytes of a file: a large array lies where the file does, and is forgotten with the array."""
