@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mindspore
@@ -9,6 +10,7 @@ import numpy as np
 import paddle
 import pytest
 import torch
+import torch.utils.checkpoint
 from paddle.distributed.fleet.utils import recompute
 
 import padiff
@@ -88,3 +90,62 @@ def test_recomputation_is_compared_as_any_other_code(net: Any, reentrant: bool) 
     assert len(report.sources) == 1, report
     assert report.sources[0].candidate.path in ("layers.1", "")
     assert report.sources[0].phase is Phase.FORWARD
+
+
+class TorchBlock(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act, self.down = torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(self.act(self.up(x)))
+
+
+class PaddleBlock(paddle.nn.Layer):
+    def __init__(self, cut: bool) -> None:
+        super().__init__()
+        self.up, self.act, self.down = paddle.nn.Linear(8, 16), paddle.nn.Tanh(), paddle.nn.Linear(16, 8)
+        self.cut = cut
+
+    def forward(self, x: Any) -> Any:
+        y = self.act(self.up(x))
+        return x + self.down(y.detach() if self.cut else y)
+
+
+class TorchBlocks(torch.nn.Sequential):
+    def forward(self, x: Any) -> Any:
+        for block in self:
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=True)
+        return x
+
+
+class PaddleBlocks(paddle.nn.Sequential):
+    def forward(self, x: Any) -> Any:
+        for block in self:
+            x = recompute(block, x)
+        return x
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary"])
+@pytest.mark.parametrize("again", [(False, True), (True, False), (True, True)])
+def test_what_a_loop_computes_again_is_recorded_once(tmp_path: Path, again: tuple[bool, bool], values: Any) -> None:
+    """Gradients inside come to what is computed again; what Paddle recomputed second was recorded as further calls."""
+    for cut in (False, True):
+        torch.manual_seed(0)
+        model = (TorchBlocks if again[0] else torch.nn.Sequential)(TorchBlock(), TorchBlock())
+        port = (PaddleBlocks if again[1] else paddle.nn.Sequential)(PaddleBlock(False), PaddleBlock(cut))
+        padiff.transfer(model, port)
+        folders = [tmp_path / f"{name}{cut}" for name in "ab"]
+        for one, tensor, folder in ((model, torch.tensor, folders[0]), (port, paddle.to_tensor, folders[1])):
+            x = tensor(X[0])
+            if one is model:
+                x.requires_grad = True
+            else:
+                x.stop_gradient = False
+            with padiff.record(one, folder, values=values) as recorder:
+                (one(x) ** 2).mean().backward()
+                recorder.step()
+        report = padiff.compare(*folders)
+        assert not [note for note in report.notes if note.kind == "one_side_call"]
+        assert report.aligned is not cut, str(report)
+        assert not cut or "1" in {str(one.candidate.path).partition(".")[0] for one in report.sources}, str(report)

@@ -62,7 +62,9 @@ class Paddle(Offers):
 
     def __init__(self, home: Any = paddle) -> None:
         super().__init__("paddle", home, OFFERS, NEEDED, OLDEST)
-        self.in_backward: Callable[[], bool] = self.held["in backward"] or _Backward(home).runs
+        told, looked = self.held["in backward"] or (lambda: False), _Backward(home).runs
+        # What is recomputed runs a backward pass of its own, and behind that Paddle itself says that none runs.
+        self.in_backward: Callable[[], bool] = lambda: told() or looked()
         """Whether this code runs within a backward pass."""
 
     def handle(self, native: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tell the calls of a recorded step that are made behind the optimizer's step: with other weights than those before."""
+"""Tell the calls of a recorded step that are made behind the optimizer's step, or computed again for the gradients."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ def behind_on(pair: Pair, traces: tuple[Trace, Trace]) -> str | None:
     """Return the side on which alone a call is made behind the optimizer's step; None where no such is known."""
     told = _told(pair, traces)
     return SIDES[told.index(True)] if set(told) == {False, True} else None
+
+
+def is_computed_again(call: Call, trace: Trace) -> bool:
+    """Return whether a call was made without gradients, in a module whose parameters got theirs all the same.
+
+    That is recomputation: what gets the gradients inside is not what was seen. Where it is none, parameters tell.
+    """
+    for above in (call, *call.ancestors()):
+        given = [leaf for leaf in above.outputs if "float" in leaf.dtype]
+        blind = above.path and given and not any(leaf.differentiable for leaf in given)
+        if blind and any(path.startswith(f"{above.path}.") for path in trace.parameter_gradients):
+            return True
+    return False
 
 
 def _told(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:

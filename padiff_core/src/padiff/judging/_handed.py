@@ -19,9 +19,10 @@ class Handed:
 
     times: float
     """Its norm by that of what arrived; 1 where that is rounding."""
-    limit: float | None
-    """The largest element's size where elements of both signs have exactly that, and less than what arrived: what
-    values are clipped at."""
+    largest: float
+    """The largest element's size."""
+    cut: bool
+    """Whether elements of both signs have exactly that size, of less than had arrived: values are clipped there."""
     eps: float
 
     def differs(self, other: Handed) -> bool:
@@ -37,18 +38,19 @@ def handed_of(trace: Trace) -> dict[str, Handed]:
         if known is not None and known.norm is not None and arrived:
             eps = epsilon_of(known.dtype)
             times = known.norm / arrived
-            cut = known.high is not None and known.low is not None and known.high == -known.low > 0
-            one = Handed(times, known.high if cut else None, eps)
+            low, high = known.low or 0.0, known.high or 0.0
+            one = Handed(times, max(-low, high), times < 1 and high == -low > 0, eps)
             same = abs(times - 1) <= _rounding(one, one)
-            found[path] = Handed(1.0, None, eps) if same else one
+            found[path] = attrs.evolve(one, times=1.0, cut=False) if same else one
     return found
 
 
 def told_of(handed: dict[str, Handed]) -> dict[str, Any]:
     """Return what is said of all parameters: the least and the largest share, and what values are clipped at."""
     times = [float(f"{one.times:.4g}") for one in handed.values()]
-    limits = [one.limit for one in handed.values() if one.limit is not None]
-    return {"least": min(times), "most": max(times), "limit": max(limits, default=None)}
+    largest = max(one.largest for one in handed.values())
+    cut = any(one.cut and one.largest == largest for one in handed.values())
+    return {"least": min(times), "most": max(times), "limit": largest if cut else None}
 
 
 def _rounding(ours: Handed, theirs: Handed) -> float:

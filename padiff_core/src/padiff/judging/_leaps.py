@@ -14,7 +14,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._behind import is_behind
+from padiff.judging._behind import is_behind, is_computed_again
 from padiff.judging._levels import Drift, Level
 from padiff.judging._magnified import Magnified, magnified
 from padiff.judging._meter import Meter
@@ -288,7 +288,7 @@ class Leaps:
         if size is not None and key not in self._sent and how is None and not self._sums.is_one(spot):
             size = size if self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict in AGREEING else None
         if size is None:
-            if not self._is_kept(spot):
+            if not self._is_kept(spot) or self._is_again(spot):
                 for taker in takers:
                     taker.add(known)
                 if spot.what == "output" and not self._untold[1]:
@@ -319,7 +319,11 @@ class Leaps:
         """Return whether both runs would have kept a gradient if it had come."""
         ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
         given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
-        return self._is_kept(spot) and ran and not given and not is_unread(spot, self._takers, self.meter.traces)
+        told = self._is_kept(spot) and not self._is_again(spot)
+        return told and ran and not given and not is_unread(spot, self._takers, self.meter.traces)
+
+    def _is_again(self, spot: Spot) -> bool:
+        return any(map(is_computed_again, (spot.pair.reference, spot.pair.candidate), self.meter.traces))
 
     def _is_kept(self, spot: Spot) -> bool:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values

@@ -26,6 +26,8 @@ class StepRecorder(Recorder):
         self._store, self._kind, self._chosen, self._places = store, values, chosen, places
         self._reductions = Reductions(model.adapter, trace)
         self._seen: set[int] = set()
+        self._awaited: set[int] = set()
+        """Tokens of what a gradient is awaited for."""
         self._path = ""
         self._gives = False
         """Whether what comes next is the first output of the module at that path."""
@@ -53,10 +55,14 @@ class StepRecorder(Recorder):
 
     def _leaf(self, path: str, tensor: Tensor) -> Leaf:
         leaf = super()._leaf(path, tensor)
-        if leaf.token not in self._seen and self._kind != "structure" and self._chosen(self._path):
-            self._seen.add(leaf.token)
+        if self._kind != "structure" and self._chosen(self._path):
             where = self._places.of_value(self._path if self._gives else None)
-            self._keep(leaf, tensor, f"{self._path}.{path}", where)
+            if leaf.token not in self._seen:
+                self._seen.add(leaf.token)
+                self._keep(leaf, tensor, f"{self._path}.{path}", where)
+            if leaf.differentiable and leaf.token not in self._awaited:  # what is computed again is so from then on
+                self._awaited.add(leaf.token)
+                self._await(leaf, tensor, f"{self._path}.{path}", where)
         self._gives = False
         return leaf
 
@@ -67,12 +73,12 @@ class StepRecorder(Recorder):
             trace.added[token] = self._kept(
                 self.adapter.tensor(tensor.added), f"{name}.added", self._places.of_value(None)
             )
-        if leaf.differentiable:
 
-            def arrived(gradient: Tensor) -> None:
-                trace.gradients[token] = self._kept(gradient, f"{name}.gradient", where)
+    def _await(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
+        def arrived(gradient: Tensor) -> None:
+            self.trace.gradients[leaf.token] = self._kept(gradient, f"{name}.gradient", where)
 
-            self.hooks.add(tensor.on_gradient(arrived).close)
+        self.hooks.add(tensor.on_gradient(arrived).close)
 
     def _kept(self, tensor: Tensor, name: str, where: Where) -> int:
         if self._kind == "tensors":
@@ -149,7 +155,8 @@ class StepRecorder(Recorder):
         if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
             self.fetch()
         for path, keys in self._partial.items():
-            if self._stepping.get(path, len(keys)) < len(keys):
+            unsure = len(keys) > 1 and self._kind == "summary"  # nothing is known of their sum
+            if unsure or self._stepping.get(path, len(keys)) < len(keys):
                 self.trace.handed.pop(path, None)
             key = keys[-1]
             if len(keys) > 1 and self._kind == "tensors":
