@@ -12,7 +12,7 @@ import torch
 import padiff
 from padiff.adapter import Model
 from padiff.plugins import adapter_for
-from padiff.refinement import _exchanges, _layouts
+from padiff.refinement import _exchanges, _search
 
 WIDTH = 8
 X = np.random.default_rng(0).standard_normal((4, 6, WIDTH), dtype=np.float32)
@@ -104,7 +104,7 @@ def test_nothing_is_run_in_evaluation_mode_where_names_tell_or_nothing_is_drawn(
         pytest.fail("a trial in evaluation mode")
 
     monkeypatch.setattr(_exchanges, "trial_without_chance", unwanted)
-    monkeypatch.setattr(_layouts, "trial_without_chance", unwanted)
+    monkeypatch.setattr(_search, "trial_without_chance", unwanted)
     sides = TorchAttention(), PaddleAttention(named=True)
     assert padiff.diff(*sides, (X,)).aligned
     _assert_in_place(*sides)
