@@ -508,3 +508,11 @@ def test_gradients_are_handed_in_in_the_layout_that_the_model_has(contiguous: bo
     x = np.random.default_rng(0).standard_normal((2, 5, 6)).astype(np.float32)
     report = padiff.diff(_NormedColumns(contiguous, ends), _NormedColumns(not contiguous, ends), x)
     assert report.aligned, str(report)
+
+
+def test_a_norm_that_averages_over_all_batches_is_told() -> None:
+    given = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
+    ours, theirs = (nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=one)) for one in (None, 0.1))
+    report = padiff.diff(ours, theirs, (given,))
+    assert {source.candidate.path for source in report.sources} == {"1"}, str(report)
+    assert "momentum: None in the reference, 0.1 in the candidate" in str(report)

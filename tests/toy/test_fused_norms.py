@@ -123,3 +123,8 @@ def test_the_momentum_of_fused_norms_is_one_source() -> None:
     report = padiff.diff(rows.Sequential(*layers), Kept(0.99), TOKENS[0])
     assert "1 source in 4 places" in str(report)
     assert all(source.cause is not None and "momentum" in str(source.cause) for source in report.sources), str(report)
+    report = padiff.diff(
+        rows.Sequential(*layers), Kept(1.0), TOKENS[0]
+    )  # no ratio tells of one that keeps what it held
+    assert not report.aligned
+    assert {source.candidate.path for source in report.sources} == {"one.norm", "two.norm"}, str(report)

@@ -166,6 +166,8 @@ def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
     if len(found) != 1 or len(calls) != 1 or check.candidate is None:
         return None
     ours, theirs = (unit.settings[found[0].setting].value for unit in (check.match.reference, check.match.candidate))
+    if not ours or not theirs:  # one averages over all batches, or keeps what it held: no ratio tells
+        return None
     before = _before(judge, check)
     scaled = before + (check.candidate - before) * (ours / theirs)
     ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled)]
