@@ -68,6 +68,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+ByPath = dict[str | None, dict[str, Any]]
+
+
 class Meter:
     """What knows how far apart the values of one step are."""
 
@@ -75,6 +78,7 @@ class Meter:
         self.sides, self.traces, self._by = sides, (sides[0].trace, sides[1].trace), by
         self._sizes: dict[tuple[Any, ...], Size | None] = {}
         self._kept: dict[When, tuple[Kept, Kept]] = {}
+        self._stepped: tuple[ByPath, ByPath] | None = None
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
         """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
@@ -89,6 +93,14 @@ class Meter:
                 values = (nothing_like(second), second) if first is None else (first, nothing_like(first))
             self._sizes[key] = size_of(*values, self._by.rule)
         return self._sizes[key]
+
+    def settings(self, link: Link) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return what both sides' optimizers step a parameter with; None where that is not known."""
+        if self._stepped is None:
+            self._stepped = self.traces[0].settings_by_path(), self.traces[1].settings_by_path()
+        ours, theirs = self._stepped
+        paths = link.reference.parameter.path, link.candidate.parameter.path
+        return ours.get(paths[0], ours.get(None)), theirs.get(paths[1], theirs.get(None))
 
     def kept(self, when: When) -> tuple[Kept, Kept]:
         """Return where both sides keep what is asked of their parameters."""

@@ -102,7 +102,7 @@ def of_recorded_update(
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = meter.sides[0].about, meter.sides[1].about
-    found = _with_causes(found, meter.traces)
+    found = _with_causes(found, meter)
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
@@ -120,13 +120,13 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
     )
 
 
-def _with_causes(found: Sequence[tuple[Link, Finding]], traces: tuple[Trace, Trace]) -> list[tuple[Link, Finding]]:
+def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tuple[Link, Finding]]:
     """Return findings with what the optimizers do otherwise, where both were recorded, by the rules of `diff`.
 
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
-    handed = (handed_of(traces[0]), handed_of(traces[1])) if found else ({}, {})
-    causes = [_told(link, finding, traces, handed) for link, finding in found]
+    handed = (handed_of(meter.traces[0]), handed_of(meter.traces[1])) if found else ({}, {})
+    causes = [_told(link, finding, meter, handed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
@@ -139,14 +139,14 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], traces: tuple[Trace, Tra
 
 
 def _told(
-    link: Link, finding: Finding, traces: tuple[Trace, Trace], handed: tuple[dict[str, Handed], dict[str, Handed]]
+    link: Link, finding: Finding, meter: Meter, handed: tuple[dict[str, Handed], dict[str, Handed]]
 ) -> Cause | None:
     """Return the settings that differ where a parameter is stepped on both sides; None where nobody says.
 
     Where both runs tell what gradients the optimizers were given, that tells more than one side's setting of clipping.
     """
     paths = link.reference.parameter.path, link.candidate.parameter.path
-    ours, theirs = (dict(trace.settings_of(path) or {}) for trace, path in zip(traces, paths, strict=True))
+    ours, theirs = (dict(found or {}) for found in meter.settings(link))
     known = finding.cause
     if known is not None and known.name == "not_stepped":
         return None
@@ -217,8 +217,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
 
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
     """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
-    paths = link.reference.parameter.path, link.candidate.parameter.path
-    ours, theirs = (trace.settings_of(path) or {} for trace, path in zip(meter.traces, paths, strict=True))
+    ours, theirs = (found or {} for found in meter.settings(link))
     shared = [name for name in ours if _is_number(ours[name]) and _is_number(theirs.get(name))]
     cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
     return {} if cause is None else dict(cause.parameters)

@@ -252,11 +252,13 @@ class Trace:
         """Return a leaf's recorded gradient, or None where none reached it; never write to it."""
         return self._kept(self.gradients.get(leaf.token))
 
-    def settings_of(self, path: str) -> dict[str, Any] | None:
-        """Return what an optimizer stepped a parameter with; None where that is not known."""
-        named = (one.settings for one in self.stepped if path in (one.parameters or ()))
-        rest = (one.settings for one in self.stepped if one.parameters is None)
-        return next(named, next(rest, None))
+    def settings_by_path(self) -> dict[str | None, dict[str, Any]]:
+        """Return what an optimizer stepped parameters with, by their paths; under None what it stepped others with."""
+        found: dict[str | None, dict[str, Any]] = {}
+        for one in self.stepped:
+            for path in [None] if one.parameters is None else one.parameters:
+                found.setdefault(path, one.settings)
+        return found
 
     def _kept(self, key: int | None) -> NDArray[Any] | None:
         return None if key is None or key < 0 else self.store.get(key)
