@@ -154,6 +154,63 @@ def test_what_packs_keys_and_values_takes_what_these_take() -> None:
     assert report.transfer.settled.keys() == {"own.1"}
 
 
+class Apart(rows.Module):
+    """Attention to what it is given, with keys and values apart."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (rows.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Any, seen: Any) -> Any:
+        return self.o(F.attention(self.q(x), self.k(seen), self.v(seen), 2))
+
+
+class Decoding(rows.Module):
+    """A block that looks at itself, then at what it is to decode, with a norm behind each."""
+
+    def __init__(self) -> None:
+        self.own, self.cross, self.first, self.second = Apart(), Apart(), rows.LayerNorm(8), rows.LayerNorm(8)
+
+    def forward(self, x: Any, seen: Any) -> Any:
+        x = self.first(x + self.own(x, x))
+        return self.second(x + self.cross(x, seen))
+
+
+class Together(columns.Layer):
+    """The attention with keys packed with values."""
+
+    def __init__(self) -> None:
+        self.q, self.kv, self.out = columns.Dense(8, 8), columns.Dense(8, 16), columns.Dense(8, 8)
+
+    def forward(self, x: Any, seen: Any) -> Any:
+        both = self.kv(seen)
+        return self.out(F.attention(self.q(x), both[..., :8], both[..., 8:], 2))
+
+
+class DecodingTogether(columns.Layer):
+    """The same block; or with the first norm before its attention, run for queries and for keys with values."""
+
+    def __init__(self, *, before: bool) -> None:
+        self.own, self.cross, self.before = Together(), Together(), before
+        self.n1, self.n2 = columns.LayerNormalization(8), columns.LayerNormalization(8)
+
+    def forward(self, x: Any, seen: Any) -> Any:
+        x = x + self.own(self.n1(x), self.n1(x)) if self.before else self.n1(x + self.own(x, x))
+        return self.n2(x + self.cross(x, seen))
+
+
+def test_who_packs_keys_with_values_is_told_by_what_these_give_to() -> None:
+    """Both blocks take what the model is given: the first took the other one's keys and values, and nothing was right.
+
+    With the norm before, as in a DETR, these found what packs them only once the block's own had been packed.
+    """
+    inputs = TOKENS, np.random.default_rng(1).standard_normal((2, 7, 8)).astype(np.float32)
+    report = padiff.diff(Decoding(), DecodingTogether(before=False), inputs)
+    assert report.aligned, str(report)
+    report = padiff.diff(Decoding(), DecodingTogether(before=True), inputs)
+    places = {str(source.what) for source in report.sources}
+    assert places == {"input 'x' of n1", "input 'x' of own", "input 'x' of cross"}, str(report)
+
+
 class Experts(rows.Module):
     """Experts of a layer and an activation each, and a gate that weighs them."""
 

@@ -207,13 +207,13 @@ def find_packings(
 
 
 def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
-    """Return packings of which no two share a unit: those that take most of what belongs together, then the first.
+    """Return packings of which no two share a unit: those amid most of what belongs together, then the first.
 
     They come in the order of the packed units.
     """
     chosen: list[Packing] = []
     gone: set[HeldUnit] = set()
-    for packing in sorted(fitting, key=lambda one: -_same_taken(one, graphs, known)):
+    for packing in sorted(fitting, key=lambda one: -_same_around(one, graphs, known)):
         if gone.isdisjoint(packing.units):
             gone.update(packing.units)
             chosen.append(packing)
@@ -241,7 +241,7 @@ def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> 
 def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int]) -> Iterator[Packing]:
     """Yield what several layers pack together: all that take one value, against more that do on the other side.
 
-    Of several groups it is the one that takes most of what belongs together, or the first.
+    Of several groups it is the one amid most of what belongs together, or the first.
     """
     sides = [[one for one in side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
     for ours in (True, False):
@@ -252,18 +252,23 @@ def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mappin
                 for members in many
                 if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members)
             ]
-            best = max((one for one in fits if one.fits), key=lambda one: _same_taken(one, graphs, known), default=None)
+            fits = [one for one in fits if one.fits]
+            best = max(fits, key=lambda one: _same_around(one, graphs, known), default=None)
             if best is not None:
                 many.remove(best.members)
                 yield best
 
 
-def _same_taken(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:
-    """Return how much of what a packed layer and its members take belongs together."""
+def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:
+    """Return how much of what a packed layer and its members take belongs together, and of what they give to."""
     pair = (packing.packed, packing.members[0]) if packing.ours else (packing.members[0], packing.packed)
-    ours, theirs = (set(graph.takes[graph.units.index(unit)]) for graph, unit in zip(graphs, pair, strict=True))
-    same = {known[node] for node in ours if node in known} & theirs
-    return len(same) / max(1, len(ours), len(theirs))
+    places = [graph.units.index(unit) for graph, unit in zip(graphs, pair, strict=True)]
+    score = 0.0
+    for around in ([graph.takes for graph in graphs], [graph.gives for graph in graphs]):
+        ours, theirs = (set(nodes[place]) for nodes, place in zip(around, places, strict=True))
+        same = {known[node] for node in ours if node in known} & theirs
+        score += len(same) / max(1, len(ours), len(theirs))
+    return score
 
 
 def _pack_alike(packed: Group, members: Group) -> bool:

@@ -150,19 +150,23 @@ def _paired(
         taken = {unit for packing in find_packings(graphs, lacking, pairs, freed=True) for unit in packing.units}
         both = ({match.reference, match.candidate} for match in matches)
         lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
-    new = find_packings(graphs, lacking, pairs)
-    new = _packings_as_numbered(new, graphs, pairs)
-    packings = [packing for packing, arrangement in told if arrangement is None] + new
-    packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
+    packings = [packing for packing, arrangement in told if arrangement is None]
+    arranged = [packing for packing, arrangement in told if arrangement]
     settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
+    new, first = find_packings(graphs, lacking, pairs), bool(told)
     mine, yours = ours, theirs
-    if packed or settled:
-        pairs, symmetric = by_flow([*packings, *(packing for packing, arrangement in told if arrangement)])
+    while new or first:
+        first = False
+        packings += _packings_as_numbered(new, graphs, pairs)
+        pairs, symmetric = by_flow([*packings, *arranged])
         gone |= {unit for packing in packings for unit in packing.units}
         mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
         kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
         matches = match_units(mine, yours, fixed, still)
+        # What found a counterpart only now may leave others that pack what is left.
+        new = find_packings(graphs, _without_counterpart(mine, yours, matches), pairs)
+    packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
     matches += [match for one in packed for match in one.matches] + settled
