@@ -121,3 +121,65 @@ def test_what_a_plain_layer_lacks_of_a_computed_weight_is_named() -> None:
     report = padiff.diff(chain(rows.Module, Scaled), chain(columns.Layer, columns.Dense), (X,))
     named = {(source.reference.path, source.what.kind, source.what.name) for source in report.sources}
     assert named == {(path, "parameter", "size") for path in ("first", "second")}, report
+
+
+def filtered(state: Any, x: Any, mix: Any, size: Any, cut: Any = lambda gain: gain) -> Any:
+    """Return the next state of a filter: what is expected, and as much of what was seen as its gain says."""
+    expected = functional.tanh(state @ mix + size)
+    gain = cut(functional.sigmoid(size * size))
+    return expected + gain * (x - expected)
+
+
+class Filtering(rows.Module):
+    """A filter between two layers, of parameters that the model holds itself."""
+
+    def __init__(self) -> None:
+        self.encode, self.decode = rows.Linear(4, 4), rows.Linear(4, 3)
+        self.mix, self.size = rows.parameter(4, 4), rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.encode(x)
+        state = x[:, 0]
+        for i in range(5):
+            state = filtered(state, x[:, i], self.mix, self.size)
+        return self.decode(state)
+
+
+class Cell(columns.Layer):
+    """What holds the parameters, and is never called as a module is."""
+
+    def __init__(self, detached: bool) -> None:
+        self.transition, self.noise, self.detached = columns.weight(4, 4), columns.weight(4), detached
+
+    def forward(self, state: Any, x: Any) -> Any:
+        cut = (lambda gain: columns.Tensor(gain.data)) if self.detached else (lambda gain: gain)
+        return filtered(state, x, self.transition, self.noise, cut)
+
+
+class Filter(columns.Layer):
+    """The filter as a module."""
+
+    def __init__(self, detached: bool) -> None:
+        self.cell = Cell(detached)
+
+    def forward(self, x: Any) -> Any:
+        state = x[:, 0]
+        for i in range(5):
+            state = self.cell.forward(state, x[:, i])
+        return state
+
+
+class InModules(columns.Layer):
+    def __init__(self, detached: bool) -> None:
+        self.head, self.first, self.inner = columns.Dense(4, 3), columns.Dense(4, 4), Filter(detached)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.inner(self.first(x)))
+
+
+@pytest.mark.parametrize("detached", [False, True], ids=["right", "detached"])
+def test_gradients_of_parameters_are_placed_where_these_are_held(detached: bool) -> None:
+    """A Kalman filter's gain that is detached: the gradients were wrong in the whole model's code, it was said."""
+    report = padiff.diff(Filtering(), InModules(detached), (X,))
+    assert report.aligned != detached, report
+    assert {source.candidate.path for source in report.sources} <= {"inner.cell"}, report

@@ -124,9 +124,10 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
     maker = None if spot is None or mapped or suspicion.phase is not Phase.FORWARD else spot.maker
     if maker is not None and call.key in {above.key for above in maker.ancestors()}:
         return place_of(maker)
-    if suspicion.phase is Phase.BUFFER:
-        # A module updates its own buffers, be it called where the other side calls none like it.
-        call = next((inner for inner in call.subtree() if inner.path == owner), call)
+    if owner is not None and not suspicion.vague:
+        # What a module holds its own code uses, be it called where the other side calls none like it.
+        holding = (inner for inner in call.subtree() if f"{owner}.".startswith(f"{inner.path}."))
+        call = max(holding, key=lambda inner: len(inner.path), default=call)
     return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
 
