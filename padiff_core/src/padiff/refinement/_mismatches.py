@@ -8,7 +8,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import attrs
@@ -25,7 +25,7 @@ from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
 _SINGLY = 4
-"""Operations that are doubted one by one."""
+"""Operations that are doubted one by one, and classes of which one call is."""
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
 
@@ -151,6 +151,9 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         fewer = evidence.judged(without([*wrong, *later_ends]))
         unheard = fresh(fewer)
         wrong += [pair for pair in later_ends if not _spoils(pair, unheard, fewer)]
+    if len(doubtful) > 1:
+        masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
+        wrong = _but_spoiled(masked, wrong, lambda pair: evidence.judged(without([pair])), fresh)
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
         single = evidence.judged(without([*wrong, pair]))
@@ -159,6 +162,33 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if not wrong:
         return correspondence
     return second if len(wrong) == len(doubtful) else without(wrong)
+
+
+def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Judge) -> bool:
+    """Return whether what is behind a pair in the code around is wrong whether or not pairs are taken apart."""
+    around, start = judge.alignment.around(pair), pair.candidate.index
+    return any(s.pair is around and s.order >= start and _spot_key(s) in seen for s in again)
+
+
+def _but_spoiled(
+    masked: Sequence[Pair],
+    wrong: list[Pair],
+    taken_apart: Callable[[Pair], Judge],
+    fresh: Callable[[Judge], list[Suspicion]],
+) -> list[Pair]:
+    """Return the wrong matches but for those of which taking apart one alone shows a difference right behind it.
+
+    One match of two classes tells of the others: they share their code.
+    """
+    told: dict[tuple[str, str], bool] = {}
+    for pair in masked:
+        classes = pair.reference.module.class_name, pair.candidate.module.class_name
+        if classes not in told and len(told) < _SINGLY:
+            judge = taken_apart(pair)
+            told[classes] = _spoils(pair, fresh(judge), judge)
+        if told.get(classes):
+            wrong = [one for one in wrong if one is not pair]
+    return wrong
 
 
 def _is_fused(pair: Pair) -> bool:
