@@ -106,6 +106,7 @@ def megatron(
     fault: Fault | None = None,
     given: Callable[[Batch, int], Batch] = lambda batch, _: batch,
     source: str | None = None,
+    values: Any = "tensors",
     **settings: Any,
 ) -> Job:
     """Return a job that trains Megatron's GPT, by its own optimizer and data parallelism."""
@@ -127,7 +128,7 @@ def megatron(
                 mine = given(get_batch_on_this_cp_rank(mine), rank)
                 yield tuple(mine[name] for name in _GIVEN), mine["labels"]
 
-        trained(model, folder, rank, batches, fault)
+        trained(model, folder, rank, batches, fault, values=values)
 
     return job
 
@@ -216,13 +217,15 @@ FAULTS: dict[str, dict[str, Any]] = {
     "stale-norm": {"fault": stale_norm},
 }
 SETS: dict[str, tuple[int, dict[str, Job]]] = {
-    "one": (1, {"clean": megatron(), "rope": megatron(positions="rope")}),
+    "one": (1, {"clean": megatron(), "rope": megatron(positions="rope"), "sketch": megatron(values="sketch")}),
     "two": (
         2,
         {
             "clean": megatron(cp=2),
             "rope": megatron(cp=2, positions="rope"),
             "tensor": megatron(tp=2),
+            "sketch": megatron(cp=2, values="sketch"),
+            "sketch-own-keys": megatron(own_keys, cp=2, values="sketch"),
             "moved": megatron(cp=2, source="two/tensor"),
             "back": megatron(tp=2, source="two/clean"),
             **{name: megatron(**{"cp": 2, **how}) for name, how in FAULTS.items()},

@@ -60,12 +60,17 @@ def norm(_: Any, config: Any, hidden_size: int, eps: float = 1e-5) -> Any:
 
 
 def trained(
-    model: Any, folder: Path, rank: int, batches: Callable[[int, int], Iterable[Given]], fault: Fault | None = None
+    model: Any,
+    folder: Path,
+    rank: int,
+    batches: Callable[[int, int], Iterable[Given]],
+    fault: Fault | None = None,
+    **how: Any,
 ) -> None:
     """Record a training by Megatron's own optimizer and data parallelism.
 
     ``batches`` gives, of how many copies of the model there are and which this rank belongs to, what the model takes in
-    each step and the labels. A ``fault`` is planted in the wrapped model.
+    each step and the labels. A ``fault`` is planted in the wrapped model; ``how`` are options of `padiff.record`.
     """
     from megatron.core import parallel_state
     from megatron.core.distributed import (
@@ -81,7 +86,7 @@ def trained(
     if fault is not None:
         fault(wrapped, rank)
     copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-    with padiff.record(wrapped, folder) as recorder:
+    with padiff.record(wrapped, folder, **how) as recorder:
         for given, labels in batches(copies, place):
             loss = wrapped(*given, labels=labels).mean()
             loss.backward()

@@ -31,6 +31,7 @@ INSIDE = ("core_attention", "core_attention.attention_dropout")
         ("two/clean", "four/four"),
         ("four/data", "one/clean"),
         ("four/tensor", "four/four"),
+        ("one/sketch", "two/sketch"),
     ],
 )
 def test_parts_from_both_ends_of_a_sequence_make_it(jobs: Path, one: str, other: str) -> None:
@@ -43,6 +44,11 @@ def test_parts_from_both_ends_of_a_sequence_make_it(jobs: Path, one: str, other:
 
 ATTENTION = "decoder.layers.1.self_attention.core_attention"
 BOTH: dict[str, Any] = {"ranks": [0, 1]}
+
+
+def test_sketches_name_a_fault_of_shared_sequences(jobs: Path) -> None:
+    report = padiff.compare(jobs / "one/sketch", jobs / "two/sketch-own-keys")
+    assert [(source.what.kind, source.candidate.path) for source in report.sources] == [("output", ATTENTION)], report
 
 
 @pytest.mark.parametrize(

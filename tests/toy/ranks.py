@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.adapter import Placement, Ranks
+from padiff.distributed._placements import part_of
 from padiff.kinds import Part, Unit
 from padiff.trace import (
     Call,
@@ -96,6 +97,29 @@ def record(
     return folder
 
 
+def record_sequences(folder: Path, *, cp: int = 1, order: Callable[[list[Array]], list[Array]] = list) -> Path:
+    """Run a job on tokens whose sequences ``cp`` ranks share, a part from both ends each; inside the sequence is first.
+
+    ``order`` changes in which order the ranks' parts of what the last layer gives come to them.
+    """
+    tokens = np.random.default_rng(3).integers(0, 9, (3, 8))
+    table = np.random.default_rng(4).standard_normal((9, 4)).astype(np.float32)
+    held, parts = weights(), [part_of(tokens, Placement("shard", 1, ends=True), cp, rank) for rank in range(cp)]
+    turned = [np.ascontiguousarray(table[part].swapaxes(0, 1)) for part in parts]
+    normed = [one * held["norm.weight"] for one in turned]
+    made = [np.tanh(one @ held["up.weight"].T) for one in normed]
+    gave = order([one @ held["down.weight"].T for one in made])
+    for rank in range(cp):
+        steps = [("norm", turned[rank], normed[rank]), ("up", normed[rank], made[rank])]
+        steps += [("down", made[rank], gave[rank])]
+        end = np.ascontiguousarray(gave[rank].mean(2).swapaxes(0, 1))
+        spread = {path: {"cp": Placement()} for path in held}
+        ranks = Ranks(rank, cp, {"cp": tuple(range(cp))}, spread) if cp > 1 else None
+        trace = _trace(parts[rank], steps, end, held)
+        write_run(rank_folder(folder, rank) if cp > 1 else folder, _about(held, ranks), [(0, trace)])
+    return folder
+
+
 def _renamed(about: Description, trace: Trace, names: Mapping[str, str]) -> tuple[Description, list[tuple[int, Trace]]]:
     """Return a run with some modules under other paths."""
 
@@ -159,7 +183,7 @@ def _trace(given: Array, steps: Any, out: Array, held: Mapping[str, Array]) -> T
         if id(array) not in known:
             known[id(array)] = next(tokens)
             trace.values[known[id(array)]] = trace.store.put(array)
-        return Leaf(path, "float32", array.shape, known[id(array)])
+        return Leaf(path, str(array.dtype), array.shape, known[id(array)])
 
     root = Call(0, _module(""), 0, None, False, inputs=[leaf("x", given)])
     trace.calls.append(root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -303,3 +304,21 @@ def test_a_call_of_which_nothing_is_compared_tells_no_layout(order: str) -> None
     report = padiff.diff(Doubled(), Halves(order), TOKENS)
     assert report.aligned, str(report)
     assert not padiff.diff(Doubled(), Halves(order, 1.1), TOKENS).aligned
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
+def test_what_both_sides_pack_alike_is_compared_by_figures_too(tmp_path: Path, values: Any) -> None:
+    """Sketches and summaries said nothing of it: a step of these weights alone was aligned, whatever it was."""
+    for name in ("one", "right", "wrong"):
+        np.random.seed(0)
+        model = rows.Attention(8, 2)
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
+            y = model(rows.Tensor(TOKENS))
+            (y * y).mean().backward()
+            rows.SGD(model.parameters(), 0.1).step()
+            if name == "wrong":
+                model.packed.data[...] += 0.1 * model.packed.grad
+            recorder.step()
+    right, wrong = (padiff.compare(tmp_path / "one", tmp_path / name) for name in ("right", "wrong"))
+    assert right.aligned, str(right)
+    assert {(one.phase.value, one.what.kind) for one in wrong.sources} == {("update", "updated_parameter")}, str(wrong)

@@ -13,7 +13,7 @@ from padiff.adapter import Ranks
 from padiff.recording._places import Places
 from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
 
-from .ranks import record
+from .ranks import record, record_sequences
 from .test_ranks import FAULTS, LAYOUTS
 
 
@@ -36,9 +36,11 @@ def sketched(folder: Path, *, by_hand: bool = False) -> Path:
 def _sketched(run: Any, about: Any) -> Trace:
     full, places = run.trace(0), Places(about)
     trace = attrs.evolve(full, store=ValueStore(), values={}, weights={}, samples={})
-    made = {call.outputs[0].token: places.of_value(call.path) for call in full.calls[1:]}
+    made = {call.outputs[0].token: call.path for call in full.calls[1:]}
+    places.given(full.root.inputs[0])
     for token, key in full.values.items():
-        trace.values[token] = trace.summarized(made.get(token, places.of_value()).sketched(full.array(key)))
+        array = full.array(key)
+        trace.values[token] = trace.summarized(places.of_value(array.shape, made.get(token)).sketched(array))
     for path, key in full.weights.items():
         trace.weights[path] = trace.summarized(places.of_parameter(path).sketched(full.array(key)))
     return trace
@@ -83,3 +85,15 @@ def test_a_rank_that_is_missing_leaves_the_rest(tmp_path: Path) -> None:
     report = padiff.compare(one, two)
     assert not report.sources, report
     assert report.coverage.missing
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_ranks_that_share_sequences_are_put_together_along_whichever_axis_they_lie(count: int, tmp_path: Path) -> None:
+    one, many = sketched(record_sequences(tmp_path / "one")), sketched(record_sequences(tmp_path / "many", cp=count))
+    for pair in ((one, many), (many, one)):
+        report = padiff.compare(*pair)
+        assert report.aligned, report
+        assert not report.coverage.missing, report
+    wrong = sketched(record_sequences(tmp_path / "wrong", cp=count, order=lambda parts: parts[::-1]))
+    report = padiff.compare(one, wrong)
+    assert [(source.what.kind, source.candidate.path) for source in report.sources] == [("output", "down")], report

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from padiff.distributed._grid import Grid
-from padiff.kinds import is_data
+from padiff.kinds import is_data, shares_data
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +40,7 @@ class Losses:
         """
         if not self.of:
             return [axis for axis in self.grid.axes if axis in split]
-        return [axis for axis in self.grid.axes if self._differ(axis) and (is_data(axis) or axis in split)]
+        return [axis for axis in self.grid.axes if self._differ(axis) and (shares_data(axis) or axis in split)]
 
     def _differ(self, axis: str) -> bool:
         return any(len({self.of[rank] for rank in group}) > 1 for group in self.grid.groups(self.of, axis))

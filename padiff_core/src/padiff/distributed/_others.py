@@ -143,7 +143,8 @@ class Other:
         links = self.ties.links[self.index].get(path, ())
         if shape is not None and self.padding is not None and path in self.padding.parameters:
             shape = self.padding.parameters[path].shape(shape)
-        if len(links) == 1 and (sketched := self._sketched(held, links[0])) is not None:
+        alone = len(links) == 1 or (len(links) > 1 and all(link.packed_alike for link in links))
+        if alone and (sketched := self._sketched(held, links[0])) is not None:
             return sketched
         ready = all(self._read(held, link) for link in links)
         if not links or shape is None or not ready:
@@ -152,8 +153,7 @@ class Other:
 
     def _sketched(self, held: Mapping[str, int], link: Link) -> Like | None:
         other = link.candidate if self.index == 0 else link.reference
-        partial_ = link.candidate.part.partial or link.reference.part.partial
-        if partial_ or not link.single or not link.alike:
+        if (link.packed and not link.packed_alike) or not link.single or not link.alike:
             return None
         return sketch_like(self.trace.summaries.get(held.get(other.parameter.path, 0)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Ends, Spreading, differing, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
-from padiff.kinds import UNKNOWN, Placement, parts_of_a_batch
+from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
 from padiff.numerics import Array
 from padiff.trace import Lent, Summary, Trace
 
@@ -129,7 +130,7 @@ def spread_over(
         return None
     parts = read(arrays)
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
-    batched = [axis for axis in parts_of_a_batch(grid.axes) if batch and axis not in known and summaries[0].whole]
+    batched = _cut_data(summaries[0], grid, known) if batch else []
     same = [axis for axis in batched if _replicated(arrays.summaries, grid, axis)]
     if any(axis != UNKNOWN for axis in same):
         return None  # each at another place of a batch that is none
@@ -160,6 +161,19 @@ def spread_over(
     differ |= {axis: _unlike(arrays.summaries, grid, axis) for axis in alike}
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
     return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards), alike)
+
+
+def _cut_data(summary: Summary, grid: Grid, known: Mapping[str, Placement]) -> list[str]:
+    """Return the axes whose ranks sketched a value as parts of the data that they share."""
+    if not summary.whole or not summary.size:
+        return []
+    found = [axis for axis in parts_of_data(grid.axes) if axis not in known]
+    said = [axis for axis, how in known.items() if how.kind == "shard"]
+    there = math.prod(map(grid.size, [*said, *found]))
+    for axis in (axis for axis in grid.axes if shares_data(axis) and axis not in (*known, *found)):
+        if math.prod(summary.whole) // summary.size == there * grid.size(axis):
+            found.append(axis)
+    return found
 
 
 def _ways(

@@ -32,7 +32,7 @@ from padiff.distributed._sketches import (
     with_nothing,
 )
 from padiff.distributed._whole import whole_shape
-from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_a_batch
+from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_data, shares_data
 from padiff.numerics import Array
 from padiff.trace import OF_PARAMETERS, Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
@@ -145,7 +145,7 @@ class _Merger:
             how["ends"] = self.ends if given or self.ends else None
             spread = arrays and spread_over(arrays, self.grid, says, like, batch=True, added=self._added(name), **how)
             if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
-                own_data: Spread = {**says, **parts_of_a_batch(self.grid.axes)}
+                own_data: Spread = {**says, **parts_of_data(self.grid.axes)}
                 spread = spread_over(arrays, self.grid, own_data, None, **how)
                 self.guessed.update([name] if spread else [])
                 if len(own.shape) > _FLAT:
@@ -243,7 +243,7 @@ class _Merger:
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         if isinstance(arrays, Sketches):  # those of shards add up
             added = (axis for axis, how in of.placements.items() if how.kind == "partial")
-            known |= {axis: of.placements[axis] for axis in added if is_data(axis) or not of.inferred}
+            known |= {axis: of.placements[axis] for axis in added if shares_data(axis) or not of.inferred}
         spread = spread_over(arrays, self.grid, self._averaged(known, arrays), like, batch=True, shape=shape)
         if spread is not None:
             parts = self.step.gradients[token] = Parts(arrays, spread)

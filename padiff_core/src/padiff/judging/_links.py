@@ -44,9 +44,11 @@ def both_of(link: Link, kept: tuple[Kept, Kept], *, gradient: bool) -> tuple[Any
             zeros=gradient and link.single,
         )
         return values or (None, None)
-    if not link.single or link.reference.part.partial or link.candidate.part.partial:
+    if not link.single or (link.packed and not link.packed_alike):
         return None, None
     (own,) = ours.values()
+    if link.packed and not all(isinstance(one, Summary) for one in (own, theirs)):
+        return None, None
     if gradient:
         own, theirs = (nothing_like(b) if a is None else a for a, b in ((own, theirs), (theirs, own)))
     return (None, None) if own is None or theirs is None else _laid_alike(link, own, theirs)

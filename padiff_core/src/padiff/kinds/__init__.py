@@ -4,5 +4,5 @@ from padiff.kinds import conversions, spelling
 from padiff.kinds._catalogue import CATALOGUE, CONVOLUTIONS, FUSED, LAYOUT, ORDERS, PRODUCTS, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
-from padiff.kinds._placements import UNKNOWN, Placement, Ranks, Spread, is_data, parts_of_a_batch
+from padiff.kinds._placements import UNKNOWN, Placement, Ranks, Spread, is_data, parts_of_data, shares_data
 from padiff.kinds._rules import Habit, Rule, Setting, Unit

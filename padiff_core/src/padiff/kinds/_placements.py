@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-_DATA = "dp"
+_DATA, _SEQUENCE = "dp", "cp"
 UNKNOWN = "world"
 """The name of the group of all ranks, where nobody says what it is for."""
 
@@ -50,12 +50,25 @@ def is_data(group: str) -> bool:
     return group.partition("_")[0] == _DATA
 
 
-def parts_of_a_batch(groups: Iterable[str]) -> Spread:
-    """Return how a value lies of which ranks with data of their own have each a part, along its first axis.
+def shares_data(group: str) -> bool:
+    """Return whether each rank of a group has a part of what the model is given: samples, or parts of all sequences."""
+    return is_data(group) or group == _SEQUENCE
 
-    Ranks of which nobody says what they are for may be such: the first one's part lies where the whole does.
+
+def parts_of_data(groups: Iterable[str], batch: int = 0, sequence: int | None = None) -> Spread:
+    """Return how a value lies of which ranks that share data have each a part, along the axes that are given.
+
+    Ranks of which nobody says what they are for may be such: the first one's part lies where the whole does. Those that
+    share sequences have a part from both ends, as `Placement.ends` says it.
     """
-    return {group: Placement("shard", 0) for group in groups if is_data(group) or group == UNKNOWN}
+    found = {group: Placement("shard", 0 if group == UNKNOWN else batch) for group in groups if _has_samples(group)}
+    if sequence is not None:
+        found |= {group: Placement("shard", sequence, ends=True) for group in groups if group == _SEQUENCE}
+    return found
+
+
+def _has_samples(group: str) -> bool:
+    return is_data(group) or group == UNKNOWN
 
 
 @attrs.frozen

@@ -94,6 +94,18 @@ class Link:
         return not (self.transposed or self.open or self.patch or self.axes)
 
     @property
+    def packed(self) -> bool:
+        """Return whether a side holds it in a part of a parameter."""
+        return self.reference.part.partial or self.candidate.part.partial
+
+    @property
+    def packed_alike(self) -> bool:
+        """Return whether both hold it in one part of parameters of one shape, which may be compared whole then."""
+        own, theirs = (attrs.evolve(held.part, parameter="") for held in (self.reference, self.candidate))
+        shapes = {held.parameter.shape for held in (self.reference, self.candidate)}
+        return self.single and self.packed and self.alike and own == theirs and len(shapes) == 1
+
+    @property
     def references(self) -> tuple[Held, ...]:
         """Return where the reference's values lie."""
         return (self.reference,)

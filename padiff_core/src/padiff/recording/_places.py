@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Reduction
-from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_a_batch
+from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_data
 from padiff.numerics import Array, sketch
-from padiff.trace import Description, Summary, layouts_of, summarized
+from padiff.trace import Description, Leaf, Summary, layouts_of, summarized
 
 
 @attrs.frozen(eq=False)
@@ -76,6 +76,7 @@ class Places:
         self._layouts = layouts_of(about)
         self._ranks = about.ranks
         self._known: dict[str, Where] = {}
+        self._given: Leaf | None = None
 
     def of_parameter(self, path: str) -> Where:
         """Return where a parameter, or its gradient, lies."""
@@ -84,15 +85,38 @@ class Places:
             self._known[path] = Where(self._layouts.get(path), _shards(self._ranks, spread))
         return self._known[path]
 
-    def of_value(self, path: str | None = None) -> Where:
-        """Return where the first output of a module lies; without a path, any value that calls take or give.
+    def begin(self) -> None:
+        """Forget what the model was given: it is called anew."""
+        self._given = None
 
-        Where nobody says it, ranks that have data of their own are taken to have parts of one batch.
+    def given(self, leaf: Leaf) -> None:
+        """Learn from what the model is given how long its batch and its sequences are: from tokens, where there are."""
+        if self._given is None or (_is_tokens(leaf) and not _is_tokens(self._given)):
+            self._given = leaf
+
+    def of_value(self, shape: tuple[int, ...], path: str | None = None) -> Where:
+        """Return where the first output of a module lies; without a path, any value of a shape that calls take or give.
+
+        Where nobody says it, ranks that have data of their own are taken to have parts of one batch, and those that
+        share sequences a part from both ends: along the first axis that is as long as what the model is given.
         """
         if self._ranks is None:
             return Where()
-        spread = self._ranks.outputs.get(path, {}) if path is not None else {}
-        return Where(None, _shards(self._ranks, {**parts_of_a_batch(self._ranks.groups), **spread}))
+        said = self._ranks.outputs.get(path, {}) if path is not None else {}
+        whole = list(shape)
+        for how, _, count in _shards(self._ranks, said):
+            if how.kind == "shard" and -len(shape) <= how.dim < len(shape):
+                whole[how.dim] *= count
+        given = self._given
+        batch, length = (given.shape[0], given.shape[-1]) if given is not None and _is_tokens(given) else (-1, -1)
+        known = batch != length
+        data = whole.index(batch) if known and batch in whole else 0
+        sequence = whole.index(length) if known and length in whole else None
+        return Where(None, _shards(self._ranks, {**parts_of_data(self._ranks.groups, data, sequence), **said}))
+
+
+def _is_tokens(leaf: Leaf) -> bool:
+    return len(leaf.shape) > 1 and leaf.dtype.startswith("int")
 
 
 def _is_odd(size: int, how: Placement) -> bool:

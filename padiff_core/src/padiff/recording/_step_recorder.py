@@ -42,6 +42,7 @@ class StepRecorder(Recorder):
         if not module.path and not module.operation:
             self._stack.clear()
             self._modules.clear()
+            self._places.begin()
         self._path, self._gives = module.path, False
         return super().enter(module, args, kwargs)
 
@@ -56,7 +57,9 @@ class StepRecorder(Recorder):
     def _leaf(self, path: str, tensor: Tensor) -> Leaf:
         leaf = super()._leaf(path, tensor)
         if self._kind != "structure" and self._chosen(self._path):
-            where = self._places.of_value(self._path if self._gives else None)
+            if not self._path and not self._gives:
+                self._places.given(leaf)
+            where = self._places.of_value(leaf.shape, self._path if self._gives else None)
             if leaf.token not in self._seen:
                 self._seen.add(leaf.token)
                 self._keep(leaf, tensor, f"{self._path}.{path}", where)
@@ -70,9 +73,8 @@ class StepRecorder(Recorder):
         trace, token = self.trace, leaf.token
         trace.values[token] = self._kept(tensor, name, where)
         if tensor.added is not None:
-            trace.added[token] = self._kept(
-                self.adapter.tensor(tensor.added), f"{name}.added", self._places.of_value(None)
-            )
+            added = self.adapter.tensor(tensor.added)
+            trace.added[token] = self._kept(added, f"{name}.added", self._places.of_value(tuple(added.shape)))
 
     def _await(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         def arrived(gradient: Tensor) -> None:
