@@ -23,6 +23,7 @@ def jobs(ran: Callable[..., Path]) -> Path:
         ("one/clean", "two/gathered"),
         ("two/moved", "one/clean"),
         ("four/tensor", "two/clean"),
+        ("one/clean", "four/clean"),  # two ranks have a copy of each: how many tokens it got is a sum over these
     ],
 )
 def test_experts_on_ranks_are_the_model_that_has_them_all(jobs: Path, one: str, other: str) -> None:
@@ -33,13 +34,6 @@ def test_experts_on_ranks_are_the_model_that_has_them_all(jobs: Path, one: str, 
     assert report.forward_only is None
     called = [call.reference.path for call in report.calls if call.reference and call.candidate]
     assert sum(path.endswith("linear_fc1") for path in called) == 2 * 2 * 4  # steps, layers, experts
-
-
-def test_experts_of_which_two_ranks_each_have_a_copy(jobs: Path) -> None:
-    report = padiff.compare(jobs / "one/clean", jobs / "four/clean")
-    assert report.aligned, report
-    # How many tokens go to which expert is a part on some ranks and a sum over others.
-    assert {place.path for place in report.coverage.missing} == {f"decoder.layers.{layer}.mlp" for layer in (0, 1)}
 
 
 LAST = "decoder.layers.1.mlp"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import spread_of
+from padiff.distributed._infer import merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
@@ -75,3 +75,16 @@ def test_what_lies_otherwise_than_the_tokens_is_read_as_they_lie() -> None:
     found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), ends={"cp": True})
     assert found is not None
     assert found.placements == {"cp": Placement("shard", 0, ends=True)}
+
+
+@pytest.mark.parametrize(("experts", "there"), [({0: (0, 1), 2: (2, 3)}, True), ({0: (0, 2), 1: (1, 3)}, False)])
+def test_what_ranks_count_of_their_experts_is_a_sum_over_those_that_have_these(
+    experts: dict[int, tuple[int, int]], there: bool
+) -> None:
+    of = {rank: group for group in experts.values() for rank in group}
+    grid = Grid(("dp",), {rank: {"dp": (0, 1, 2, 3), "ep": of[rank]} for rank in range(4)})
+    parts = {rank: np.array(one) for rank, one in enumerate([(5, 6), (6, 7), (6, 3), (8, 7)])}
+    whole = np.array([11, 9, 14, 14])
+    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)))
+    assert (found is not None) is there
+    assert found is None or np.array_equal(merged(parts, grid, found.placements), whole)

@@ -45,6 +45,15 @@ class Grid:
             self._sizes[axis] = max(len(groups.get(axis, ())) for groups in self.places.values())
         return self._sizes[axis]
 
+    def copies(self, axis: str) -> int:
+        """Return how many rows behind each other hold all experts, of the ranks along an axis; 1 where they do not."""
+        for groups in self.places.values():
+            ranks, experts = groups.get(axis, ()), set(groups.get(EXPERTS, ()))
+            found = [number for number, rank in enumerate(ranks) if rank in experts]
+            if not found or len(found) == len(ranks) or len(ranks) % len(found) or found[-1] - found[0] >= len(found):
+                return 1
+        return max(self.size(axis) // max(self.size(EXPERTS), 1), 1)
+
     def lacks(self, ranks: Collection[int], axis: str) -> bool:
         """Return whether a rank of a group of these along an axis left nothing, so that what it held is not known."""
         return any(other not in self.places for rank in ranks for other in self.places[rank].get(axis, ()))

@@ -166,7 +166,10 @@ def _ways(
 ) -> list[tuple[dict[str, Placement], Shape]]:
     both = {axis for axis, found in (ends or {}).items() if found}
     how = {"shaped": shaped, "sums": sums}
-    options = {axis: list(_options(axis, parts, known, differ[axis], ends=axis in both, **how)) for axis in grid.axes}
+    options = {
+        axis: list(_options(axis, parts, known, differ[axis], ends=axis in both, copies=grid.copies(axis), **how))
+        for axis in grid.axes
+    }
     for axis in _cut(parts, grid):  # a rank is missing, and with it its shard
         options[axis] = [how for how in options[axis] if how.kind == "replicate"]
     every = itertools.islice(itertools.product(*options.values()), _MOST)
@@ -203,6 +206,7 @@ def _options(
     shaped: bool,
     sums: bool,
     ends: bool,
+    copies: int,
 ) -> Iterator[Placement]:
     """Yield how a value may lie along an axis, the likelier first."""
     if axis in known:
@@ -215,6 +219,8 @@ def _options(
         yield from (Placement("shard", dim, ends=ends) for dim in range(rank))
         if differ:
             yield from (REPLICATE, _PARTIAL) if sums else (REPLICATE,)
+        if differ and sums and copies > 1:  # how many tokens go to each expert
+            yield from (Placement("sums", dim, copies=copies) for dim in range(rank))
 
 
 def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tuple[int, ...] | None:
@@ -243,7 +249,7 @@ def _nearest(
     A sum counts only where it is. Of replicas alone nobody asks. Several may be that value, where the other run is a
     job too: shards come before sums then, and replicas that differ are last.
     """
-    without = [one for one in fitting if all(how.kind != "partial" for how in one.values())]
+    without = [one for one in fitting if all(how.kind not in ("partial", "sums") for how in one.values())]
     best, least, same = dict((without or list(fitting))[0]), (_TORN, math.inf), False
     alone = len(fitting) == 1 and all(how.kind == "replicate" for how in best.values())
     for one in fitting if like is not None and not alone else ():

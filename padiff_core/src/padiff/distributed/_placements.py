@@ -35,6 +35,9 @@ def joined(
         bare = [parts[0], *(parts[1:] if added is None else (part - added for part in parts[1:]))]
         total: Array = functools.reduce(operator.add, bare)
         return _scaled(total, count) if placement.mean else total
+    if placement.kind == "sums":
+        shards = len(parts) // placement.copies
+        return np.concatenate([functools.reduce(operator.add, parts[n::shards]) for n in range(shards)], placement.dim)
     if placement.kind == "range":
         flat: Array = np.concatenate([part.reshape(-1) for part in parts])
         return flat if whole is None else flat.reshape(whole)
@@ -76,6 +79,10 @@ def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
     """Return the shape of what `joined` returns, None where the parts do not fit; of flat ranges, one axis."""
     if placement.kind == "range":
         return (sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes),)
+    if placement.kind == "sums":
+        rows = len(shapes) // placement.copies
+        alike = all(len(set(shapes[n::rows])) == 1 for n in range(rows))
+        return joined_shape(shapes[:rows], Placement("shard", placement.dim)) if alike else None
     if placement.kind != "shard":
         return shapes[0] if len(set(shapes)) == 1 else None
     rank = len(shapes[0])

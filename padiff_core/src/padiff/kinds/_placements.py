@@ -16,9 +16,10 @@ UNKNOWN = "world"
 class Placement:
     """How a value lies on the ranks of one group."""
 
-    kind: Literal["replicate", "shard", "partial", "range"] = "replicate"
+    kind: Literal["replicate", "shard", "partial", "range", "sums"] = "replicate"
     """``replicate``: each rank holds it; ``shard``: each holds a part, in the ranks' order; ``partial``: what they hold
-    adds up to it; ``range``: each holds a range of its elements, laid out flat."""
+    adds up to it; ``range``: each holds a range of its elements, laid out flat; ``sums``: each holds a part of a sum of
+    a shard, in ``copies`` rows of ranks behind each other that hold all shards."""
     dim: int = 0
     """The dimension along which it is sharded."""
     stride: int = 1
@@ -28,6 +29,7 @@ class Placement:
     ends: bool = False
     """Of a shard: whether each rank holds a part from the front and one from the back, the first rank the outermost.
     So a causal mask leaves all of them as much of a sequence to do."""
+    copies: int = 1
 
     def __str__(self) -> str:
         """Return it as DTensor writes it."""
@@ -35,7 +37,8 @@ class Placement:
             stride = "" if self.stride == 1 else f", stride={self.stride}"
             return f"Shard({self.dim}{stride}{', both ends' if self.ends else ''})"
         partial = "Partial(avg)" if self.mean else "Partial(sum)"
-        return {"replicate": "Replicate", "partial": partial, "range": "Range"}[self.kind]
+        sums = f"Partial(sum) of Shard({self.dim})"
+        return {"replicate": "Replicate", "partial": partial, "range": "Range", "sums": sums}[self.kind]
 
 
 Spread = Mapping[str, Placement]
