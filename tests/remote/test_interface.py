@@ -143,3 +143,19 @@ def test_a_remote_side_records_what_one_of_this_process_does(sides: Sides, input
             assert np.allclose(local.array(key), distant.array(distant.gradients[token]), atol=1e-6), token
         assert distant.parameters == local.parameters
         assert not distant.array(next(iter(distant.values.values()))).flags.writeable
+
+
+@pytest.mark.parametrize(("name", "places"), [("padded", []), ("doubled", [("", "[1]")])])
+def test_a_model_elsewhere_is_read_without_its_padding(name: str, places: list[tuple[str, str]]) -> None:
+    import toy_words
+
+    tokens = np.array([[0, 3, 4, 1]])
+    with padiff.remote(f"toy_words:{name}") as theirs:
+        report = padiff.diff(toy_words.plain(), theirs, (tokens,))
+        assert [(one.candidate.path, one.what.name) for one in report.sources] == places, report
+        with padiff.remote("toy_words:plain") as ours:
+            turned = padiff.diff(theirs, ours, (tokens,))
+    assert [(one.candidate.path, one.what.name) for one in turned.sources] == places, turned
+    for one, side in ((report, "candidate"), (turned, "reference")):
+        (note,) = [note for note in one.notes if note.kind == "padded_rows"]
+        assert (note.data["side"], note.data["count"], note.data["real"]) == (side, 8, 5)

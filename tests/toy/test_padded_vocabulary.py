@@ -101,13 +101,62 @@ def test_what_a_stage_takes_comes_from_what_the_one_before_gives() -> None:
     assert chained([first, None], {}) is None
 
 
+class Trained(Words):
+    """Give the loss of each token too, behind a layer as wide as the padded vocabulary."""
+
+    def __init__(self, entries: int, *, masked: bool = True) -> None:
+        self.wide, self.narrow = rows.Linear(3, 8), rows.Linear(8, 3)
+        super().__init__(entries)
+        self.masked = masked
+
+    def forward(self, tokens: Any, labels: Any) -> Any:
+        logits = self.head(self.narrow(self.wide(self.inner(self.table(tokens)))))
+        if self.masked:
+            logits = logits + np.where(np.arange(logits.shape[-1]) < 5, 0.0, -1e4).astype(np.float32)
+        return logits, logits.exp().sum(axis=-1)
+
+
+def both(turned: bool, *models: Words) -> list[Words]:
+    return list(reversed(models)) if turned else list(models)
+
+
+@pytest.mark.parametrize("operations", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_diff_tells_where_rows_may_be_padding(turned: bool) -> None:
-    """It feeds one side's values to the other, and compares each row."""
-    np.random.seed(0)
-    models = [words(5), words(8)]
-    report = padiff.diff(*(reversed(models) if turned else models), (TOKENS,))
-    assert not report.aligned
-    (note,) = [note for note in report.notes if note.kind == "longer_vocabulary"]
+def test_a_diff_leaves_padding_out(turned: bool, operations: bool) -> None:
+    models = both(turned, Trained(5), Trained(8))
+    kept = models[1].table.weight.data.copy()
+    report = padiff.diff(*models, (TOKENS, TOKENS), operations=operations)
+    assert report.aligned, report
+    assert not report.coverage.missing
+    (note,) = [note for note in report.notes if note.kind == "padded_rows"]
     assert dict(note.data) == {"side": "reference" if turned else "candidate", "count": 8, "real": 5}
-    assert "padiff.compare" in note.text
+    assert np.array_equal(models[1].table.weight.data[5:], kept[5:])  # rows of padding stay as they are
+    assert np.array_equal(models[1].table.weight.data[:5], models[0].table.weight.data[:5])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_diff_finds_a_fault_beside_padding(turned: bool) -> None:
+    class Scaled(Trained):
+        def forward(self, tokens: Any, labels: Any) -> Any:
+            logits, loss = super().forward(tokens, labels)
+            return logits, loss * 1.01
+
+    models = [Trained(8), Scaled(5)] if turned else [Trained(5), Scaled(8)]
+    (source,) = padiff.diff(*models, (TOKENS, TOKENS)).sources
+    assert (source.candidate.path, source.what.name, source.cause) == ("", "[1]", None), source
+
+
+def test_a_diff_names_padding_that_counts_in_what_is_made_of_the_logits() -> None:
+    (source,) = padiff.diff(Trained(5), Trained(8, masked=False), (TOKENS, TOKENS)).sources
+    assert (source.candidate.path, source.what.name, source.cause.name) == ("", "[1]", "padding_in_loss"), source
+    assert dict(source.cause.parameters) == {"real": 5, "rows": 8}
+
+
+def test_a_diff_compares_a_row_that_a_token_names() -> None:
+    class Beyond(Trained):
+        def forward(self, tokens: Any, labels: Any) -> Any:
+            return super().forward(np.where(tokens.data == 4, 6, tokens.data), labels)
+
+    report = padiff.diff(Trained(5), Beyond(8), (TOKENS, TOKENS))
+    assert not report.aligned
+    assert not [note for note in report.notes if note.kind == "padded_rows"]

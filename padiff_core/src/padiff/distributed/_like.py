@@ -57,7 +57,7 @@ class Like:
         """Yield what may be the real rows of a value of a shape."""
         if self.padded is not None:
             count, real = self.padded
-            yield from (Cut(axis, real) for axis, size in enumerate(shape) if size == count)
+            yield from (Cut(axis, real, count) for axis, size in enumerate(shape) if size == count)
 
     def real(self, value: Array) -> Array:
         """Return what of a value the other run may hold, which pads nothing."""

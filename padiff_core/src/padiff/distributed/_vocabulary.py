@@ -41,7 +41,7 @@ def _explained(finding: Finding, runs: Sequence[Any], padding: Sequence[PaddedRo
     traces = [run.trace(finding.step) for run in runs]
     for index in (1, 0):
         rows_of = padding[index]
-        found = list(_trained(traces[index], rows_of) if rows_of is not None else ())
+        found = [] if rows_of is None else [(*one, rows_of.real) for one in rows_of.trained(traces[index])]
         for call, at, real in found or _counting(traces[index], traces[1 - index], finding):
             rows = call.outputs[at].shape[-1]
             told: dict[str, Any] = {"real": real, "rows": rows}
@@ -49,14 +49,6 @@ def _explained(finding: Finding, runs: Sequence[Any], padding: Sequence[PaddedRo
             cause = Cause("padding_in_loss", told | ({"ranks": held} if held else {}), verified=True)
             return attrs.evolve(finding, cause=cause)
     return finding
-
-
-def _trained(trace: Trace, rows: PaddedRows) -> Iterator[Counted]:
-    """Yield what gives numbers for rows that the other side does not have, to which the loss sends gradients."""
-    for call, at in rows.logits(trace):
-        gradient = trace.gradient(call.outputs[at])
-        if gradient is not None and gradient[..., rows.real :].any():
-            yield call, at, rows.real
 
 
 def _counting(trace: Trace, other: Trace, finding: Finding) -> Iterator[Counted]:

@@ -17,6 +17,7 @@ from padiff.engine._checks import (
     sameness_notes,
     type_named,
 )
+from padiff.engine._padding import Padding, without_padding
 from padiff.errors import InputError
 from padiff.forcing import Given, Side, is_recorded
 from padiff.isolation import side_of
@@ -53,6 +54,8 @@ class Prepared:
     resolved: Resolved
     options: DiffOptions
     notes: list[Note]
+    padding: Padding | None
+    """The model that pads its vocabulary, and is read without that; None where neither does."""
 
 
 def adapted(
@@ -75,9 +78,11 @@ def adapted(
     tasks, cast = _tasks(sides, request, options) if tasks is None else (tasks, [])
     for name, side, task in zip(SIDES, sides, tasks, strict=True):
         check_inputs(name, side, task)
+    sides, padding = without_padding(sides, tasks)
+    notes += [] if padding is None else [padding.note]
     notes += [*resolved.notes, *sameness_notes(*sides), *dtype_notes(*sides), *cast]
     notes += finiteness_notes(sides[1], transfer=options.transfer)
-    return Prepared(sides, tasks, given, resolved, options, notes)
+    return Prepared(sides, tasks, given, resolved, options, notes, padding)
 
 
 def _given(sides: tuple[Side, Side], request: Request) -> tuple[Given, Given]:

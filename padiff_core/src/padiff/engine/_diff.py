@@ -36,7 +36,6 @@ from padiff.judging import (
     special_notes,
     step_both,
     unregistered_notes,
-    vocabulary_notes,
 )
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, held_of, transfer
@@ -132,6 +131,7 @@ class Run:
     ) -> None:
         self.reference, self.candidate = prepared.sides
         self.tasks, self.given, self.resolved = prepared.tasks, prepared.given, prepared.resolved
+        self.padding = prepared.padding
         self.options, self.progress, self.stack = prepared.options, progress, stack
         self.store = store
         """What makes a place for recorded values: in shared memory where a worker reads them too."""
@@ -288,7 +288,7 @@ class Run:
         )
         self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
         sides = self.reference, self.candidate
-        self.outcome.notes += [*unregistered_notes(sides), *vocabulary_notes(sides)]
+        self.outcome.notes += unregistered_notes(sides)
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in sides:
@@ -315,6 +315,8 @@ class Run:
     def report(self, notes: Sequence[Note], seconds: float) -> Report:
         """Write the report."""
         outcome, options = self.outcome, self.options
+        if self.padding is not None:
+            outcome.findings = self.padding.in_loss(outcome.findings, loss=self.given[0].loss)
         if self.correspondence is not None:
             outcome.notes += special_notes(self.correspondence, copied=options.transfer, backward=options.backward)
         for said in self.measures.trouble:

@@ -64,6 +64,8 @@ def force_model(run: Run, steps: Sequence[int], asked: Forced, like: Run | None 
 
     with collecting_seldom(), served(asked.model) as shared:
         prepared = adapted(reference, asked.model, request, options, tasks(steps[0]))
+        if prepared.padding is not None:  # what the recorded backward pass was sent is read without it
+            prepared = attrs.evolve(prepared, tasks=tasks(steps[0]))
         notes = [Note("recorded_reference", {"run": run.where, "steps": list(steps)}), *prepared.notes]
         with shown() as progress, ExitStack() as stack:
             way = Way(prepared, progress, stack, SharedStore if shared else ValueStore)

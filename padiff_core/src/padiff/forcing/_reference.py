@@ -17,12 +17,28 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.numerics import Array
-from padiff.recording import Task, Turns
-from padiff.trace import Run, Trace, ValueStore
+from padiff.recording import Cuts, Task, Turns, reread
+from padiff.trace import Description, Run, Trace, ValueStore, cut_description
 
 
 class NotRecorded(BackwardError):
     """A backward pass that cannot be compared, since it is not known where the recorded one started."""
+
+
+class _CutRun:
+    """A run of which some tensors, and some parameters, are read in part."""
+
+    def __init__(self, inner: Run, axes: Turns, cuts: Cuts) -> None:
+        self._inner, self._axes, self._cuts = inner, axes, cuts
+        self.about: Description = cut_description(inner.about, cuts)
+
+    def trace(self, step: int) -> Trace:
+        """Return what was recorded of a step."""
+        return reread(self._inner.trace(step), self._axes, self._cuts)
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the run in all else."""
+        return getattr(self._inner, name)
 
 
 class RecordedReference(RecordedSide):
@@ -38,6 +54,7 @@ class RecordedReference(RecordedSide):
 
         Raises `InputError` where the run does not hold the step.
         """
+        self._step = step
         before = self.run.trace(step - 1) if step - 1 in self.run.steps else None
         trace = self.run.trace(step)
         trace.outputs = [value for leaf in trace.root.outputs if (value := trace.value(leaf)) is not None]
@@ -67,8 +84,11 @@ class RecordedReference(RecordedSide):
         """Change nothing."""
         return nullcontext()
 
-    def permuted(self, axes: Turns) -> RecordedReference:
-        """Return itself: it is the candidate that is read in another order."""
+    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> RecordedReference:
+        """Return itself: it is the candidate that is read in another order. With ``cuts`` it is read so from now on."""
+        if cuts:
+            self.run = _CutRun(self.run, axes, cuts)
+            self.open(self._step)
         return self
 
     def value(self, path: str) -> Array:

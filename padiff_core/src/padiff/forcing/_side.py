@@ -22,10 +22,12 @@ from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayR
 from padiff.forcing._replay import replay
 from padiff.numerics import Array, numpy_dtype
 from padiff.recording import (
+    Cuts,
     Live,
     Task,
     Turns,
     Weights,
+    composed,
     describe,
     differentiator,
     guarded_run,
@@ -86,8 +88,11 @@ class Side(Protocol):
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself. Raises what the framework raises: a reader of the report gets class and message."""
 
-    def permuted(self, axes: Turns) -> Side:
-        """Return the side, with some tensors read in another order of axes from the next record on."""
+    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> Side:
+        """Return the side, with some tensors read in another order of axes from the next record on.
+
+        Of each parameter of ``cuts`` only some rows are, and the others stay as they are.
+        """
 
     def value(self, path: str) -> Array:
         """Return the value of a parameter or buffer as it is now, native layout; never write to it or keep it."""
@@ -108,11 +113,12 @@ class Side(Protocol):
 class LocalSide:
     """A side whose model lives in this process, or looks as if it did."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, axes: Turns | None = None, cuts: Cuts | None = None) -> None:
+        self._plain, self._axes, self._cuts = model, axes or {}, cuts or {}
+        self.model = turned(model, self._axes, self._cuts) if axes or cuts else model
         self._loss: Any = None
         self._optimizer: Any = None
-        self._live = Live(model)
+        self._live = Live(self.model)
         self._parameters = self._live.parameters
         self._weights = Weights(self._parameters.values())
         self._rebuilt: dict[str, None] = {}
@@ -173,7 +179,7 @@ class LocalSide:
         task = attrs.evolve(task, backward=False, loss=None, ends=True, flow=True)
         try:
             with self._weights.kept(), temporary_store() as store:
-                found = record(plain_model(self.model), task, store, values=False).flow
+                found = record(plain_model(self._plain), task, store, values=False).flow
             assert found is not None
             return found
         except Exception as error:  # what does not run while it is followed is matched without, and told
@@ -224,9 +230,9 @@ class LocalSide:
         with self._weights.kept(whole=False):
             return replay(self._live, request)
 
-    def permuted(self, axes: Turns) -> LocalSide:
-        """Return the side, with some tensors read in another order of axes."""
-        other = LocalSide(turned(self.model, axes))
+    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> LocalSide:
+        """Return the side, with some tensors read in another order of axes, and some rows of some parameters."""
+        other = LocalSide(self._plain, composed(self._axes, axes), {**self._cuts, **(cuts or {})})
         other._loss, other._optimizer, other._weights = self._loss, self._optimizer, self._weights
         other._live.share(self._live)
         other._rebuilt = self._rebuilt

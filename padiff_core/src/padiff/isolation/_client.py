@@ -13,8 +13,8 @@ from padiff.forcing import Ask, Check, Fed, ForceRequest, Given, Replayed, Repla
 from padiff.import_string import referred
 from padiff.isolation._session import Session
 from padiff.numerics import Array
-from padiff.recording import Task, Turns
-from padiff.trace import Description, Flow, Trace, ValueStore
+from padiff.recording import Cuts, Task, Turns
+from padiff.trace import Description, Flow, Trace, ValueStore, cut_description
 
 T = TypeVar("T")
 
@@ -128,9 +128,10 @@ class RemoteSide:
         """Run one call by itself."""
         return self._ask("pass_on", "replay", request, answer=Replayed)
 
-    def permuted(self, axes: Turns) -> RemoteSide:
-        """Return the side, with some tensors read in another order of axes."""
-        return RemoteSide(self._session, self.about, self._ask("permuted", axes, answer=int), self._values)
+    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> RemoteSide:
+        """Return the side, with some tensors read in another order of axes, and some rows of some parameters."""
+        number = self._ask("permuted", axes, cuts or {}, answer=int)
+        return RemoteSide(self._session, cut_description(self.about, cuts or {}), number, self._values)
 
     def value(self, path: str) -> Array:
         """Return the value of a parameter or buffer as it is now."""

@@ -13,7 +13,7 @@ from padiff.recording import Order, Task
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, Told, Unit),
-    *(*trace.TRACE_RECORDS, trace.Description, trace.ModuleDescription, Placement, Ranks),
+    *(*trace.TRACE_RECORDS, trace.Cut, trace.Description, trace.ModuleDescription, Placement, Ranks),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]
 """Every type of which one side may send the other a record."""

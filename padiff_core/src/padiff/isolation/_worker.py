@@ -181,9 +181,9 @@ class Worker:
                 found[path] = array
         return found
 
-    def permuted(self, side: int, axes: Any) -> int:
-        """Return the number of a side that reads some tensors in another order of axes."""
-        self._sides.append(self._sides[side].permuted(axes))
+    def permuted(self, side: int, axes: Any, cuts: Any) -> int:
+        """Return the number of a side that reads some tensors in another order of axes, and parameters in part."""
+        self._sides.append(self._sides[side].permuted(axes, cuts))
         return len(self._sides) - 1
 
     def preserved(self, side: int) -> None:

@@ -8,7 +8,7 @@ from padiff.alignment import Alignment, Pair, namesakes
 from padiff.forcing import Side
 from padiff.judging._findings import place_of
 from padiff.kinds import CATALOGUE, LAYOUT
-from padiff.parameters import Correspondence, link_roles, padded_rows
+from padiff.parameters import Correspondence, link_roles
 from padiff.report import SIDES, Finding, Note, Verdict
 from padiff.trace import Description, contrasts
 
@@ -110,14 +110,6 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
         yield Note("against_names", {"matches": crossed})
     for path, steps in known.crossed.items():
         yield Note("crossed_names", {"module": path, "matches": list(map(list, steps))})
-
-
-def vocabulary_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
-    """Yield one note where one side's embedding has rows that may be padding: a run that is fed compares them all."""
-    padding = padded_rows(sides[0].about, sides[1].about)
-    for name, rows in zip(SIDES, padding, strict=True):
-        if rows is not None:
-            yield Note("longer_vocabulary", {"side": name, "count": rows.count, "real": rows.real})
 
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
+import numpy as np
 
+from padiff.numerics import NEGLIGIBLE_GRADIENT, Array, epsilon
 from padiff.parameters._units import HeldUnit, units_of
-from padiff.trace import Call, Cut, Description, Leaf, Trace, cut_trace
+from padiff.recording import Order, Turns, reread
+from padiff.trace import Call, Cut, Description, Leaf, Trace, cut_description
 
 _ROLES = {"embedding": ("weight",), "linear": ("weight", "bias")}
 """Kind of a unit -> its roles whose first canonical axis is the vocabulary's."""
@@ -35,12 +38,7 @@ class PaddedRows:
 
     def about(self, about: Description) -> Description:
         """Return the model as it would be without padding."""
-        records = about.parameters.items()
-        cut = {path: attrs.evolve(one, shape=self._shape(path, one.shape)) for path, one in records}
-        return attrs.evolve(about, parameters=cut)
-
-    def _shape(self, path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return self.parameters[path].shape(shape) if path in self.parameters else shape
+        return cut_description(about, self.parameters)
 
     def unnamed(self, trace: Trace) -> bool:
         """Return whether a run shows that no token names the rows beyond the real ones."""
@@ -50,37 +48,89 @@ class PaddedRows:
 
     def of(self, trace: Trace) -> Trace:
         """Return a run as it would be without padding."""
-        shapes = {
-            trace.parameters[path].shape: cut for path, cut in self.parameters.items() if path in trace.parameters
+        return reread(trace, self.turns(trace), self.parameters)
+
+    def turns(self, trace: Trace) -> Turns:
+        """Return how the tensors of such a run are read as they would be without padding."""
+        cutting = self._cutting(trace)
+        found = {
+            (*call.key, side, index): (cutting(call, side, leaf), len(leaf.shape))
+            for call in trace.calls
+            for side, leaves in (("input", call.inputs), ("output", call.outputs))
+            for index, leaf in enumerate(leaves)
         }
-        heads = [call for call in trace.calls if self._gives_logits(call, trace)]
-        sizes = {math.prod(leaf.shape) for call in heads for leaf in call.outputs if self._is_row(leaf)}
+        return {place: Order(tuple(range(axes)), cut=cut) for place, (cut, axes) in found.items() if cut is not None}
+
+    def _cutting(self, trace: Trace) -> Callable[[Call, str, Leaf], Cut | None]:
+        """Return what tells what is read of a tensor that a call takes (``input``) or gives (``output``).
+
+        Where no call gives the logits, they are what the model returns of that many columns.
+        """
+        heads, shapes = self._heads(trace), self._shapes(trace)
+        sizes = {math.prod(leaf.shape) for call in heads for leaf in call.outputs if self.is_row(leaf)}
         first = min((call.index for call in heads), default=len(trace.calls))
         above = {above for call in heads for above in call.ancestors()}
+        returned = set() if heads else {leaf.token for leaf in trace.root.outputs}
 
         def cut(call: Call, side: str, leaf: Leaf) -> Cut | None:
-            if side == "input" and len(leaf.shape) > 1 and leaf.shape in shapes and call in heads:
+            if side == "input" and leaf.shape in shapes and call in heads:
                 return shapes[leaf.shape]
             after = call.index > first or (side == "output" and (call in above or call.index == first))
-            row = after and self._is_row(leaf) and math.prod(leaf.shape) in sizes
-            return Cut(len(leaf.shape) - 1, self.real) if row else None
+            logits = (after and math.prod(leaf.shape) in sizes) or leaf.token in returned
+            return self._cut(leaf) if logits else None
 
-        return cut_trace(trace, self.parameters, cut)
+        return cut
 
-    def logits(self, trace: Trace) -> list[tuple[Call, int]]:
-        """Return the calls that give a number for each row, and which of their outputs does."""
-        heads = [call for call in trace.calls if self._gives_logits(call, trace)]
-        return [(call, at) for call in heads for at, leaf in enumerate(call.outputs) if self._is_row(leaf)]
+    def trained(self, trace: Trace) -> Iterator[tuple[Call, int]]:
+        """Yield the calls, with an index of their outputs, that give logits of padding to which gradients come."""
+        for call in self._heads(trace) or [trace.root]:
+            for at, leaf in enumerate(call.outputs):
+                cut, gradient = self._cut(leaf), trace.gradient(leaf)
+                if cut is not None and gradient is not None and _counts(cut.rest(gradient), gradient):
+                    yield call, at
 
-    def _is_row(self, leaf: Leaf) -> bool:
-        return bool(leaf.shape) and leaf.shape[-1] == self.count
+    def behind(self, trace: Trace) -> set[tuple[str, int]]:
+        """Return what may be made of the logits, and is no logits: path of a module, index of its output."""
+        takers = [call for call in trace.calls if any(map(self.is_row, call.inputs))]
+        inside = {trace.root, *takers, *(above for call in takers for above in call.ancestors())}
+        return {(call.path, i) for call in inside for i, leaf in enumerate(call.outputs) if not self.is_row(leaf)}
 
-    def _gives_logits(self, call: Call, trace: Trace) -> bool:
-        """Return whether a call gives a number for each row: by a weight of its own, or by the embedding's."""
-        own = call.path in self.heads
-        if not own and call.module.kind == "linear":
-            own = not any(path.startswith(f"{call.path}.") for path in trace.parameters)
-        return own and any(map(self._is_row, call.outputs))
+    def _heads(self, trace: Trace) -> list[Call]:
+        """Return the calls that give a number for each row: by a weight of their own, or by the embedding's."""
+        given = self._shapes(trace)
+
+        def gives_logits(call: Call) -> bool:
+            lent = call.module.kind == "linear" or any(leaf.shape in given for leaf in call.inputs)
+            lent = lent and not any(path.startswith(f"{call.path}.") for path in trace.parameters)
+            return (lent or call.path in self.heads) and any(map(self.is_row, call.outputs))
+
+        return [call for call in trace.calls if gives_logits(call)]
+
+    def _shapes(self, trace: Trace) -> dict[tuple[int, ...], Cut]:
+        """Return the shapes of tables, and of these transposed, with what of them is real."""
+        found: dict[tuple[int, ...], Cut] = {}
+        for path, cut in self.parameters.items():
+            shape = trace.parameters[path].shape if path in trace.parameters else ()
+            if len(shape) > 1:
+                found[shape] = cut
+                found.setdefault(shape[::-1], Cut(len(shape) - 1 - cut.axis, cut.count, cut.whole))
+        return found
+
+    def _cut(self, leaf: Leaf) -> Cut | None:
+        """Return what of a tensor is real that may hold a number for each row; None where it cannot."""
+        axes = (axis for axis in reversed(range(len(leaf.shape))) if leaf.shape[axis] == self.count)
+        axis = next(axes, None)
+        return None if axis is None else Cut(axis, self.real, self.count)
+
+    def is_row(self, leaf: Leaf) -> bool:
+        """Return whether a tensor may hold a number for each row."""
+        return self.count in leaf.shape
+
+
+def _counts(part: Array, whole: Array) -> bool:
+    """Return whether a part of a gradient is more than what rounding leaves of none."""
+    sizes = [float(np.abs(one).max(initial=0)) for one in (part, whole)]
+    return sizes[0] > NEGLIGIBLE_GRADIENT(epsilon(whole.dtype)) * sizes[1]
 
 
 def _is_number(leaf: Leaf) -> bool:
@@ -98,25 +148,33 @@ def padded_rows(ours: Description, theirs: Description) -> tuple[PaddedRows | No
     if width != other or mine == yours or width in (mine, yours):
         return None, None
     counts = mine, yours
-    found = [_padded(units[side], counts[side], min(counts), width) for side in (0, 1)]
-    return (found[0], None) if mine > yours else (None, found[1])
+    side = int(yours > mine)
+    found = _padded(units[side], units[1 - side], counts[side], min(counts), width)
+    return (None, found) if side else (found, None)
 
 
 def _size(unit: HeldUnit) -> tuple[int, ...]:
     return unit.roles["weight"].shape if "weight" in unit.roles else ()
 
 
-def _padded(units: list[HeldUnit], count: int, real: int, width: int) -> PaddedRows:
-    """Return what a model pads whose vocabulary has as many rows."""
-    own = [unit for unit in units if unit.kind in _ROLES and _size(unit) == (count, width)]
-    cuts = dict(cut for unit in own for cut in _cuts(unit, real))
+def _padded(units: list[HeldUnit], others: list[HeldUnit], count: int, real: int, width: int) -> PaddedRows:
+    """Return what a model pads whose vocabulary has as many rows.
+
+    Layers of that size that the other model has too give something else; logits come last.
+    """
+    tables, layers = (
+        [unit for unit in units if unit.kind == kind and _size(unit) == (count, width)] for kind in _ROLES
+    )
+    alike = sum(unit.kind == "linear" and _size(unit) == (count, width) for unit in others)
+    own = [*tables, *layers[alike:]]
+    cuts = dict(cut for unit in own for cut in _cuts(unit, real, count))
     names = {kind: frozenset(unit.module.path for unit in own if unit.kind == kind) for kind in _ROLES}
     return PaddedRows(count, real, cuts, names["embedding"], names["linear"])
 
 
-def _cuts(unit: HeldUnit, real: int) -> Iterator[tuple[str, Cut]]:
+def _cuts(unit: HeldUnit, real: int, count: int) -> Iterator[tuple[str, Cut]]:
     for role in _ROLES[unit.kind or ""]:
         held = unit.roles.get(role)
         if held is not None and held.part.permuted:
             order = held.part.transpose or tuple(range(len(held.shape)))
-            yield held.parameter.path, Cut(order[0], real)
+            yield held.parameter.path, Cut(order[0], real, count)

@@ -9,7 +9,7 @@ from padiff.recording._functions import operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
-from padiff.recording._order import Order, Turns, composed
+from padiff.recording._order import Cuts, Order, Turns, composed
 from padiff.recording._own import told_as_own
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread

@@ -16,14 +16,14 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Tensor
+from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.kinds import ORDERS
 from padiff.numerics import Array
 from padiff.pytree import held_in, leaves
 from padiff.recording._live import Live
-from padiff.recording._order import Order, Turns
-from padiff.trace import Call, Key
+from padiff.recording._order import Cuts, Order, Turns
+from padiff.trace import Call, Cut, Key
 
 
 def order_of(tensor: Tensor) -> Order | None:
@@ -59,9 +59,9 @@ def _order(adapter: Adapter, call: Call, index: int) -> Order | None:
     return adapter.turns.get((*call.key, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
 
 
-def turned(model: Model, turns: Turns) -> Model:
-    """Return a model that reads as the given one does, but for the tensors that are turned."""
-    return _TurnedModel(model, _TurnedAdapter(model.adapter, turns, Live(model)))
+def turned(model: Model, turns: Turns, cuts: Cuts | None = None) -> Model:
+    """Return a model that reads as the given one does, but for the tensors that are turned, and parameters it cuts."""
+    return _TurnedModel(model, _TurnedAdapter(model.adapter, turns, Live(model), cuts or {}))
 
 
 def wrapped(adapter: Adapter, native: Any, call: Call) -> Model:
@@ -83,6 +83,16 @@ class _TurnedModel(DelegatingModel):
     def modules(self) -> Mapping[str, Module]:
         """Return the model's modules: what tells of an order of axes is no difference where these are turned."""
         return {path: self.adapter.unordered(module) for path, module in self.inner.modules().items()}
+
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return the model's parameters and buffers, cut where they are."""
+        cuts, found = self.adapter.cuts, self.inner.parameters()
+        if not cuts:
+            return found
+        return {
+            path: _CutParameter(one, cuts[id(one.native)]) if id(one.native) in cuts else one
+            for path, one in found.items()
+        }
 
     def attach(self, listener: Listener) -> Hook:
         """Report calls, each tensor turned as it is at that place."""
@@ -140,12 +150,14 @@ class _Turner(Listener):
 class _TurnedAdapter(DelegatingAdapter):
     """Be an adapter that wraps tensors turned where they are marked so."""
 
-    def __init__(self, inner: Adapter, turns: Turns, live: Live) -> None:
+    def __init__(self, inner: Adapter, turns: Turns, live: Live, cuts: Cuts) -> None:
         super().__init__(inner)
         self.turns = turns
+        self.cuts = {id(live.parameters[path].native): cut for path, cut in cuts.items()}
+        """Live parameter, by id -> what is read of it."""
         self._live = live
         self._marks: dict[int, tuple[Callable[[], Any], Order]] = {}
-        self._turned = {path for path, *_ in turns}
+        self._turned = {path for (path, *_), order in turns.items() if not order.straight}
         self._unordered: dict[Module, Module] = {}
 
     def path_of(self, module: Module) -> str:
@@ -221,8 +233,12 @@ class _TurnedTensor(Tensor):
         return _TurnedTensor(self._adapter.tensor(native), self.order, self._adapter)
 
     def natively(self, array: Array) -> Array:
-        """Return an array of this shape in the native order of axes."""
+        """Return an array of this shape in the native order of axes; what was cut off is zero."""
         return np.ascontiguousarray(self.order.natively(array))
+
+    def _over(self, array: Array) -> Array:
+        """Return it so, what was cut off as it is."""
+        return np.ascontiguousarray(self.order.over(array, self._inner.view))
 
     @property
     def identity(self) -> Any:
@@ -266,7 +282,7 @@ class _TurnedTensor(Tensor):
         return self._inner.extent()
 
     def overwrite(self, array: Array) -> bool:
-        return self._inner.overwrite(self.natively(array))
+        return self._inner.overwrite(self._over(array))
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         def arrived(gradient: Tensor) -> Any | None:
@@ -279,4 +295,42 @@ class _TurnedTensor(Tensor):
         return self._inner.on_gradient(arrived)
 
     def swapped(self, array: Array) -> Any:
-        return self._inner.swapped(self.natively(array))
+        return self._inner.swapped(self._over(array))
+
+
+class _CutParameter(Parameter):
+    """Be a parameter of which some rows are read and written, and the others stay; their gradient is zero."""
+
+    def __init__(self, inner: Parameter, cut: Cut) -> None:
+        super().__init__(inner.path, inner.native, buffer=inner.buffer, paths=inner.paths)
+        self._inner, self._cut = inner, cut
+
+    @property
+    def dtype(self) -> str:
+        return self._inner.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._cut.shape(self._inner.shape)
+
+    @property
+    def trainable(self) -> bool:
+        return self._inner.trainable
+
+    def view(self) -> Array:
+        return self._cut.read(self._inner.view())
+
+    def extent(self) -> Extent | None:
+        return self._inner.extent()
+
+    def assign(self, array: Array) -> None:
+        whole = np.array(self._inner.view())
+        self._cut.read(whole)[...] = self.fitting(array)
+        self._inner.assign(whole)
+
+    def gradient(self) -> Array | None:
+        gradient = self._inner.gradient()
+        return None if gradient is None else self._cut.read(gradient)
+
+    def set_gradient(self, array: Array | None) -> None:
+        self._inner.set_gradient(None if array is None else self._cut.filled(array))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import attrs
 
 from padiff.kinds import ORDERS
-from padiff.recording._order import Order, Turns
-from padiff.trace import Call, Leaf, ReadStore, Samples, Trace
+from padiff.recording._order import Cuts, Order, Turns
+from padiff.trace import OF_PARAMETERS, Call, Cut, Leaf, ReadStore, Samples, Trace, cut_records
 
 
-def reread(trace: Trace, turns: Turns) -> Trace:
-    """Return a trace as it would have been recorded with some tensors read in other orders: see `turned`."""
-    return _Reader(trace, turns).read()
+def reread(trace: Trace, turns: Turns, cuts: Cuts | None = None) -> Trace:
+    """Return a trace as it would have been recorded with some tensors read in other orders: see `turned`.
+
+    Of the parameters of ``cuts`` some rows are read.
+    """
+    return _Reader(trace, turns).read(cuts or {})
 
 
 class _Reader:
@@ -31,9 +34,9 @@ class _Reader:
             summaries=dict(trace.summaries),
         )
 
-    def read(self) -> Trace:
+    def read(self, cuts: Cuts) -> Trace:
         found: dict[Call, Call] = {}
-        turned = {path for path, *_ in self._turns}
+        turned = {path for (path, *_), order in self._turns.items() if not order.straight}
         for call in self._trace.calls:
             settings = call.settings
             if call.path in turned:
@@ -49,6 +52,10 @@ class _Reader:
             array if order is None else order.read(array)
             for array, order in zip(self._trace.outputs, orders, strict=True)
         ]
+        for name in OF_PARAMETERS if cuts else ():
+            keys: dict[str, int] = getattr(self._trace, name)
+            setattr(self._new, name, {p: self._key(key, cuts[p]) if p in cuts else key for p, key in keys.items()})
+        self._new.parameters = cut_records(self._trace.parameters, cuts)
         self._new.samples = Samples(self._new)
         return self._new
 
@@ -65,7 +72,7 @@ class _Reader:
                     named[token] = self._key(named[leaf.token], order)
         return Leaf(leaf.path, leaf.dtype, order.shape(leaf.shape), token, leaf.differentiable)
 
-    def _key(self, key: int, order: Order) -> int:
+    def _key(self, key: int, order: Order | Cut) -> int:
         if key >= 0:
             return self._store.add(key, order)
         summary = self._new.summaries[key]

@@ -1,16 +1,16 @@
-"""Read a trace as if some values had fewer rows: what a model pads is no part of what it computes."""
+"""Read values as if they had fewer rows: what a model pads is no part of what it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 from numpy.typing import NDArray
 
-from padiff.trace._directory import Samples
-from padiff.trace._records import OF_PARAMETERS, Call, Leaf, Trace
-from padiff.trace._values import ReadStore
+from padiff.trace._model import Description
+from padiff.trace._records import ParameterRecord
 
 
 @attrs.frozen
@@ -19,6 +19,8 @@ class Cut:
 
     axis: int
     count: int
+    whole: int
+    """How many there are."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of what is read of a value."""
@@ -28,37 +30,27 @@ class Cut:
         """Return what is read of a value; a view."""
         return array[(*[slice(None)] * self.axis, slice(self.count))]
 
+    def rest(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return what is not read of a value; a view."""
+        return array[(*[slice(None)] * self.axis, slice(self.count, None))]
 
-def cut_trace(trace: Trace, parameters: Mapping[str, Cut], of: Callable[[Call, str, Leaf], Cut | None]) -> Trace:
-    """Return a trace as it would be had some parameters, and tensors of calls, fewer rows.
+    def filled(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return a whole value of which this is read; what lies behind is zero."""
+        found: NDArray[Any] = np.zeros(
+            (*array.shape[: self.axis], self.whole, *array.shape[self.axis + 1 :]), array.dtype
+        )
+        self.read(found)[...] = array
+        return found
 
-    ``of`` returns what is read of a tensor that a call takes (``input``) or gives (``output``); None for all of it.
-    """
-    store = ReadStore(trace.store)
-    new = attrs.evolve(trace, store=store, calls=[])
-    made: dict[Call, Call] = {}
 
-    def show(keys: Iterable[int | None], cut: Cut) -> None:
-        store.readings.update({key: (key, cut) for key in keys if key is not None})
+def cut_description(about: Description, parameters: Mapping[str, Cut]) -> Description:
+    """Return a model as it would be had some parameters fewer rows."""
+    return attrs.evolve(about, parameters=cut_records(about.parameters, parameters))
 
-    def read(call: Call, side: str, leaf: Leaf) -> Leaf:
-        cut = of(call, side, leaf)
-        if cut is None:
-            return leaf
-        show((trace.values.get(leaf.token), trace.gradients.get(leaf.token)), cut)
-        return attrs.evolve(leaf, shape=cut.shape(leaf.shape))
 
-    for call in trace.calls:
-        parent = None if call.parent is None else made[call.parent]
-        inputs = [read(call, "input", leaf) for leaf in call.inputs]
-        outputs = [read(call, "output", leaf) for leaf in call.outputs]
-        made[call] = new.add(attrs.evolve(call, parent=parent, children=[], inputs=inputs, outputs=outputs))
-    for path, cut in parameters.items():
-        show([getattr(trace, name).get(path) for name in OF_PARAMETERS], cut)
-    records = trace.parameters.items()
-    new.parameters = {
-        path: attrs.evolve(one, shape=parameters[path].shape(one.shape)) if path in parameters else one
-        for path, one in records
+def cut_records(records: Mapping[str, ParameterRecord], cuts: Mapping[str, Cut]) -> dict[str, ParameterRecord]:
+    """Return the records of parameters, some of them with fewer rows."""
+    return {
+        path: attrs.evolve(one, shape=cuts[path].shape(one.shape)) if path in cuts else one
+        for path, one in records.items()
     }
-    new.samples = Samples(new)
-    return new

@@ -14,8 +14,6 @@ import numpy as np
 from padiff.numerics import Array
 
 _SHARE_OF_MEMORY = 4
-_FIRST_READ = 1 << 40
-"""The first key of a value that is shown as it is read in some way."""
 
 
 def _default_budget() -> int:
@@ -139,10 +137,12 @@ class ReadStore(ValueStore):
         self._inner = inner
         self.readings: dict[int, tuple[int, Reading]] = {}
         """Key -> that of the other store, and how its value is read."""
+        self._next: int = inner._next if isinstance(inner, ReadStore) else 1 << 40
 
     def add(self, key: int, reading: Reading) -> int:
         """Show a value as it is read; return its new key."""
-        new = _FIRST_READ + len(self.readings)
+        new = self._next
+        self._next += 1
         self.readings[new] = key, reading
         return new
 
