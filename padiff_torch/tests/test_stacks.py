@@ -14,6 +14,7 @@ import padiff
 
 sys.path.insert(0, str(Path(__file__).parent))
 import stack_jobs
+import vocabulary_jobs
 
 JOBS = list(stack_jobs.JOBS)
 
@@ -90,6 +91,16 @@ def alone(group: Any) -> Iterator[None]:
     parallel_state.destroy_model_parallel()
 
 
+def _of_megatron(tokens: Any) -> dict[str, Any]:
+    """Return what Megatron's GPT takes beside tokens, too."""
+    length = tokens.shape[1]
+    return {
+        "input_ids": tokens,
+        "position_ids": torch.arange(length)[None].repeat(len(tokens), 1),
+        "attention_mask": torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1),
+    }
+
+
 @pytest.mark.parametrize("stage", [None, 1])
 def test_one_rank_of_both_by_diff(alone: None, stage: int | None) -> None:
     """Megatron's layers hand their biases on, which Hugging Face's add: biases that are zero hide it."""
@@ -102,12 +113,7 @@ def test_one_rank_of_both_by_diff(alone: None, stage: int | None) -> None:
         optimizer = torch.optim.SGD(ours.parameters(), lr=0.1)
         ours = deepspeed.initialize(model=ours, optimizer=optimizer, config=config)[0]
     tokens, _ = stack_jobs.batch(0)
-    length = tokens.shape[1]
-    inputs = {
-        "input_ids": tokens,
-        "position_ids": torch.arange(length)[None].repeat(len(tokens), 1),
-        "attention_mask": torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1),
-    }
+    inputs = _of_megatron(tokens)
     report = padiff.diff(ours, theirs, {"input_ids": tokens}, candidate_inputs=inputs)
     assert report.aligned, report
     assert report.transfer.verified == report.transfer.copied, report
@@ -115,3 +121,19 @@ def test_one_rank_of_both_by_diff(alone: None, stage: int | None) -> None:
         theirs.decoder.layers[1].mlp.linear_fc2.bias.data += 0.1
         report = padiff.diff(ours, theirs, {"input_ids": tokens}, candidate_inputs=inputs, transfer=False)
         assert {source.candidate.path for source in report.sources} == {"decoder.layers.1.mlp.linear_fc2"}, report
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_padded_vocabulary_by_diff(alone: None, masked: bool) -> None:
+    """One model returns logits, the other the loss of each token, of a vocabulary with rows that no token names."""
+    ours, theirs = stack_jobs.gpt2(vocabulary_jobs.WORDS), vocabulary_jobs.gpt(56, tied=True)
+    if masked:
+        vocabulary_jobs.without_padding(theirs, 0)
+    tokens, labels = vocabulary_jobs.batch(0)
+    losses = lambda output: stack_jobs._loss(output.logits, labels), lambda losses: losses.mean()
+    inputs = {**_of_megatron(tokens), "labels": labels}
+    report = padiff.diff(ours, theirs, {"input_ids": tokens}, candidate_inputs=inputs, loss=losses)
+    (note,) = [note for note in report.notes if note.kind == "padded_rows"]
+    assert (note.data["side"], note.data["count"], note.data["real"]) == ("candidate", 56, 50)
+    found = [(source.what.kind, source.cause.name, dict(source.cause.parameters)) for source in report.sources]
+    assert found == ([] if masked else [("loss", "padding_in_loss", {"real": 50, "rows": 56})]), report

@@ -11,7 +11,7 @@ from padiff.engine._checks import of_side
 from padiff.forcing import Side, is_recorded
 from padiff.parameters import PaddedRows, padded_rows
 from padiff.recording import Task
-from padiff.report import SIDES, Cause, Finding, Note
+from padiff.report import SIDES, Cause, Finding, Note, Verdict
 from padiff.trace import Trace, temporary_store
 
 
@@ -48,8 +48,8 @@ class Padding:
 
         Gradients tell, that come from the ``loss``, or without one from all outputs but the logits themselves.
         """
-        kinds = ("loss", "output")
-        asked = [one for one in findings if one.source and one.cause is None and one.what.kind in kinds]
+        asked = [one for one in findings if one.source and one.cause is None and one.verdict is Verdict.DIFFERS]
+        asked = [one for one in asked if one.what.kind in ("loss", "output")]
         if not (asked and self.task.backward) or is_recorded(self.side):
             return list(findings)
         with self.run(attrs.evolve(self.task, backward=False)) as trace:

@@ -76,10 +76,6 @@ NOTES: dict[str, Phrase] = {
         "the {side}'s vocabulary has {count} rows, the other's {real}, and no token names one beyond these: taken for "
         "padding, they and what is computed for them are not compared"
     ),
-    "longer_vocabulary": (
-        "the {side}'s vocabulary has {count} rows, the other's {real}: where the further ones are padding, record a "
-        "step of each (padiff.record) and compare the runs (padiff.compare), which leaves out rows that no token names"
-    ),
     "modules_of_some_ranks": (
         "{count} modules of the {side}, {first} and others, lie on some ranks alone (experts, say), and are put "
         "together from these"

@@ -1,0 +1,76 @@
+"""Judge what models return by the loss, where they return nothing in common and a loss is given for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import padiff
+from padiff.testing.toy import columns, rows
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+
+
+class Logits(rows.Module):
+    def __init__(self) -> None:
+        self.body, self.head = rows.Linear(6, 6), rows.Linear(6, 3)
+
+    def forward(self, x: Any) -> Any:
+        return {"logits": self.head(self.body(x))}
+
+
+class Losses(columns.Layer):
+    """Return what the loss is the mean of, as Megatron's GPT does."""
+
+    def __init__(self, scale: float = 1.0, *, aside: bool = False) -> None:
+        self.head, self.body = columns.Dense(6, 3), columns.Dense(6, 6)
+        self.scale, self.aside = scale, aside
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.body(x)
+        losses = _each(self.head(hidden)) * self.scale
+        return (losses, hidden) if self.aside else losses
+
+
+def _each(logits: Any) -> Any:
+    return (logits * logits).sum(axis=-1)
+
+
+def losses() -> tuple[Any, Any]:
+    return (
+        lambda made: _each(made["logits"]).mean(),
+        lambda made: (made[0] if isinstance(made, tuple) else made).mean(),
+    )
+
+
+def test_what_the_loss_is_made_of_is_judged_by_it() -> None:
+    report = padiff.diff(Logits(), Losses(), X, loss=losses())
+    assert report.aligned, report
+    assert report.transfer.verified == report.transfer.copied
+
+
+def test_a_wrong_loss_is_the_source() -> None:
+    (source,) = padiff.diff(Logits(), Losses(1.01), X, loss=losses()).sources
+    assert (source.what.kind, source.candidate.path) == ("loss", ""), source
+
+
+def test_a_fault_inside_is_placed_there() -> None:
+    class Wrong(Losses):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x * 1.01)
+
+    (source,) = padiff.diff(Logits(), Wrong(), X, loss=losses()).sources
+    assert (source.what.kind, source.what.taker) == ("input", "body"), source
+
+
+def test_what_no_gradient_tells_of_has_no_counterpart() -> None:
+    """Of two tensors nobody knows of which the candidate's loss is made; without a backward pass, of none."""
+    ends = {"output ['logits']", "output"}
+    for other, given, places in (
+        (Losses(aside=True), {"loss": losses()}, {"output [0]", "output [1]"}),
+        (Losses(), {}, ends),
+        (Losses(), {"loss": losses(), "phase": "forward"}, ends),
+    ):
+        report = padiff.diff(Logits(), other, X, **given)
+        assert {str(source.what) for source in report.sources} == places, report
