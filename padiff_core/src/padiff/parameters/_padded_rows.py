@@ -70,7 +70,7 @@ class PaddedRows:
         sizes = {math.prod(leaf.shape) for call in heads for leaf in call.outputs if self.is_row(leaf)}
         first = min((call.index for call in heads), default=len(trace.calls))
         above = {above for call in heads for above in call.ancestors()}
-        returned = set() if heads else {leaf.token for leaf in trace.root.outputs}
+        returned = {leaf.token for call in ([] if heads else trace.calls[:1]) for leaf in call.outputs}
 
         def cut(call: Call, side: str, leaf: Leaf) -> Cut | None:
             if side == "input" and leaf.shape in shapes and call in heads:
@@ -83,7 +83,7 @@ class PaddedRows:
 
     def trained(self, trace: Trace) -> Iterator[tuple[Call, int]]:
         """Yield the calls, with an index of their outputs, that give logits of padding to which gradients come."""
-        for call in self._heads(trace) or [trace.root]:
+        for call in self._heads(trace) or trace.calls[:1]:
             for at, leaf in enumerate(call.outputs):
                 cut, gradient = self._cut(leaf), trace.gradient(leaf)
                 if cut is not None and gradient is not None and _counts(cut.rest(gradient), gradient):

@@ -46,11 +46,10 @@ class _Reader:
             outputs = [self._leaf(call, "output", index, leaf) for index, leaf in enumerate(call.outputs)]
             new = attrs.evolve(call, parent=parent, inputs=inputs, outputs=outputs, children=[], settings=settings)
             found[call] = self._new.add(new)
-        key = self._trace.root.key
-        orders = [self._turns.get((*key, "output", index)) for index in range(len(self._trace.outputs))]
         self._new.outputs = [
             array if order is None else order.read(array)
-            for array, order in zip(self._trace.outputs, orders, strict=True)
+            for index, array in enumerate(self._trace.outputs)
+            for order in [self._turns.get((*self._trace.root.key, "output", index))]
         ]
         for name in OF_PARAMETERS if cuts else ():
             keys: dict[str, int] = getattr(self._trace, name)
