@@ -137,7 +137,7 @@ def _paired(
 
     pairs, symmetric = by_flow(())
     if guess is not None:
-        known = _indices(guess, ours, theirs)
+        known = _indices(guess.matches, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
             matches = with_pieces(ours, theirs, guess.matches, matcher(flows, fixed))
             matches = with_told_parameters(matches, ours, theirs, fixed)
@@ -147,13 +147,14 @@ def _paired(
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
     lacking = _without_counterpart(ours, theirs, matches) - gone
     if freed:
-        taken = {unit for packing in find_packings(graphs, lacking, pairs, freed=True) for unit in packing.units}
+        packed_so = find_packings(graphs, lacking, _indices(matches, ours, theirs), freed=True)
+        taken = {unit for packing in packed_so for unit in packing.units}
         both = ({match.reference, match.candidate} for match in matches)
         lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
     packings = [packing for packing, arrangement in told if arrangement is None]
     arranged = [packing for packing, arrangement in told if arrangement]
     settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
-    new, first = find_packings(graphs, lacking, pairs), bool(told)
+    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs)), bool(told)
     mine, yours = ours, theirs
     while new or first:
         first = False
@@ -165,7 +166,7 @@ def _paired(
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
         matches = match_units(mine, yours, fixed, still)
         # What found a counterpart only now may leave others that pack what is left.
-        new = find_packings(graphs, _without_counterpart(mine, yours, matches), pairs)
+        new = find_packings(graphs, _without_counterpart(mine, yours, matches), _indices(matches, ours, theirs))
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
@@ -319,11 +320,11 @@ def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[
     return found if len(said) == len(used) and (said == used or not whole) else dict(pairs)
 
 
-def _indices(known: Correspondence, ours: Units, theirs: Units) -> dict[int, int]:
+def _indices(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> dict[int, int]:
     places = {unit: i for i, unit in enumerate(ours)}, {unit: j for j, unit in enumerate(theirs)}
     return {
         places[0][match.reference]: places[1][match.candidate]
-        for match in known.matches
+        for match in matches
         if match.reference in places[0] and match.candidate in places[1]
     }
 
