@@ -17,6 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, is_recorded
 from padiff.judging._distributions import SEEDS
 from padiff.judging._narrow import Narrow
+from padiff.judging._nearby import rounding_nearby
 from padiff.judging._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
 from padiff.judging._replays import PairReplays, Replays
 from padiff.judging._ruling import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
@@ -216,6 +217,12 @@ class Settler:
             small = error <= (bound if backward else UNSETTLED(eps)) and not asked.native.nan_mismatch
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
         measured = {"side": side, "floor": floor, "error_rel_l2": error}
+        if max(FLOORS * floor, bound) < error <= UNSETTLED(eps):
+            by_reference = side == "reference"
+            near = rounding_nearby(
+                self._replays, asked.pair, read, asked.apart, eps, ours=by_reference, backward=backward
+            )
+            floor, measured["nearby"] = max(floor, near), near
         evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)

@@ -14,6 +14,7 @@ from padiff.numerics import sketching
 from padiff.numerics._compare import beside_masks, close, difference, sample
 from padiff.numerics._dtypes import Array, Seen, is_array, numpy_dtype, same_bytes
 from padiff.numerics._figures import Difference
+from padiff.numerics._fingerprint import fingerprint
 from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
     ACCUMULATED,
@@ -40,6 +41,7 @@ from padiff.numerics._rounding import (
     UNSETTLED,
     VANISHES,
     Threshold,
+    disturbances,
     epsilon,
     epsilon_of,
     is_coarse,

@@ -8,7 +8,7 @@ from functools import cached_property
 import attrs
 
 from padiff.parameters._units import HeldUnit
-from padiff.trace import INPUT, Flow, called, joint_of
+from padiff.trace import INPUT, Flow, called, inputs_of, joint_of
 
 Labels = frozenset[frozenset[str]]
 """The names of the operations on each way from one unit to another."""
@@ -77,15 +77,33 @@ def graph_of(units: Sequence[HeldUnit], flow: Flow, *, joints: bool = False) -> 
     return _Builder(units, flow, joints).graph()
 
 
+def inputs_behind(units: Sequence[HeldUnit], flow: Flow) -> list[frozenset[str]]:
+    """Return the inputs of the model that what each unit takes was made of."""
+    found: dict[str, frozenset[str]] = dict.fromkeys(flow.takes, frozenset())
+    changed = True
+    while changed:  # once, and once more: holders come in the order of the run, but for those that are used again
+        changed = False
+        for key, sources in flow.takes.items():
+            more = found[key].union(*(inputs_of(names) | found.get(source, frozenset()) for source, names in sources))
+            changed |= more != found[key]
+            found[key] = more
+    nothing: frozenset[str] = frozenset()
+    return [nothing.union(*(found.get(key, nothing) for key in _holders(unit))) for unit in units]
+
+
+def _holders(unit: HeldUnit) -> set[str]:
+    """Return what a dataflow may call a unit."""
+    helds = [held for one in unit.units for held in (*one.roles.values(), *one.extras.values())]
+    return {called(one.module.path) for one in unit.units} | {path for held in helds for path in held.parameter.paths}
+
+
 class _Builder:
     def __init__(self, units: Sequence[HeldUnit], flow: Flow, joints: bool) -> None:
         self._units, self._flow, self._joints = units, flow, joints
         self._kept: dict[str, int] = {}
         self._at: dict[str, list[int]] = {}
-        for index, one in enumerate(units):
-            holders = {called(unit.module.path) for unit in one.units}
-            helds = [held for unit in one.units for held in (*unit.roles.values(), *unit.extras.values())]
-            for key in holders | {path for held in helds for path in held.parameter.paths}:
+        for index, unit in enumerate(units):
+            for key in _holders(unit):
                 self._at.setdefault(key, []).append(index)
         self._through: dict[str, dict[int, set[frozenset[str]]]] = {}
 
@@ -139,7 +157,7 @@ class _Builder:
         found: dict[int, set[frozenset[str]]] = {}
         for key, names in sources:
             for node, ways in self._nodes(key).items():
-                found.setdefault(node, set()).update(way | names for way in ways)
+                found.setdefault(node, set()).update(way | (names - inputs_of(names)) for way in ways)
         return found
 
     def _nodes(self, key: str) -> Mapping[int, set[frozenset[str]]]:

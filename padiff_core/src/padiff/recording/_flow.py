@@ -12,9 +12,10 @@ import attrs
 
 from padiff.adapter import Hook, Listener, Model, Module, Tensor, handed_on
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
+from padiff.numerics import fingerprint
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
-from padiff.trace import INPUT, Flow, Source, called, joint
+from padiff.trace import INPUT, Flow, Source, called, from_input, joint
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
 """Operations of which the order of the operands tells nothing."""
@@ -127,7 +128,7 @@ class Follower(Listener):
             self._intercepting.close()
             for tensor in self._tensors(given):
                 if self._known(tensor) is None:
-                    self._put(tensor, _Made(frozenset({(INPUT, frozenset())})))
+                    self._put(tensor, _Made(frozenset({(INPUT, from_input(tensor.read(fingerprint)))})))
             if "operations" in self._adapter.capabilities:
                 self._intercepting = self._kept.intercept_operations(self.intercept)
         self._open.append(module)

@@ -62,12 +62,12 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         if not cycles:
             continue
         trial = trial_without_chance(bench, owner)
-        # Where nothing is drawn the code is known to be wrong as it is.
-        least = RIGHT if trial is None else trial.error()
-        best = _best(cycles, min(least, RIGHT), trial or Trial(bench, owner, bench.trace))
+        drawn, trial = trial is not None, trial or Trial(bench, owner, bench.trace)
+        least = trial.error()
+        best = _best(cycles, min(least, RIGHT), trial)
         if best is not None:
             result = result.rematched({match: _partner(match, following) for match, following in _steps(best)})
-        elif least > RIGHT:
+        elif drawn and least > RIGHT:
             paths = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
             result = attrs.evolve(result, undecided=(*result.undecided, *dict.fromkeys(paths)))
     result = attrs.evolve(result, crossed=crossed)
@@ -196,7 +196,8 @@ def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
 def _below(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> list[UnitMatch]:
     """Return the matched units directly below a call that the dataflow does not tell apart.
 
-    What a matched call around them uses whole is no call of theirs: there is nothing to exchange.
+    What a matched call around them uses whole is no call of theirs: there is nothing to exchange. Of what gives
+    nothing that can be compared and fed, the code around shows nothing: its weights tell, which stay where they are.
     """
     return [
         match
@@ -204,7 +205,9 @@ def _below(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignmen
         if match.reference in known.symmetric
         and not match.candidate.name
         and any(
-            judge.alignment.around(pair) is owner and pair.candidate.path == match.candidate.module.path
+            judge.alignment.around(pair) is owner
+            and pair.outputs
+            and pair.candidate.path == match.candidate.module.path
             for pair in alignment.using(match.candidate.module.path)
         )
     ]

@@ -148,6 +148,7 @@ def _one_side(data: Data) -> str:
     return (
         f"measured against the {side} alone in float64 ({_refused(data)}): "
         f"the {side} natively {data['floor']:.1e} away, the other {data['error_rel_l2']:.1e}"
+        + (f"; on inputs close by the {side} {data['nearby']:.1e}" if "nearby" in data else "")
     )
 
 

@@ -4,7 +4,18 @@ from padiff.trace._background import Background, QueuedStore
 from padiff.trace._codec import TRACE_RECORDS, trace_codec
 from padiff.trace._cut import Cut, cut_description, cut_records
 from padiff.trace._directory import Samples, open_run
-from padiff.trace._flow import INPUT, Flow, Source, called, flow_of, flow_of_calls, joint, joint_of
+from padiff.trace._flow import (
+    INPUT,
+    Flow,
+    Source,
+    called,
+    flow_of,
+    flow_of_calls,
+    from_input,
+    inputs_of,
+    joint,
+    joint_of,
+)
 from padiff.trace._folder import is_url
 from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription, layouts_of

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Source = tuple[str, frozenset[str]]
 """A holder, and the names of the operations through which its values came."""
 _JOINT = "& "
+_GIVEN = "< "
 INPUT = ""
 """The holder that stands for the model's inputs."""
 
@@ -20,6 +21,16 @@ INPUT = ""
 def called(path: str) -> str:
     """Return the name of the holder that a whole module is: its parameters are used by its own calls."""
     return f"{path}()"
+
+
+def from_input(fingerprint: str) -> frozenset[str]:
+    """Return what stands among the names of operations for the input of the model that values come from."""
+    return frozenset({_GIVEN + fingerprint})
+
+
+def inputs_of(names: frozenset[str]) -> frozenset[str]:
+    """Return those of the names on a way that stand for inputs of the model; the others are operations."""
+    return frozenset(name for name in names if name.startswith(_GIVEN))
 
 
 def joint(operation: str, number: int) -> str:
