@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 
 import padiff
+from padiff.distributed import open_ranks
+from padiff.distributed._sketches import read
 from padiff.forcing import LocalSide
 from padiff.plugins import adapter_for
 from padiff.recording import Task, plain
 from padiff.testing.toy import columns, rows
 from padiff.trace import Slot, Text, Trace, ValueStore, settings_of
+
+from .ranks import record
 
 
 def numbers(*shape: int) -> Any:
@@ -126,3 +131,15 @@ def test_arguments_become_plain_data() -> None:
     assert found[:3] == ({"a": [1, 2.5, Slot(0)]}, (None, "x", 0.5), slice(1, None))
     assert found[3].text.endswith("Odd>")
     assert isinstance(found[4], Text)
+
+
+def test_what_ranks_hold_alike_is_held_once(tmp_path: Path) -> None:
+    """Else the memory grows with the ranks: a thousand copies of one norm, and of the records of one module."""
+    run = open_ranks(record(tmp_path / "job", tp=2, dp=2))
+    assert run is not None
+    first, *others = (one.about for one in run.runs.values())
+    assert all(one.parameters["norm.weight"] is first.parameters["norm.weight"] for one in others)
+    step = run.merged(0)
+    norm, up = (read(step.parameters["weights", f"{name}.weight"].arrays) for name in ("norm", "up"))
+    assert [part is norm[0] for part in norm.values()] == [True] * 4
+    assert [part is up[0] for part in up.values()] == [True, False, True, False]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,12 +21,14 @@ from padiff.codec._dtypes import DTYPES, name_of
 from padiff.codec._errors import Malformed, Unsendable
 from padiff.codec._hints import Checker, checker_of, no_function
 from padiff.codec._known import Known
+from padiff.codec._shapes import Shape, shapes_of
 
 Array = NDArray[Any]
 
 _DEEPEST = 250
 _MOST_DIMENSIONS = 64
-_AS_IS = (type(None), bool, int, float, str)
+_NUMBERS = (type(None), bool, int, float)
+_AS_IS = (*_NUMBERS, str)
 _SEQUENCES: Mapping[str, Callable[[Iterable[Any]], Any]] = {"l": list, "t": tuple, "s": set, "f": frozenset}
 _TAGS: Mapping[type[Any], str] = {list: "l", tuple: "t", set: "s", frozenset: "f"}
 
@@ -40,29 +42,28 @@ class Custom:
     read: Callable[[Any], Any]
 
 
-@attrs.frozen
-class _Shape:
-    """One type of records: its fields with what each takes."""
-
-    cls: type
-    fields: tuple[tuple[str, Checker], ...]
-    lasting: bool
-    """Whether its instances have an identity."""
-
-
 class Codec:
     """What writes and reads the records of a table of types.
 
     Records with an identity (attrs' ``eq=False``) are written once, and named by their numbers in ``known`` afterwards.
-    A field for a function is written and read as None.
+    A field for a function is written and read as None. Of equal records of the types in ``shared``, whose fields are
+    plain, one is held; ``pool`` holds them for several codecs.
     """
 
-    def __init__(self, records: Iterable[type], known: Known, customs: Mapping[str, Custom] | None = None) -> None:
+    def __init__(
+        self,
+        records: Iterable[type],
+        known: Known,
+        customs: Mapping[str, Custom] | None = None,
+        shared: Collection[type] = (),
+        pool: dict[Any, Any] | None = None,
+    ) -> None:
         self.known = known
+        self.shared, self.pool = frozenset(shared), {} if pool is None else pool
         self.customs = dict(customs or {})
         self.types = {cls.__name__: cls for cls in records}
         self.names = {cls: name for name, cls in self.types.items()}
-        self.shapes = _shapes_of(tuple(self.types.values()))
+        self.shapes = shapes_of(tuple(self.types.values()))
 
     def checker(self, hint: Any) -> Checker:
         """Return what tells whether a value fits an annotation."""
@@ -100,29 +101,6 @@ class Codec:
         except Exception as error:
             msg = f"{type(error).__name__}: {str(error)[:200]}"
             raise Malformed(msg) from error
-
-
-@lru_cache(maxsize=16)
-def _shapes_of(records: tuple[type, ...]) -> Mapping[str, _Shape]:
-    """Return what each type of records looks like: found once, however many files hold them."""
-    types = {cls.__name__: cls for cls in records}
-    return {
-        name: _Shape(
-            cls, tuple((field, checker_of(hint, types)) for field, hint in _fields(cls, types)), _has_identity(cls)
-        )
-        for name, cls in types.items()
-        if not issubclass(cls, enum.Enum)
-    }
-
-
-def _has_identity(cls: Any) -> bool:
-    return bool(cls.__hash__ is object.__hash__)
-
-
-def _fields(cls: type, types: Mapping[str, type]) -> Iterable[tuple[str, Any]]:
-    """Return the fields of a type of records with their annotations."""
-    attrs.resolve_types(cls, localns=dict(types))
-    return [(field.name, field.type) for field in attrs.fields(cls)]
 
 
 class _Encoder:
@@ -206,6 +184,8 @@ class _Decoder:
         self._depth = 0
 
     def decoded(self, value: Any) -> Any:
+        if type(value) is str:
+            return sys.intern(value)  # paths, names of classes, dtypes: each comes a hundred times
         if type(value) in _AS_IS:
             return value
         if self._depth > _DEEPEST:
@@ -292,12 +272,13 @@ class _Decoder:
             msg = f"a {name} came with {len(values)} fields and the number {number!r}"
             raise Malformed(msg)
         record: Any = object.__new__(shape.cls)
+        place = len(self._once)
         if shape.lasting:
             self._codec.known.add(number, record)
         else:
             self._once.append(record)
         for (field, fits), value in zip(present, values, strict=True):
-            found = value if type(value) in _AS_IS else self.decoded(value)
+            found = value if type(value) in _NUMBERS else self.decoded(value)
             if fits is None:
                 continue  # what a later version keeps there
             if not fits(found):
@@ -306,9 +287,11 @@ class _Decoder:
             object.__setattr__(record, field, found)
         for field in missing:
             object.__setattr__(record, field, _default(shape.cls, field))
+        if shape.cls in self._codec.shared:
+            record = self._once[place] = self._codec.pool.setdefault(record, record)
         return record
 
-    def _fields_of(self, name: str, shape: _Shape) -> tuple[list[tuple[str, Checker | None]], list[str]]:
+    def _fields_of(self, name: str, shape: Shape) -> tuple[list[tuple[str, Checker | None]], list[str]]:
         """Return the fields of a type of records as they were written, and those that were not."""
         checkers = dict(shape.fields)
         names = self._layout.get(name, list(checkers))

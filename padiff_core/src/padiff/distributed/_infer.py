@@ -189,11 +189,12 @@ def differing(parts: Parts, grid: Grid, axis: str) -> tuple[int, ...]:
         rank
         for group in grid.groups(list(parts), axis)
         for rank in group[1:]
-        if not _same(parts[group[0]], parts[rank])
+        if not is_replica(parts[group[0]], parts[rank])
     )
 
 
-def _same(one: Array, other: Array) -> bool:
+def is_replica(one: Array, other: Array) -> bool:
+    """Return whether two ranks hold the same bits."""
     return one is other or (one.shape == other.shape and one.dtype == other.dtype and difference(one, other).equal)
 
 

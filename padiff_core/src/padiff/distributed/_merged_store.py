@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from padiff.numerics import Array
 from padiff.trace import Lent, Summary, ValueStore
 
-_KEPT = 64 << 20
+_KEPT = 16 << 20
 """Bytes of values that are kept when they were put together."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from padiff.distributed._grid import EXPERTS, PIPELINE
 from padiff.distributed._run import RankedRun
@@ -23,9 +24,10 @@ def open_ranks(folder: Path) -> RankedRun | None:
         return None
     runs: dict[int, Run] = {}
     missing: dict[int, str] = {}
+    pool: dict[Any, Any] = {}
     for rank, path in folders.items():
         try:
-            runs[rank] = open_run(path)
+            runs[rank] = open_run(path, pool)
         except InputError as error:
             missing[rank] = str(error).partition("\n")[0]
     ranks = {rank: run.about.ranks for rank, run in runs.items() if run.about.ranks is not None}

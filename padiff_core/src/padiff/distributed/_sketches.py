@@ -12,12 +12,12 @@ import attrs
 import numpy as np
 
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Ends, Spreading, differing, merged, spread_of
+from padiff.distributed._infer import Ends, Spreading, differing, is_replica, merged, spread_of
 from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
 from padiff.numerics import Array
-from padiff.trace import Lent, Summary, Trace
+from padiff.trace import InShard, Lent, Summary, Trace
 
 Arrays = dict[int, Callable[[], Array]]
 """Rank -> what reads what it holds of a value."""
@@ -38,6 +38,12 @@ class Held:
     def lent(self) -> Lent | None:
         """Return what reads it in another process too, or None."""
         return self.trace.store.lent(self.key)
+
+    @property
+    def sum(self) -> int | None:
+        """Return the checksum of its bytes, where that is written."""
+        lent = self.lent
+        return lent.placed.sum if isinstance(lent, InShard) else None
 
 
 class Sketches(Arrays):
@@ -95,8 +101,23 @@ def were_reduced(traces: Mapping[int, Trace], grid: Grid, axis: str) -> bool:
 
 
 def read(arrays: Mapping[int, Callable[[], Array]]) -> dict[int, Array]:
-    """Return what the ranks hold."""
-    return {rank: one() for rank, one in arrays.items()}
+    """Return what the ranks hold; of replicas one is held."""
+    known: dict[int, Array] = {}
+    found = {}
+    for rank, one in arrays.items():
+        part, name = one(), one.sum if isinstance(one, Held) else None
+        first = part if name is None else known.setdefault(name, part)
+        found[rank] = first if is_replica(first, part) else part
+    return found
+
+
+def leading(arrays: Mapping[int, Callable[[], Array]], grid: Grid, placements: Mapping[str, Placement]) -> Arrays:
+    """Return of replicas what the first rank holds of each."""
+    found = dict(arrays)
+    for axis in grid.axes:
+        if placements.get(axis, REPLICATE).kind == "replicate":
+            found = {group[0]: found[group[0]] for group in grid.groups(found, axis)}
+    return found
 
 
 def shapes_of(arrays: Arrays) -> dict[int, tuple[int, ...]]:

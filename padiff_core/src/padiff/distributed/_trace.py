@@ -24,6 +24,7 @@ from padiff.distributed._sketches import (
     Held,
     Sketches,
     gathered,
+    leading,
     read,
     shapes_of,
     spread_over,
@@ -280,7 +281,8 @@ class _Merger:
         return self.store.promise(partial(self._made, parts), place)
 
     def _made(self, parts: Parts) -> Array:
-        return merged(read(parts.arrays), self.grid, parts.spreading.placements, parts.whole, parts.added)
+        how = parts.spreading.placements
+        return merged(read(leading(parts.arrays, self.grid, how)), self.grid, how, parts.whole, parts.added)
 
     def _shape_of(self, key: int) -> Shape:
         return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape

@@ -25,7 +25,7 @@ from padiff.numerics import Array, sample
 from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
-from padiff.trace._records import Trace
+from padiff.trace._records import Frame, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._run import Kept, Run, without_step
 from padiff.trace._shards import InShard, Placed, ShardReader
 from padiff.trace._values import ValueStore
@@ -35,6 +35,9 @@ FORMAT, VERSION = "padiff run", 1
 _LARGEST = 1 << 30
 """Bytes of records, at most."""
 _LONGEST_HEAD = 1 << 16
+Pool = dict[Any, Any]
+"""Records of which one is held for all that are equal."""
+_SHARED = (Frame, ModuleRecord, ParameterRecord, Part, Placement)
 _RECORDS = (*TRACE_RECORDS, Description, ModuleDescription, Part, Placed, Placement, Ranks, Unit)
 
 
@@ -94,7 +97,7 @@ def records_name(step: int) -> str:
     return f"step-{step:08d}.json"
 
 
-def run_codec(reader: ShardReader | None = None) -> Codec:
+def run_codec(reader: ShardReader | None = None, pool: Pool | None = None) -> Codec:
     """Return what writes and reads the records of a run."""
 
     def places(store: ValueStore) -> list[Placed]:
@@ -107,7 +110,7 @@ def run_codec(reader: ShardReader | None = None) -> Codec:
             raise Malformed(msg)
         return PlacedStore(reader or ShardReader(folder_of("")), found)
 
-    return Codec(_RECORDS, Known(owns=False), {"store": Custom(ValueStore, places, store)})
+    return Codec(_RECORDS, Known(owns=False), {"store": Custom(ValueStore, places, store)}, _SHARED, pool)
 
 
 class _Inline:
@@ -122,15 +125,18 @@ class _Inline:
         if not placed.plausible:
             msg = f"an array is said to lie at {str(place)[:80]}"
             raise Malformed(msg)
-        return self._reader.get(placed)
+        array: Array = np.array(self._reader.get(placed))  # by itself: of a file's bytes more would be held than these
+        array.flags.writeable = False
+        return array
 
 
 class _Directory:
     """A run in a directory."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, pool: Pool) -> None:
         self.folder = folder
         self.where = folder.where
+        self._pool = pool
         self._reader = ShardReader(folder)
         manifest = self._read(MANIFEST, self._reader)
         found = manifest if isinstance(manifest, dict) else {}
@@ -178,7 +184,7 @@ class _Directory:
         if head.get("bytes") != len(text) or head.get("crc") != zlib.crc32(text):
             raise _damaged(path, "its bytes are not those that were written")
         try:
-            return run_codec(reader).decode(text, _Inline(reader), _fields(path, head))
+            return run_codec(reader, self._pool).decode(text, _Inline(reader.anew()), _fields(path, head))
         except Malformed as error:
             raise _damaged(path, str(error)) from error
 
@@ -212,10 +218,11 @@ def _damaged(path: str, why: str) -> InputError:
     return InputError(f"{path} cannot be read: {why}.\nHint: copy it again, or record again; do not trust this one.")
 
 
-def open_run(path: str | os.PathLike[str]) -> Run:
+def open_run(path: str | os.PathLike[str], pool: Pool | None = None) -> Run:
     """Return the run that a directory holds; raise `InputError` where it holds none that can be read.
 
-    The path may be a URL of fsspec's. Nothing but its records is read then; arrays are when they are asked for.
+    The path may be a URL of fsspec's. Nothing but its records is read then; arrays are when they are asked for. Records
+    that say the same are held once by all runs that are given one ``pool``: the ranks of a job.
     """
     folder = folder_of(path)
     hint = "Hint: give a directory that padiff recorded to, with padiff.record() or padiff record."
@@ -231,4 +238,4 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     if MANIFEST not in names:
         msg = f"{folder.where} holds no recorded run: there is no {MANIFEST}.\n{hint}"
         raise InputError(msg)
-    return _Directory(folder)
+    return _Directory(folder, {} if pool is None else pool)
