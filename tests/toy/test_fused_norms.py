@@ -94,6 +94,25 @@ def test_a_fault_beside_fused_norms_is_no_fault_of_theirs(faults: dict[str, floa
     assert [str(source.what) for source in report.sources] == places, str(report)
 
 
+def test_the_eps_of_fused_norms_is_one_source_with_its_cause() -> None:
+    """Each norm of timm's EfficientNet was a source without a cause, where the other side's have another eps."""
+    other = Apart()
+    other.one, other.two = Layer(1e-2, 1.0), Layer(1e-2, 1.0)
+    report = padiff.diff(Fused(), other, TOKENS)
+    assert "1 source in 2 places" in str(report)
+    for source in report.sources:
+        assert (source.cause.name, list(source.cause.parameters)) == ("settings", ["eps"]), str(report)
+        assert source.cause.verified
+
+
+def test_an_eps_that_is_not_all_is_no_cause() -> None:
+    other = Apart()
+    other.two = Layer(1e-2, 1.1)
+    (source,) = padiff.diff(Fused(), other, TOKENS).sources
+    assert source.cause is None
+    assert "eps" in str([one for one in source.evidence if one.kind == "unverified_settings"])
+
+
 class Batched(rows.BatchNorm):
     """A norm of batches with its activation."""
 

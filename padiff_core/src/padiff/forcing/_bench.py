@@ -83,12 +83,13 @@ class Bench:
         own: bool = True,
         jitter: float = 0.0,
         backward: bool = True,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
         watching: bool = False,
     ) -> Replayed:
         """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own.
 
-        ``settings`` are hyper-parameters to set for the run; raises `LookupError` where one cannot be set.
+        ``settings`` are hyper-parameters to set for the run, by the path of the module below the call's; raises
+        `LookupError` where one cannot be set.
         """
         call = pair.candidate
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace

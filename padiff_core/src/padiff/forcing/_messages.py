@@ -101,8 +101,9 @@ class ReplayRequest:
     idle: Collection[Key]
     """Keys of calls, below this one, that only pass on their first input."""
     loose: Collection[int]
-    settings: Mapping[str, Any] = attrs.field(factory=dict)
-    """Hyper-parameters of the call's own module to set for the run, in the catalogue's convention."""
+    settings: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """Path of a module below the call's own, which is empty -> hyper-parameters to set for the run, in the catalogue's
+    convention."""
     watching: bool = False
     """Whether to note in which types the call's own code computes, as far as its functions are intercepted."""
 

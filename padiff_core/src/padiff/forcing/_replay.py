@@ -6,7 +6,7 @@ The calls below it are fed, so that what is left is the call's own code.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import ml_dtypes  # registers bfloat16 and float8 with numpy
@@ -54,8 +54,9 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 starts.append((native, adapter.from_numpy(natively(tensor, seed_array), device=tensor.device)))
         return starts
 
-    module = model.modules()[""]
-    with adapter.quiet(), adapter.seeded(request.seed), model.preserved(), _set(module, request.settings):
+    with adapter.quiet(), adapter.seeded(request.seed), model.preserved(), ExitStack() as stack:
+        for path, wanted in request.settings.items():
+            stack.enter_context(_set(model.modules()[path], wanted))
         if request.evaluating:
             model.evaluate()
         with live.lifted(model, dtype) if dtype else live.ambient(call):

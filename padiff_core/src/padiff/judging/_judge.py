@@ -17,7 +17,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Check, Forced, Reader, Spot, is_recorded
-from padiff.judging._causes import OF_STATE, cause_between, found_by_setting
+from padiff.judging._causes import OF_STATE, cause_between, found_by_setting, not_verified
 from padiff.judging._coverage import coverage_of
 from padiff.judging._cuts import Cuts, cut_side, likely_sender, with_cut
 from padiff.judging._input_gradients import of_inputs
@@ -47,6 +47,7 @@ from padiff.numerics import (
     is_suspect,
     numpy_dtype,
 )
+from padiff.parameters import UnitMatch
 from padiff.progress import advance, phase
 from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict
 from padiff.trace import Key, Trace
@@ -62,12 +63,14 @@ class Judge:
         forced: Forced,
         *,
         loss: bool,
+        matches: Sequence[UnitMatch] = (),
         measures: Measures | None = None,
         replays: Replays[Any] | None = None,
     ) -> None:
         self.alignment: Alignment = bench.alignment
         self.trace = trace
         self.forced = forced
+        self.matches = matches
         self.settler = Settler(bench, replays)
         self.loss = loss
         """Whether the user gave a loss; the default one is the same on both sides."""
@@ -154,11 +157,13 @@ class Judge:
     def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
         """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""
         cause = cause_between(owner, Phase.FORWARD)
-        if ruling.verdict is not Verdict.DIFFERS or cause is None or cause.verified or cause.name != "settings":
+        if ruling.verdict is not Verdict.DIFFERS or (cause and (cause.verified or cause.name != "settings")):
             return ruling
-        runs = self.settler.runs(owner, "float64")
-        hint = found_by_setting(self.settler.bench, owner, runs.reference, self._read(spot, owner))
-        return ruling if hint is None else attrs.evolve(ruling, hint=hint)
+        settler, read = self.settler, self._read(spot, owner)
+        found = found_by_setting(settler, owner, self.matches, read)
+        if found is None or found.verified:
+            return ruling if found is None else attrs.evolve(ruling, hint=found)
+        return attrs.evolve(ruling, evidence=(*ruling.evidence, not_verified(found)))
 
     def _named(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
         """Return a ruling that names the reference's value which the candidate has in this one's place."""

@@ -202,7 +202,15 @@ class Evidence:
             side, calls = self.side(correspondence.axes), correspondence.alignment
             forced = force(self.reference, side, self.task, calls, self.trace, correspondence.matches, ask)
             bench = self.bench(correspondence, forced.own)
-            known = Judge(bench, self.trace, forced, loss=self.loss, measures=self.measures, replays=self._replays)
+            known = Judge(
+                bench,
+                self.trace,
+                forced,
+                loss=self.loss,
+                matches=correspondence.matches,
+                measures=self.measures,
+                replays=self._replays,
+            )
             self._judges[correspondence] = known
         return known
 

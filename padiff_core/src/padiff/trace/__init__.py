@@ -40,6 +40,7 @@ from padiff.trace._run import Kept, Run, listed, without_step
 from padiff.trace._run_writer import RunWriter, write_run
 from padiff.trace._settings import (
     Contrast,
+    Described,
     called_otherwise,
     contrasts,
     contrasts_inside,
