@@ -155,3 +155,36 @@ def test_experts_may_be_scaled_inside_and_a_router_give_shares(tmp_path: Path, f
     report = compared(tmp_path, models, np.float32(np.random.randn(6, WIDE)), backward=backward)
     assert report.aligned is not bool(fault), report
     assert [source.candidate.path for source in report.sources] == (["3"] if fault else []), report
+
+
+class Held(rows.BatchNorm):
+    """A norm that holds its activation."""
+
+    def forward(self, x: Any) -> Any:
+        return functional.silu(super().forward(x))
+
+
+class Normed(columns.Layer):
+    """A layer and its norm, behind which its caller puts the activation."""
+
+    def __init__(self) -> None:
+        self.layer, self.norm = columns.Dense(WIDE, WIDE), columns.BatchNormalization(WIDE)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.layer(x))
+
+
+class Layered(columns.Layer):
+    def __init__(self, factor: float) -> None:
+        self.one, self.two, self.factor = Normed(), columns.Dense(WIDE, 2), factor
+
+    def forward(self, x: Any) -> Any:
+        return self.two(functional.silu(self.one(x)) * self.factor)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_norm_may_hold_what_stands_behind_the_block_that_it_ends(tmp_path: Path, factor: float) -> None:
+    """timm's norms hold their activation; PaddleClas puts it behind a block of a layer and a norm."""
+    ours = rows.Sequential(rows.Linear(WIDE, WIDE), Held(WIDE), rows.Linear(WIDE, 2))
+    report = compared(tmp_path, (ours, Layered(factor)), np.float32(np.random.randn(6, WIDE)), backward=True)
+    assert report.aligned == (factor == 1.0), report

@@ -75,11 +75,15 @@ def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
 
 
 def _behind(call: Call) -> Iterator[Leaf]:
-    """Yield what the next few calls that stand beside a call take and give."""
-    beside = call.parent.children if call.parent is not None else []
-    index = next((i for i, one in enumerate(beside) if one is call), len(beside))
-    for other in beside[index + 1 : index + 1 + _NEAR]:
-        yield from (*other.inputs, *other.outputs)
+    """Yield what the next few calls that stand beside a call, or behind the block that it ends, take and give."""
+    left = _NEAR
+    while call.parent is not None and left:
+        beside = call.parent.children
+        index = next((i for i, one in enumerate(beside) if one is call), len(beside))
+        for other in beside[index + 1 : index + 1 + left]:
+            left -= 1
+            yield from (*other.inputs, *other.outputs)
+        call = call.parent
 
 
 def _agrees(leaps: Leaps, pair: Pair, differing: Sequence[Suspicion]) -> bool:

@@ -16,35 +16,36 @@ from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Suspicion
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Note, Phase, What
-from padiff.trace import Trace
+from padiff.trace import Call, Trace
 
 
 def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) -> Iterator[Suspicion | Note]:
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
+    called = leaps.reference.by_module()
     for match in known.matches:
         users = leaps.alignment.using(match.candidate.module.path)
         if users:
-            yield from _buffers(leaps, match, users)
+            yield from _buffers(leaps, match, called.get(match.reference.module.path, []), users)
         if users and backward:
             yield from _gradients(leaps, match, users)
 
 
-def _buffers(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion | Note]:
+def _buffers(leaps: Leaps, match: UnitMatch, calls: list[Call], users: list[Pair]) -> Iterator[Suspicion | Note]:
     meter, frameworks = leaps.meter, [side.about.framework for side in leaps.meter.sides]
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
         if size is not None and link.role == "running_mean":
-            size = attrs.evolve(size, scale=_averaged(meter.traces[0], users))
-        if size is not None and link.role == "running_var" and _is_convention(leaps, link, users):
+            size = attrs.evolve(size, scale=_averaged(leaps.reference, calls))
+        if size is not None and link.role == "running_var" and _is_convention(leaps, link, calls, users):
             yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
         elif size is not None:
             what = What("updated_buffer", link.candidate.part.parameter)
             yield from _told(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
 
 
-def _averaged(trace: Trace, users: Sequence[Pair]) -> float:
+def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
     """Return the magnitude of what a mean is of: the mean itself may be zero but for rounding."""
-    given = (call.inputs[0].token for call in (pair.reference for pair in users) if call.inputs)
+    given = (call.inputs[0].token for call in calls if call.inputs)
     return max((magnitude(held(trace, trace.values.get(token))) for token in given), default=0.0)
 
 
@@ -76,10 +77,13 @@ def _told(
         yield Suspicion(blamed, phase, what, ruling, order, held=link.candidate, arises=source, vague=vague)
 
 
-def _is_convention(leaps: Leaps, link: Link, users: list[Pair]) -> bool:
-    """Return whether running variances differ by two conventions, and else by no more than what was averaged does."""
+def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair]) -> bool:
+    """Return whether running variances differ by two conventions, and else by no more than what was averaged does.
+
+    ``calls`` are the reference's that averaged, ``users`` the matched ones that these are, or lie in.
+    """
     meter, (ours, theirs) = leaps.meter, leaps.meter.sides
-    calls = [pair.reference for pair in users if pair.reference.training]
+    calls = [call for call in calls if call.training]
     if ours.about.framework == theirs.about.framework or not calls:
         return False
     values = (*meter.held(link, "before"), *meter.held(link, "buffer"))
