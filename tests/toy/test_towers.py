@@ -1,4 +1,4 @@
-"""Run like branches on different inputs of the model, called in another order and under other names."""
+"""Run like branches on different inputs of the model, or to different outputs, in another order and by other names."""
 
 from __future__ import annotations
 
@@ -96,3 +96,35 @@ def test_tables_are_not_exchanged_behind_a_small_fault() -> None:
     assert padiff.diff(Bags(), Tables(1.0), numbers).aligned
     report = padiff.diff(Bags(), Tables(1.00001), numbers)
     assert [(one.candidate.path, one.between) for one in report.sources] == [("", ("w", "end"))], str(report)
+
+
+class Heads(rows.Module):
+    """Two heads on one input, each for an output of its own."""
+
+    def __init__(self) -> None:
+        self.user, self.item = (rows.Sequential(rows.Linear(6, 8), rows.Tanh(), rows.Linear(8, 3)) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        return self.user(x), self.item(x)
+
+
+class Turned(columns.Layer):
+    """The same, the second head called first."""
+
+    def __init__(self, fault: bool) -> None:
+        self.first, self.second = (columns.Layers(columns.Dense(6, 8), columns.Dense(8, 3)) for _ in range(2))
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        (one, two), (three, four) = self.first, self.second
+        hidden = one(x)
+        item = two(hidden if self.fault else F.tanh(hidden))
+        return four(F.tanh(three(x))), item
+
+
+def test_heads_called_in_another_order_are_told_by_their_outputs() -> None:
+    """0.6 took the order of the calls for which is which, and called both outputs wrong."""
+    report = padiff.diff(Heads(), Turned(False), (X,))
+    assert report.aligned, str(report)
+    report = padiff.diff(Heads(), Turned(True), (X,))
+    assert [(one.candidate.path, one.between) for one in report.sources] == [("", ("first.0", "first.1"))], str(report)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from padiff.trace import INPUT, Call, Flow, Key, Leaf, Source, Trace, joint_of
+from padiff.trace import INPUT, Call, Flow, Key, Leaf, Source, Trace, joint_of, outputs_of
 
 Homes = Mapping[int, Collection[str]]
 """Rank -> the paths of the modules that it holds."""
@@ -101,7 +101,7 @@ def chained(flows: Sequence[Flow | None], copies: Mapping[str, str]) -> Flow | N
     gives: frozenset[Source] = frozenset({(INPUT, frozenset())})
     for number, flow in enumerate(flows):
         assert flow is not None
-        before = gives
+        before = frozenset((holder, names - outputs_of(names)) for holder, names in gives)
 
         def name(holder: str, number: int = number) -> str:
             return copies.get(holder, holder) if joint_of(holder) is None else f"{holder} {number}"

@@ -8,7 +8,7 @@ from functools import cached_property
 import attrs
 
 from padiff.parameters._units import HeldUnit
-from padiff.trace import INPUT, Flow, called, inputs_of, joint_of
+from padiff.trace import INPUT, Flow, called, inputs_of, joint_of, operations_of, outputs_of
 
 Labels = frozenset[frozenset[str]]
 """The names of the operations on each way from one unit to another."""
@@ -87,6 +87,26 @@ def inputs_behind(units: Sequence[HeldUnit], flow: Flow) -> list[frozenset[str]]
             more = found[key].union(*(inputs_of(names) | found.get(source, frozenset()) for source, names in sources))
             changed |= more != found[key]
             found[key] = more
+    return _of_units(units, found)
+
+
+def outputs_ahead(units: Sequence[HeldUnit], flow: Flow) -> list[frozenset[str]]:
+    """Return the outputs of the model that are made of what each unit gives."""
+    found: dict[str, frozenset[str]] = {}
+    for source, names in flow.gives:
+        found[source] = found.get(source, frozenset()) | outputs_of(names)
+    changed = True
+    while changed:  # as above
+        changed = False
+        for key, sources in reversed([*flow.takes.items()]):
+            for source, _ in sources:
+                more = found.get(source, frozenset()) | found.get(key, frozenset())
+                changed |= more != found.get(source, frozenset())
+                found[source] = more
+    return _of_units(units, found)
+
+
+def _of_units(units: Sequence[HeldUnit], found: Mapping[str, frozenset[str]]) -> list[frozenset[str]]:
     nothing: frozenset[str] = frozenset()
     return [nothing.union(*(found.get(key, nothing) for key in _holders(unit))) for unit in units]
 
@@ -157,7 +177,7 @@ class _Builder:
         found: dict[int, set[frozenset[str]]] = {}
         for key, names in sources:
             for node, ways in self._nodes(key).items():
-                found.setdefault(node, set()).update(way | (names - inputs_of(names)) for way in ways)
+                found.setdefault(node, set()).update(way | operations_of(names) for way in ways)
         return found
 
     def _nodes(self, key: str) -> Mapping[int, set[frozenset[str]]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 import attrs
 
-from padiff.alignment import Resolved, agreement, namesakes, region_of
-from padiff.parameters._colours import Chooser, matched_by_colour, preserved
+from padiff.alignment import Resolved, namesakes, region_of
+from padiff.parameters._choosing import chooser
+from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._graph import Graph, graph_of, inputs_behind
+from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined
 from padiff.parameters._matching import match_units, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
@@ -28,8 +28,6 @@ Pairs = dict[int, int]
 Groups = list[list[int]]
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
 """The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
-_TOLD = 3
-"""How far names must agree to be believed."""
 
 
 def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
@@ -122,7 +120,7 @@ def _paired(
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
-    choose = _chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
+    choose = chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
     regions = _regions(ours, theirs, fixed)
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
@@ -235,7 +233,7 @@ def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
         places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
         sure = whole.items()
         known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
-        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), _chooser(a, b, (a, b), flows), known)
+        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), chooser(a, b, (a, b), flows), known)
         return {a[i]: b[j] for i, j in found.items()}
 
     return match
@@ -256,35 +254,6 @@ def _in_order(units: Units, flow: Flow) -> Graph:
         if rank == len(units):
             order[i] = order[i - 1] if i else -1
     return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
-
-
-def _chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tuple[Flow, Flow]) -> Chooser:
-    ranks = [{unit: rank for rank, unit in enumerate(units)} for units in listed]
-
-    @cache
-    def inputs() -> list[list[frozenset[str]]]:
-        """Return the inputs of both models, as far as both have them, that lead to each unit."""
-        found = [inputs_behind(units, flow) for units, flow in zip((ours, theirs), flows, strict=True)]
-        both = frozenset[str]().union(*found[0]) & frozenset[str]().union(*found[1])
-        return [[one & both for one in side] for side in found]
-
-    def choose(unit: int, like: Sequence[int], free: Sequence[int]) -> int:
-        """Return the partner that names give beyond doubt, else the one that is listed at the same place.
-
-        Which inputs of the model lead there comes before the place.
-        """
-        sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
-        row = like.index(unit)
-        told = [n for n in range(len(free)) if sure[row, n] >= _TOLD and (sure[:, n] >= _TOLD).sum() == 1]
-        if len(told) == 1:
-            return free[told[0]]
-        mine, yours = inputs()
-        near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
-        like, free = near if len(near[0]) == len(near[1]) else (like, free)
-        place = sorted(like, key=lambda i: ranks[0][ours[i]]).index(unit)
-        return sorted(free, key=lambda j: ranks[1][theirs[j]])[min(place, len(free) - 1)]
-
-    return choose
 
 
 def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:

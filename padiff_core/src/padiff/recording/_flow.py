@@ -15,7 +15,7 @@ from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.numerics import fingerprint
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
-from padiff.trace import INPUT, Flow, Source, called, from_input, joint
+from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
 """Operations of which the order of the operands tells nothing."""
@@ -157,7 +157,8 @@ class Follower(Listener):
                 if self._known(tensor) is None:
                     self._put(tensor, _Made(sources))
         if not self._open:
-            self.gives = self.gives.union(*(self._of(tensor).whole for tensor in self._tensors(output)))
+            for place, tensor in enumerate(self._tensors(output)):
+                self.gives |= {(key, names | to_output(place)) for key, names in self._of(tensor).whole}
 
     def _close(self, module: Module, sources: frozenset[Source], output: Any) -> None:
         assert module.rule is not None

@@ -15,6 +15,9 @@ from padiff.trace._flow import (
     inputs_of,
     joint,
     joint_of,
+    operations_of,
+    outputs_of,
+    to_output,
 )
 from padiff.trace._folder import is_url
 from padiff.trace._in_time import in_time

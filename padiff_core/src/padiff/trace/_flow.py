@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Source = tuple[str, frozenset[str]]
 """A holder, and the names of the operations through which its values came."""
 _JOINT = "& "
-_GIVEN = "< "
+_GIVEN, _RETURNED = "< ", "> "
 INPUT = ""
 """The holder that stands for the model's inputs."""
 
@@ -28,9 +28,24 @@ def from_input(fingerprint: str) -> frozenset[str]:
     return frozenset({_GIVEN + fingerprint})
 
 
+def to_output(place: int) -> frozenset[str]:
+    """Return what stands among the names of operations for the output of the model that values go to."""
+    return frozenset({f"{_RETURNED}{place}"})
+
+
 def inputs_of(names: frozenset[str]) -> frozenset[str]:
-    """Return those of the names on a way that stand for inputs of the model; the others are operations."""
+    """Return those of the names on a way that stand for inputs of the model."""
     return frozenset(name for name in names if name.startswith(_GIVEN))
+
+
+def outputs_of(names: frozenset[str]) -> frozenset[str]:
+    """Return those of the names on a way that stand for outputs of the model."""
+    return frozenset(name for name in names if name.startswith(_RETURNED))
+
+
+def operations_of(names: frozenset[str]) -> frozenset[str]:
+    """Return those of the names on a way that stand for operations."""
+    return names - inputs_of(names) - outputs_of(names)
 
 
 def joint(operation: str, number: int) -> str:

@@ -1,0 +1,47 @@
+"""Choose among units that look alike in the dataflow: by names beyond doubt, the ends of the model, their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from padiff.alignment import agreement
+from padiff.parameters._colours import Chooser
+from padiff.parameters._graph import inputs_behind, outputs_ahead
+from padiff.parameters._units import HeldUnit
+from padiff.trace import Flow
+
+_TOLD = 3
+"""How far names must agree to be believed."""
+_ENDS = (inputs_behind, outputs_ahead)
+Units = Sequence[HeldUnit]
+
+
+def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tuple[Flow, Flow]) -> Chooser:
+    """Return what tells which of like units one is, where the dataflow between units leaves that open."""
+    ranks = [{unit: rank for rank, unit in enumerate(units)} for units in listed]
+
+    @cache
+    def ends() -> list[list[list[frozenset[str]]]]:
+        """Return which inputs lead to each unit, and to which outputs it leads, of those that both models have."""
+        found = [[of(units, flow) for units, flow in zip((ours, theirs), flows, strict=True)] for of in _ENDS]
+        both = [frozenset[str]().union(*one) & frozenset[str]().union(*other) for one, other in found]
+        return [[[unit & shared for unit in side] for side in sides] for sides, shared in zip(found, both, strict=True)]
+
+    def choose(unit: int, like: Sequence[int], free: Sequence[int]) -> int:
+        """Return the partner that names give beyond doubt, else the one that is listed at the same place.
+
+        Which inputs of the model lead there, and to which outputs it leads, comes before the place.
+        """
+        sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
+        row = like.index(unit)
+        told = [n for n in range(len(free)) if sure[row, n] >= _TOLD and (sure[:, n] >= _TOLD).sum() == 1]
+        if len(told) == 1:
+            return free[told[0]]
+        for mine, yours in ends():
+            near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
+            like, free = near if len(near[0]) == len(near[1]) else (like, free)
+        place = sorted(like, key=lambda i: ranks[0][ours[i]]).index(unit)
+        return sorted(free, key=lambda j: ranks[1][theirs[j]])[min(place, len(free) - 1)]
+
+    return choose
