@@ -63,15 +63,19 @@ class Bench:
         jitter: float = 0.0,
         backward: bool = True,
         watching: bool = False,
+        rounding: float = 0.0,
     ) -> Replayed:
-        """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed."""
+        """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed.
+
+        ``rounding`` disturbs by so many machine epsilons what functions give in it.
+        """
         call = pair.reference
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
         below = [_alike(inner) for inner in self._inside(pair)]
         outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
         inputs = [fed.value(leaf) for leaf in call.inputs]
         request = self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
-        return self.reference.replay(attrs.evolve(request, watching=watching))
+        return self.reference.replay(attrs.evolve(request, watching=watching, rounding=rounding))
 
     def run_candidate(
         self,
@@ -85,6 +89,7 @@ class Bench:
         backward: bool = True,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         watching: bool = False,
+        rounding: float = 0.0,
     ) -> Replayed:
         """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own.
 
@@ -100,7 +105,8 @@ class Bench:
         outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
         below = self._inside(pair)
         request = self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
-        return self.candidate.replay(attrs.evolve(request, settings=settings or {}, watching=watching))
+        request = attrs.evolve(request, settings=settings or {}, watching=watching, rounding=rounding)
+        return self.candidate.replay(request)
 
     def _request(
         self,

@@ -106,6 +106,8 @@ class ReplayRequest:
     convention."""
     watching: bool = False
     """Whether to note in which types the call's own code computes, as far as its functions are intercepted."""
+    rounding: float = 0.0
+    """By how many machine epsilons of its own type to disturb each floating value that a function gives in it."""
 
 
 @attrs.define(eq=False)

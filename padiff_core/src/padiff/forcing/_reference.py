@@ -121,7 +121,7 @@ class RecordedReference(RecordedSide):
         The gradient of a tensor that comes from outside the call is what all who took it sent, not the call alone.
         """
         trace, call = self.trace, request.call
-        other = request.dtype is not None or request.idle or request.settings or request.watching
+        other = request.dtype is not None or request.idle or request.settings or request.watching or request.rounding
         evaluating = request.evaluating and any(one.training for one in call.subtree())
         if other or evaluating or request.seed != self.seed or request.values is not trace:
             self.force()

@@ -20,6 +20,8 @@ from padiff.report import SIDES
 
 _OF_THREE = 6.0**0.5
 """The errors of f(+d), f(0) twice and f(-d) together, where each is 1."""
+_EPSILONS = (1.0, 8.0)
+"""How much functions are disturbed. What rounding moves is moved by as much more as they are; what is a step is not."""
 _SMOOTH = 1 / 8
 """How far out of a line what moves in one may be, against how far it moves."""
 
@@ -49,6 +51,10 @@ class Narrow:
         moved = self._disturbed(pair, read, JITTER, ours=ours, backward=backward)
         if moved is None or JITTER / 100 < difference(still, moved).rel_l2 < JITTER * 100:
             return None
+        far = self._disturbed(pair, read, JITTERS[-1], ours=ours, backward=backward)
+        if far is not None and far.shape == still.shape and difference(still, far).equal:
+            # Of no input: what the functions are off by tells how much is rounded.
+            return max(CAST(eps) / FLOORS, self._rounded(pair, read, still, ours=ours, backward=backward))
         noise = 0.0
         for jitter in JITTERS:
             up, down = (self._disturbed(pair, read, by, ours=ours, backward=backward) for by in (jitter, -jitter))
@@ -56,13 +62,22 @@ class Narrow:
                 return None
             size = float(np.linalg.norm(still.astype(np.float64)))
             line, bend = (float(np.linalg.norm(one)) for one in (up - down, up + down - 2.0 * still))
-            if not line:
-                noise = CAST(eps) / FLOORS  # of no input: nothing tells how much is rounded
-                continue
             noise = max(bend / _OF_THREE / size, CAST(0.0) / FLOORS) if size else 0.0
             if bend <= _SMOOTH * line:
                 break
         return noise
+
+    def _rounded(self, pair: Pair, read: Reader, still: Array, *, ours: bool, backward: bool) -> float:
+        """Return how far a value moves where functions are off by an epsilon of their types; 0 where nothing tells."""
+        moved = []
+        for epsilons in _EPSILONS:
+            condition = {"dtype": "float64", "rounding": epsilons, "backward": backward}
+            alone = self._replays.of_side(pair, ours, condition)
+            found = None if alone is None else read(alone, ours)
+            if found is None or found.shape != still.shape:
+                return 0.0
+            moved.append(difference(still, found).rel_l2 / epsilons)
+        return moved[0] if max(moved) <= 2 * min(moved) else 0.0
 
     def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
         condition = {"dtype": "float64", "jitter": jitter, "backward": backward}

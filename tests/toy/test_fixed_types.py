@@ -1,0 +1,43 @@
+"""Make tables in a fixed type, whatever the model is lifted to: what such code rounds shows in no replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+
+X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+
+
+class Steps(rows.Module):
+    """Add what a layer makes of a table, whose exponents a float32 holds."""
+
+    def __init__(self) -> None:
+        self.head, self.table = rows.Linear(4, 4), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        rates = (rows.Tensor(np.arange(8, dtype=np.float32)[None]) * np.float32(-0.001)).exp()
+        return self.head(x) + self.table(((rates - np.float32(1)) * np.float32(700)).exp())
+
+
+class Stepped(columns.Layer):
+    """The same with rates that a float64 held before."""
+
+    def __init__(self, rate: float) -> None:
+        self.project, self.last, self.rate = columns.Dense(8, 4), columns.Dense(4, 4), rate
+
+    def forward(self, x: Any) -> Any:
+        rates = columns.Tensor(np.exp(self.rate * np.arange(8)[None]).astype(np.float32))
+        return self.last(x) + self.project(((rates - np.float32(1)) * np.float32(700)).exp())
+
+
+@pytest.mark.parametrize("rate", [-0.001, -0.00101], ids=["right", "wrong"])
+def test_a_table_is_as_exact_as_the_functions_that_make_it(rate: float) -> None:
+    """The embedding of a diffusion model's steps: what float32 loses of the frequencies was a source."""
+    report = padiff.diff(Steps(), Stepped(rate), (X,))
+    assert report.aligned == (rate == -0.001), str(report)
+    assert {str(source.what) for source in report.sources} <= {"input 'x' of project"}, str(report)
