@@ -44,6 +44,7 @@ from padiff.recording import Task, exact
 from padiff.refinement import (
     Evidence,
     aligned,
+    with_batches_divided,
     with_constants,
     with_dataflow,
     with_exchanges,
@@ -195,6 +196,8 @@ class Run:
         evidence = self._evidence(trace, store, followed=followed)
         if self.correspondence is None:
             self.correspondence = matching.matched(evidence)
+        with_batches_divided(self.correspondence, evidence)
+        trace = evidence.trace
         known = aligned(self.correspondence, evidence)
         starts = backward_starts(known.alignment.pairs[0], self.tasks, loss=self.given[0].loss)
         again = starts[0] != self.tasks[0].starts
@@ -219,7 +222,7 @@ class Run:
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
         self.outcome.gather(step, known, trace, free, judge)
-        sides = self.reference, evidence.side(known.axes)
+        sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)
         self.outcome.prove(step, sides, tasks, (trace, free), known, judge)

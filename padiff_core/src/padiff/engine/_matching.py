@@ -19,6 +19,7 @@ from padiff.parameters import (
 )
 from padiff.refinement import (
     Evidence,
+    with_batches_divided,
     with_buffers_matched,
     with_exchanges_by_value,
     with_layouts,
@@ -105,6 +106,7 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     known = with_buffers_matched(known, evidence)
     evidence.assign(known.matches)
     evidence.forget_runs()
+    with_batches_divided(known, evidence)
     known = with_layouts(known, evidence)
     evidence.forget_runs()
     return known

@@ -4,6 +4,7 @@ from padiff.refinement._axes import aligned, read_so
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._constants import with_constants
 from padiff.refinement._dataflow import with_dataflow
+from padiff.refinement._division import with_batches_divided
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
 from padiff.refinement._layouts import with_layouts, with_layouts_by_value

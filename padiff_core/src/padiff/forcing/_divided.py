@@ -1,0 +1,172 @@
+"""Read a reference that ran on several batches in one as if it had run on each, as a candidate does that is run twice.
+
+A port of guidance may run the network once for each half of what the reference runs it on. What acts on each row by
+itself, does on a share of the rows what it does on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing._bench import Disturbed
+from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing._side import Side
+from padiff.numerics import Array
+from padiff.recording import Task
+from padiff.trace import Call, Key, Leaf, ReadStore, Samples, Trace, ValueStore
+
+Place = tuple[str, int, str, int]
+"""Path and ordinal of a call, ``input`` or ``output``, index of the tensor."""
+
+
+@attrs.frozen
+class Share:
+    """One of several equal parts of a value along an axis."""
+
+    axis: int
+    number: int
+    count: int
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the part."""
+        return (*shape[: self.axis], shape[self.axis] // self.count, *shape[self.axis + 1 :])
+
+    def read(self, array: Array) -> Array:
+        """Return the part of a value; a view."""
+        step = array.shape[self.axis] // self.count
+        rows = slice(self.number * step, (self.number + 1) * step)
+        return array[(*[slice(None)] * self.axis, rows)]
+
+
+@attrs.frozen
+class Division:
+    """Which calls of the reference ran on several batches in one, and what of them is of one batch."""
+
+    shares: tuple[Share, ...]
+    """In the order in which the candidate runs on them."""
+    calls: frozenset[Key]
+    places: frozenset[Place]
+    """The tensors of these calls that hold all batches; the others are alike in each."""
+
+
+class Divided:
+    """A trace as it would be had the calls of a division been made for each batch by itself."""
+
+    def __init__(self, whole: Trace, division: Division) -> None:
+        self.whole, self._division = whole, division
+        self._store = ReadStore(whole.store)
+        self.trace = attrs.evolve(
+            whole, store=self._store, calls=[], values=dict(whole.values), gradients=dict(whole.gradients)
+        )
+        self.origins: dict[Key, Call] = {}
+        """Key of a call -> the call that was made."""
+        self.parts: dict[int, tuple[int, Share]] = {}
+        """Token of a part -> that of the whole, and which part."""
+        self._tokens: dict[tuple[int, Share], int] = {}
+        self._next = max((leaf.token for call in whole.calls for leaf in (*call.inputs, *call.outputs)), default=0)
+        self._ordinals: dict[str, int] = {}
+        for top in [call for call in whole.calls if call.parent is None]:
+            self._add(top, None, None)
+        self.trace.samples = Samples(self.trace)
+
+    def _add(self, call: Call, parent: Call | None, share: Share | None) -> None:
+        ordinal = self._ordinals.get(call.path, 0)
+        self._ordinals[call.path] = ordinal + 1
+        inputs, outputs = (
+            [self._leaf(leaf, (*call.key, what, index), share) for index, leaf in enumerate(leaves)]
+            for what, leaves in (("input", call.inputs), ("output", call.outputs))
+        )
+        new = attrs.evolve(
+            call,
+            index=len(self.trace.calls),
+            ordinal=ordinal,
+            parent=parent,
+            inputs=inputs,
+            outputs=outputs,
+            children=[],
+        )
+        self.origins[self.trace.add(new).key] = call
+        run: list[Call] = []
+        for child in call.children:
+            if share is None and child.key in self._division.calls:
+                run.append(child)
+                continue
+            self._repeat(run, new)
+            run = []
+            self._add(child, new, share)
+        self._repeat(run, new)
+
+    def _repeat(self, run: Sequence[Call], parent: Call) -> None:
+        """Add calls one behind the other, for each batch once."""
+        for share in self._division.shares if run else ():
+            for call in run:
+                self._add(call, parent, share)
+
+    def _leaf(self, leaf: Leaf, place: Place, share: Share | None) -> Leaf:
+        if share is None or place not in self._division.places:
+            return leaf
+        token = self._tokens.get((leaf.token, share))
+        if token is None:
+            self._next += 1
+            token = self._tokens[leaf.token, share] = self._next
+            self.parts[token] = leaf.token, share
+            for named in (self.trace.values, self.trace.gradients):
+                if leaf.token in named:
+                    named[token] = self._store.add(named[leaf.token], share)
+        return attrs.evolve(leaf, token=token, shape=share.shape(leaf.shape))
+
+
+class _DividedSide:
+    """The reference as it would be had it run on each batch by itself."""
+
+    def __init__(self, side: Side, first: Divided, division: Division) -> None:
+        self._side, self._first, self._division = side, first, division
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._side, name)
+
+    def record(self, task: Task, store: ValueStore, *, values: bool = True) -> Trace:
+        """Run the model freely, and divide what it did."""
+        return Divided(self._side.record(task, store, values=values), self._division).trace
+
+    def replay(self, request: ReplayRequest) -> Replayed:
+        """Run a call by itself: on the rows of one batch, or on all where it was made for all."""
+        origin = self._first.origins[request.call.key]
+        if origin.key in self._division.calls:
+            call = attrs.evolve(request.call, ordinal=origin.ordinal)
+            pairs = [_with_call(pair, call) if pair.candidate is request.call else pair for pair in request.pairs]
+            return self._side.replay(attrs.evolve(request, call=call, pairs=pairs))
+        made: dict[Call, Pair] = {}
+        for pair in request.pairs:
+            call = self._first.origins[pair.reference.key]
+            made.setdefault(call, pair if call.key not in self._division.calls else Pair(call, call, pair.why))
+        pairs = [_with_call(pair, call) for call, pair in made.items()]
+        values = request.values
+        whole = attrs.evolve(values, trace=self._first.whole) if isinstance(values, Disturbed) else self._first.whole
+        found = self._side.replay(attrs.evolve(request, call=origin, pairs=pairs, values=whole))
+        for named in (found.observed.values, found.observed.gradients):
+            self._add_parts(named)
+        return found
+
+    def _add_parts(self, named: dict[int, Array]) -> None:
+        for token, (whole, share) in self._first.parts.items():
+            if whole in named:
+                named[token] = np.asarray(share.read(named[whole]))
+
+
+def _with_call(pair: Pair, call: Call) -> Pair:
+    """Return a pair of the reference's call with itself that speaks of another record of the call."""
+    found = Pair(call, call, pair.why)
+    found.inputs, found.outputs = pair.inputs, pair.outputs
+    return found
+
+
+def divided(side: Side, trace: Trace, division: Division) -> tuple[Side, Trace]:
+    """Return the reference, and its trace, as they would be had it run on each batch by itself."""
+    first = Divided(trace, division)
+    return cast("Side", _DividedSide(side, first, division)), first.trace

@@ -1,0 +1,79 @@
+"""Run a network once on two batches in one, and once on each: guidance without a classifier, and towers that share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+LABELS = np.array([1, 3])
+NONE = 5
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.up, self.down = rows.LayerNorm(4), rows.Linear(4, 6), rows.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Guided(rows.Module):
+    """Run the blocks on both halves at once, with a label and without one, and go further away from the latter."""
+
+    def __init__(self) -> None:
+        self.label, self.blocks = rows.Embedding(6, 4), rows.Sequential(Block(), Block())
+        self.head = rows.Linear(4, 3)
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        both = self.label(rows.Tensor(np.concatenate([labels.data, np.full_like(labels.data, NONE)])))
+        y = self.head(self.blocks(F.concat([x, x], 0) + both))
+        return y[2:] + (y[:2] - y[2:]) * 4.0
+
+
+class Port(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.second, self.first = columns.Dense(6, 4), columns.Dense(4, 6)
+        self.norm, self.fault = columns.LayerNormalization(4), fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(self.norm(x))
+        return x + self.second(F.silu(y) if self.fault == "silu" else F.gelu(y))
+
+
+class Twice(columns.Layer):
+    """The same, run without a label first, then with it."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.out, self.table, self.fault = columns.Dense(4, 3), columns.Embed(6, 4), fault
+        self.stack = columns.Stack(Port(""), Port(fault))
+
+    def once(self, x: Any, labels: Any) -> Any:
+        return self.out(self.stack(x + self.table(labels)))
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        none = columns.Tensor(np.full_like(labels.data, 0 if self.fault == "none" else NONE))
+        without, given = self.once(x, none), self.once(x, labels)
+        return given * (5.0 if self.fault == "scale" else 4.0) - without * (4.0 if self.fault == "scale" else 3.0)
+
+
+FAULTS = {
+    "": set(),
+    "silu": {("stack.1", "input 'x' of second")},
+    "none": {("", "input 'indices' of table")},
+    "scale": {("", "output")},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_placed_where_one_side_runs_both_batches_in_one(fault: str) -> None:
+    """Nothing inside was compared, since all of it had another shape: each fault was one of the output."""
+    report = padiff.diff(Guided(), Twice(fault), (X, LABELS))
+    assert {(one.candidate.path, str(one.what)) for one in report.sources} == FAULTS[fault], str(report)
+    assert report.aligned == (not fault), str(report)
