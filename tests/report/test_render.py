@@ -338,6 +338,17 @@ def test_sources_of_unknown_code_are_never_put_together() -> None:
     assert plain(Report(sources, sources)).count("forward: output differs") == 3
 
 
+def test_gradients_that_one_call_makes_are_one_source() -> None:
+    """Of weight and bias: an activation of a norm that differs at zero alone."""
+    found = [
+        attrs.evolve(norm(block), phase=Phase.BACKWARD, what=What("parameter_gradient", name), cause=None)
+        for block in (0, 1)
+        for name in ("weight", "bias")
+    ]
+    text = str(attrs.evolve(ALIGNED, sources=tuple(found), findings=tuple(found)))
+    assert text.startswith("not aligned: 2 sources in 4 places")
+
+
 @pytest.mark.parametrize(
     ("between", "said"),
     [

@@ -72,11 +72,11 @@ def _code(source: Finding) -> object:
 
 
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
-    """Put together what differs in the own code of one call, a piece of code that is wired otherwise."""
+    """Put together what differs in the own code of one call, wired otherwise, or in the gradients that it makes."""
     pieces: dict[object, list[Finding]] = {}
     for number, source in enumerate(sources):
         places = tuple((side.path, side.call) for side in (source.reference, source.candidate))
-        own = source.between is not None and source.cause is None
+        own = source.cause is None and (source.between is not None or source.what.kind == "parameter_gradient")
         pieces.setdefault((source.phase, source.step, places) if own else number, []).append(source)
     return list(pieces.values())
 
