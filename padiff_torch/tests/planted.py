@@ -42,6 +42,8 @@ class Planted:
     divided: int = 1
     """What the loss of one is divided by once more."""
     dropout: float = 0.0
+    told: bool = False
+    """Whether the optimizer is recorded."""
 
 
 def megatron(one: Planted) -> jobs.Job:
@@ -66,7 +68,7 @@ def megatron(one: Planted) -> jobs.Job:
         tokens, labels, places = one.given((tokens, labels, places), rank)
         mask = torch.triu(torch.ones(1, 1, 8, 8, dtype=torch.bool), 1)
         here = slice(None) if world < 4 else slice(rank // tp, rank // tp + 1)
-        with padiff.record(model, folder) as recorder:
+        with padiff.record(model, folder, optimizer=optimizer if one.told else None) as recorder:
             for step in range(jobs.STEPS):
                 torch.manual_seed(step + one.seed(rank))
                 total = 0.0
@@ -261,6 +263,7 @@ TENSOR: dict[str, Planted] = {
     "clean-clipped": Planted(clip=clipped(shared=True)),
     "clean-parts": Planted(parts=2),
     "clean-dropout": Planted(dropout=0.1),
+    "clean-told": Planted(told=True),
 }
 """Jobs without a fault, which one rank runs too."""
 TENSOR_FAULTS: dict[str, Planted] = {
@@ -278,6 +281,7 @@ TENSOR_FAULTS: dict[str, Planted] = {
     "wrong-shard": Planted(model=held(f"{DOWN}.weight", lambda x: x.flip(0), 1)),
     "stale-after-step": put_back(f"{UP}.weight", 1),
     "clipped-by-shard": Planted(clip=clipped(shared=False)),
+    "clipped-on-one-side": Planted(clip=clipped(shared=True), told=True),
     "divided-twice": Planted(parts=2, divided=2),
     "seed-per-rank": Planted(dropout=0.1, seed=lambda rank: 100 * rank),
     "rate-on-1": Planted(optimizer=rate(1)),

@@ -19,7 +19,10 @@ def jobs(ran: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(
     ("one", "many"),
     [
-        *((f"tensor1/{name}", f"tensor2/{name}") for name in ("clean", "clean-padded", "clean-clipped", "clean-parts")),
+        *(
+            (f"tensor1/{name}", f"tensor2/{name}")
+            for name in ("clean", "clean-padded", "clean-clipped", "clean-parts", "clean-told")
+        ),
         *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged")),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),
@@ -52,6 +55,7 @@ TENSOR: dict[str, tuple[str, str, str, str | None, dict[str, Any]]] = {
     "wrong-shard": ("clean", "parameter", DOWN, "wrong_on_ranks", SECOND),
     "stale-after-step": ("clean", "updated_parameter", UP, "stepped_on_ranks", {**SECOND, "times": 0.0}),
     "clipped-by-shard": ("clean-clipped", "updates", "", "scaled_by_ranks", BOTH),
+    "clipped-on-one-side": ("clean-told", "updates", "", "optimizer_settings", {}),
     "divided-twice": ("clean-parts", "output_gradient", "", "loss_scaled", {"times": 0.5}),
     "seed-per-rank": ("clean-dropout", "output", "embedding.embedding_dropout", "out_of_step", APART),
     "rate-on-1": ("clean", "updates", "", "stepped_on_ranks", {**SECOND, "times": 2.0}),
@@ -105,3 +109,10 @@ def test_a_fault_is_the_one_source_and_named_with_its_ranks(jobs: Path, one: str
 )
 def test_the_ranks_are_told_beside_a_cause_that_names_none(jobs: Path, job: str, told: str) -> None:
     assert told in str(padiff.compare(jobs / "one" / "data-clean", jobs / "two" / job))
+
+
+def test_what_ranks_clip_is_told_as_that_of_one_process(jobs: Path) -> None:
+    (source,) = padiff.compare(jobs / "tensor1/clean-told", jobs / "tensor2/clipped-on-one-side").sources
+    shares = source.cause.parameters["gradients"]
+    assert shares["reference"] == {"least": 1.0, "most": 1.0, "limit": None}
+    assert shares["candidate"]["least"] == shares["candidate"]["most"] < 0.1, shares

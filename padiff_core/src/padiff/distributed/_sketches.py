@@ -262,6 +262,26 @@ def _apart(like: Like, sketch: Array) -> tuple[bool, float]:
     return (False, near.apart) if near is not None and near.same else (True, 0.0)
 
 
+def _norm(sketches: Sketches, grid: Grid, spreading: Spreading) -> float | None:
+    """Return the norm of a whole value: of shards the squares add up, of summands nothing is known."""
+    norms = {rank: one.norm for rank, one in sketches.summaries.items()}
+    for axis in grid.axes:
+        alone = spreading.placements.get(axis, REPLICATE).kind == "replicate"
+
+        def of(group: list[float | None], alone: bool = alone, adds: bool = axis in spreading.shards) -> float | None:
+            known = [one for one in group if one is not None]
+            return (
+                group[0]
+                if alone or len(group) == 1
+                else math.hypot(*known)
+                if adds and len(known) == len(group)
+                else None
+            )
+
+        norms = grid.reduced(norms, axis, of)
+    return next(iter(norms.values()))
+
+
 def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summary:
     """Return what is known of a whole value."""
     how, lead = spreading.placements, next(iter(sketches.summaries.values()))
@@ -277,7 +297,7 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
     return Summary(
         lead.dtype,
         tuple(shape),
-        norm=lead.norm if alike else None,
+        norm=_norm(sketches, grid, spreading),
         nans=int(nans),
         infinities=int(infinities),
         sample=lead.sample if alike else None,

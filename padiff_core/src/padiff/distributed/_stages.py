@@ -103,6 +103,7 @@ class _Joiner:
             for name in OF_PARAMETERS:
                 for path, key in getattr(stage.trace, name).items():
                     self._hold(name, self.copies.get(path, path), key, stage.parameters.get((name, path)))
+            trace.handed.update(stage.trace.handed)
             self.step.left += stage.left
         trace.flow = chained([stage.trace.flow for stage in self.stages], self.copies)
         trace.loss = self.stages[0].trace.loss

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from padiff.distributed._grid import Grid
+from padiff.distributed._handed import keep_handed
 from padiff.distributed._infer import Spreading, behind, differing, merged
 from padiff.distributed._joined import joined_of
 from padiff.distributed._like import Like, Shape, shape_left
@@ -300,6 +301,7 @@ class _Merger:
                     self._parameter(name, path, arrays)
         for path in dict.fromkeys(path for trace in self.traces.values() for path in trace.parameters):
             self.step.trace.parameters[path] = self._record(path)
+            keep_handed(self.step, self.traces, path)
 
     def _shapes(self, path: str) -> dict[int, Shape]:
         return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}

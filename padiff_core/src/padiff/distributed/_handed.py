@@ -1,0 +1,53 @@
+"""Know what optimizers of a job's ranks were given as gradients, as one optimizer would have been given them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+
+from padiff.distributed._grid import Grid
+from padiff.distributed._infer import Spreading
+from padiff.distributed._merged_step import MergedStep
+from padiff.distributed._placements import REPLICATE
+from padiff.numerics import ACCUMULATED, epsilon_of
+from padiff.trace import Summary, Trace
+
+
+def keep_handed(step: MergedStep, traces: Mapping[int, Trace], path: str) -> None:
+    """Keep what is known of the gradient of a parameter that the optimizers of ranks were given, where they tell it."""
+    held = step.parameters.get(("updated", path)) or step.parameters.get(("weights", path))
+    found = None if held is None else _handed_to(traces, step.grid, path, held.spreading)
+    if found is not None:
+        step.trace.handed[path] = step.trace.summarized(found)
+
+
+def _handed_to(traces: Mapping[int, Trace], grid: Grid, path: str, how: Spreading) -> Summary | None:
+    """Return what is known of the gradient of a parameter; None where a rank does not tell, or replicas part.
+
+    ``how`` says how the parameter is spread.
+    """
+    held = {rank: trace for rank, trace in traces.items() if path in trace.parameters}
+    known = {rank: trace.summaries.get(trace.handed.get(path, 0)) for rank, trace in held.items()}
+    parts: dict[int, Summary | None] = dict(known)
+    for axis in grid.axes:
+        kind = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
+        if kind != "replicate" and grid.lacks(list(parts), axis):
+            return None
+        parts = grid.reduced(parts, axis, partial(_together, kind=kind))
+    return next(iter(parts.values()), None)
+
+
+def _together(parts: list[Summary | None], kind: str) -> Summary | None:
+    """Return what is known of what the ranks of a group hold together."""
+    known = [one for one in parts if one is not None and one.norm is not None]
+    if len(known) < len(parts) or kind not in ("replicate", "shard", "range"):
+        return None
+    norms, first = [one.norm or 0.0 for one in known], known[0]
+    if kind == "replicate":
+        alike = max(norms) - min(norms) <= ACCUMULATED(epsilon_of(first.dtype)) * max(norms)
+        return first if alike else None
+    low, high = min(one.low or 0.0 for one in known), max(one.high or 0.0 for one in known)
+    return attrs.evolve(first, norm=math.hypot(*norms), low=low, high=high, mean=None, sample=None)
