@@ -11,6 +11,8 @@ import pytest
 
 import padiff
 from padiff.cli import main
+from padiff.distributed._grid import Grid
+from padiff.distributed._losses import Losses
 from padiff.trace import open_run
 
 from .ranks import record
@@ -124,3 +126,14 @@ def test_show_tells_why_ranks_are_missing(tmp_path: Path, capsys: pytest.Capture
     twice(two / "rank-00001")
     assert main(["show", str(two)]) == 0
     assert "rank 1 is missing: the run there is that of rank 0" in capsys.readouterr().out
+
+
+def test_a_missing_part_of_a_batch_is_no_difference_and_no_pass(tmp_path: Path) -> None:
+    """What the model returns was told to have no counterpart, and the loss of one rank was taken for all's."""
+    one, two = record(tmp_path / "one"), record(tmp_path / "two", dp=2, left_out=(1,))
+    report = padiff.compare(one, two)
+    assert not report.aligned
+    assert not report.sources, report
+    grid = Grid(("dp",), {0: {"dp": (0, 1)}})
+    assert Losses({0: 1.0}, grid).whole is None
+    assert Losses({0: 1.0}, Grid(("tp",), {0: {"tp": (0, 1)}})).whole == 1.0

@@ -18,7 +18,7 @@ import attrs
 from padiff.distributed._grid import Grid
 from padiff.distributed._like import Like, Shape
 from padiff.distributed._placements import REPLICATE, joined, joined_shape
-from padiff.kinds import Placement
+from padiff.kinds import Placement, shares_data
 from padiff.numerics import Array, difference
 
 Parts = Mapping[int, Array]
@@ -171,7 +171,8 @@ def _ways(
         for axis in grid.axes
     }
     for axis in _cut(parts, grid):  # a rank is missing, and with it its shard
-        options[axis] = [how for how in options[axis] if how.kind == "replicate"]
+        alone = axis not in known and shares_data(axis) and all(len(one) < 2 for one in grid.groups(list(parts), axis))
+        options[axis] = [how for how in options[axis] if how.kind == "replicate" and not alone]
     every = itertools.islice(itertools.product(*options.values()), _MOST)
     found = [dict(zip(options, one, strict=True)) for one in every]
     shapes = [_shape(parts, grid, one) for one in found]

@@ -106,9 +106,9 @@ def sketch_like(summary: Summary | None) -> Like | None:
     return Like(((summary.sketch.shape, lambda: summary.sketch),), of=summary.shape)
 
 
-def shape_left(own: Shape, like: Like | None) -> Shape:
-    """Return the shape of what sketches cannot put together: the other run's, where ranks may hold shards of that."""
-    return like.of if like is not None and is_part_of(own, like.of) else own
+def shape_left(own: Shape, other: Shape | None) -> Shape:
+    """Return the shape of what nobody can put together: the other run's, where ranks may hold shards of that."""
+    return other if other is not None and is_part_of(own, other) else own
 
 
 def _plain(shape: Shape) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from padiff.distributed._grid import Grid
-from padiff.kinds import is_data, shares_data
+from padiff.kinds import UNKNOWN, is_data, shares_data
 
 
 @attrs.frozen(eq=False)
@@ -42,11 +42,19 @@ class Losses:
             return [axis for axis in self.grid.axes if axis in split]
         return [axis for axis in self.grid.axes if self._differ(axis) and (shares_data(axis) or axis in split)]
 
+    def _lacks(self, axis: str) -> bool:
+        """Return whether a rank is missing that may have had data of its own, and a loss of these."""
+        if not self.grid.lacks(list(self.of), axis):
+            return False
+        return shares_data(axis) or (axis == UNKNOWN and (len(self.of) == 1 or self._differ(axis)))
+
     def _differ(self, axis: str) -> bool:
         return any(len({self.of[rank] for rank in group}) > 1 for group in self.grid.groups(self.of, axis))
 
     def _whole(self, *, mean: bool) -> float | None:
         values = dict(self.of)
+        if any(self._lacks(axis) for axis in self.grid.axes):
+            return None
         for axis in self.grid.axes:
             values = self.grid.reduced(values, axis, partial(_joined, mean=mean))
         return next(iter(values.values()), None)

@@ -121,6 +121,12 @@ class Other:
         leaves: Sequence[Leaf] = () if call is None else call.inputs if side == "input" else call.outputs
         return leaves[index] if index < len(leaves) else None
 
+    def extent(self, place: Spot) -> Shape | None:
+        """Return the shape of what the other run has at a place of the job."""
+        other = self.place(place)
+        leaf = None if other is None else self._leaf(other)
+        return None if leaf is None else leaf.shape
+
     def shape(self, path: str) -> Shape | None:
         """Return the shape of a parameter of the job in the other run, where it has it by the same name."""
         padded = self.padding is not None and path in self.padding.parameters

@@ -82,6 +82,7 @@ class _Merger:
         self.traces, self.grid, self.ranks = traces, grid, ranks
         self.other, self.stacked, self.inner, self.losses = other, stacked, inner, losses
         self.lead, self.store, self.homes, self.ends = next(iter(traces)), store, homes, ends
+        self.cut = any(grid.lacks(list(traces), axis) for axis in grid.axes)
         self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
         self.spreads: dict[tuple[int, int], Spreading] = {}
@@ -211,8 +212,7 @@ class _Merger:
         token = self.names.setdefault(name, len(self.names) + 1)
         arrays = held and self._arrays(held, "values")
         spread = self.spreads.get(first)
-        trace, shape = self.step.trace, own.shape
-        place: Spot = (one.call.key, side, index)
+        trace, shape, place = self.step.trace, own.shape, (one.call.key, side, index)
         if held and spread is not None:
             if arrays:
                 parts = self.step.values[place] = Parts(arrays, spread, added=self._added(first))
@@ -222,15 +222,15 @@ class _Merger:
             self._gradient(place, token, held, (spread, shape if token in trace.values else None))
             if arrays and first in self.guessed:
                 self._leave(token, held, arrays, self._says(one, side, index, arrays))
-        elif arrays and not known:
-            self.step.left += 1
-            shape = shape_left(shape, self._like(place)) if first in self.returned else shape
-            self._leave(token, held or {}, arrays, self._says(one, side, index, arrays))
+        elif first in self.returned and (not arrays or isinstance(arrays, Sketches) or self.cut):
+            shape = shape_left(shape, None if self.other is None else self.other.extent(place))
+        if arrays and not known and spread is None:
+            self._leave(token, held or {}, arrays, self._says(one, side, index, arrays), left=1)
         return attrs.evolve(own, token=token, shape=shape)
 
-    def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread) -> None:
-        """Keep what cannot be put together for the run that this one is compared with to tell."""
-        self.step.open[token, "value"] = arrays, says
+    def _leave(self, token: int, held: Mapping[int, Leaf], arrays: Arrays, says: Spread, left: int = 0) -> None:
+        """Keep what cannot be put together for the other run to tell."""
+        self.step.open[token, "value"], self.step.left = (arrays, says), self.step.left + left
         gradients = self._arrays(held, "gradients")
         if gradients:
             self.step.open[token, "gradient"] = gradients, self._averaged(says, gradients)
@@ -318,7 +318,7 @@ class _Merger:
         spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
-            self.left[path] = shape_left(record.shape, like)
+            self.left[path] = shape_left(record.shape, None if like is None else like.of)
             if name == "parameter_gradients":  # there is one, which is another thing than none
                 unknown = self.step.trace.summarized(Summary(record.dtype, whole or record.shape))
                 self.step.trace.parameter_gradients[path] = unknown
