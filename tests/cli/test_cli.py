@@ -22,10 +22,10 @@ from padiff.cli import main
 from padiff.errors import InputError
 from padiff.plugins import Contributed, Installed, Renderer, Row, State
 from padiff.progress import shown, silenced
-from padiff.report import Figures, Finding, Phase, Place, Report, Verdict
+from padiff.report import Figures, Finding, Phase, Place, Report, Verdict, What
 
 SIDE = Place("blocks.0.norm", "LayerNorm", "model.py:3")
-SOURCE = Finding(Verdict.DIFFERS, Phase.FORWARD, SIDE, SIDE, "output", Figures(1e-3, 1e-2), source=True)
+SOURCE = Finding(Verdict.DIFFERS, Phase.FORWARD, SIDE, SIDE, What("output"), Figures(1e-3, 1e-2), source=True)
 ALIGNED = Report((), (), counts={"equal": 3})
 PARTED = Report((SOURCE,), (SOURCE,), counts={"equal": 2, "differs": 1})
 

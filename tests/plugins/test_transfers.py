@@ -139,7 +139,7 @@ def test_gradients_are_compared_where_the_function_only_rearranges() -> None:
     models = pair()
     models[1][2].k.bias.register_hook(lambda gradient: gradient * 3)
     report = diff(special(), *models)
-    assert [(s.phase, s.candidate.path, s.what) for s in report.sources] == [("backward", "2", "gradient of k.bias")]
+    assert [(s.phase, s.candidate.path, s.what) for s in report.sources] == [("backward", "2.k", "gradient of k.bias")]
 
 
 def test_buffers_after_the_run_are_compared() -> None:

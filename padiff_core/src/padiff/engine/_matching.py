@@ -106,7 +106,8 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     known = with_buffers_matched(known, evidence)
     evidence.assign(known.matches)
     evidence.forget_runs()
-    with_batches_divided(known, evidence)
-    known = with_layouts(known, evidence)
-    evidence.forget_runs()
+    if known.ambiguous:
+        with_batches_divided(known, evidence)
+        known = with_layouts(known, evidence)
+        evidence.forget_runs()
     return known
