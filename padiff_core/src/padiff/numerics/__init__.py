@@ -24,7 +24,6 @@ from padiff.numerics._rounding import (
     EXACT,
     FLOORS,
     GROSS,
-    JITTER,
     JITTERS,
     LOSS,
     NEGLIGIBLE,

@@ -30,11 +30,9 @@ benchmarks/soundness.py."""
 VANISHES = 30.0
 """A difference of whole models that is so many times smaller in float64 was rounding: aligned pairs show a factor of
 10^5 and more, kernels that hold constants in float32 at least 100, and a fault 1."""
-JITTER = 2.0**-36
-"""The relative disturbance that shows a cast: it comes through float64, and not through anything narrower."""
-JITTERS = (2.0**-16, 2.0**-7)
-"""Disturbances that measure what a cast rounds: one above float32's epsilon, one above bfloat16's. What is smooth moves
-in a line with them, and by their square out of it; what a cast rounds does neither."""
+JITTERS = (2.0**-36, 2.0**-7)
+"""Relative disturbances that show whether a value follows from what is disturbed: one that comes through float64 and
+through nothing narrower, which most values need no more than; one above bfloat16's epsilon."""
 _DRAWS = range(4, 33, 4)
 _COARSE = 2.0**-13
 """Machine epsilon above which rounding hides faults."""
