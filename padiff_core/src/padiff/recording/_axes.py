@@ -157,7 +157,7 @@ class _TurnedAdapter(DelegatingAdapter):
         """Live parameter, by id -> what is read of it."""
         self._live = live
         self._marks: dict[int, tuple[Callable[[], Any], Order]] = {}
-        self._turned = {path for (path, *_), order in turns.items() if not order.straight}
+        self._turned = {path for (path, *_), order in turns.items() if order.reorders}
         self._unordered: dict[Module, Module] = {}
 
     def path_of(self, module: Module) -> str:

@@ -29,12 +29,12 @@ class Order:
     @property
     def plain(self) -> bool:
         """Return whether all is read as it is."""
-        return self.cut is None and self.straight and self.rows == tuple(range(len(self.rows)))
+        return self.cut is None and not self.reorders
 
     @property
-    def straight(self) -> bool:
-        """Return whether no axes are permuted."""
-        return self.axes == tuple(range(len(self.axes)))
+    def reorders(self) -> bool:
+        """Return whether axes or rows are permuted."""
+        return self.axes != tuple(range(len(self.axes))) or self.rows != tuple(range(len(self.rows)))
 
     def read(self, array: Array) -> Array:
         """Return a native array in the other model's order; a view where only axes are permuted."""

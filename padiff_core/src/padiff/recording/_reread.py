@@ -36,7 +36,7 @@ class _Reader:
 
     def read(self, cuts: Cuts) -> Trace:
         found: dict[Call, Call] = {}
-        turned = {path for (path, *_), order in self._turns.items() if not order.straight}
+        turned = {path for (path, *_), order in self._turns.items() if order.reorders}
         for call in self._trace.calls:
             settings = call.settings
             if call.path in turned:
