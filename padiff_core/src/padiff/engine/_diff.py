@@ -318,7 +318,7 @@ class Run:
     def report(self, notes: Sequence[Note], seconds: float) -> Report:
         """Write the report."""
         outcome, options = self.outcome, self.options
-        if self.padding is not None:
+        if self.padding is not None and options.backward:
             outcome.findings = self.padding.in_loss(outcome.findings, loss=self.given[0].loss)
         if self.correspondence is not None:
             outcome.notes += special_notes(self.correspondence, copied=options.transfer, backward=options.backward)

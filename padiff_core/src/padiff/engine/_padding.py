@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import attrs
 
 from padiff.engine._checks import of_side
+from padiff.errors import PadiffError
 from padiff.forcing import Side, is_recorded
 from padiff.parameters import PaddedRows, padded_rows
 from padiff.recording import Task
@@ -50,20 +51,25 @@ class Padding:
         """
         asked = [one for one in findings if one.source and one.cause is None and one.verdict is Verdict.DIFFERS]
         asked = [one for one in asked if one.what.kind in ("loss", "output")]
-        if not (asked and self.task.backward) or is_recorded(self.side):
+        if not asked or is_recorded(self.side):
             return list(findings)
+        try:
+            told = self._in_loss(asked, loss=loss)
+        except PadiffError:  # it ran before; a worker that is lost since takes no finding with it
+            return list(findings)
+        cause = Cause("padding_in_loss", {"real": self.rows.real, "rows": self.rows.count}, verified=True)
+        return [attrs.evolve(one, cause=cause) if one in told else one for one in findings]
+
+    def _in_loss(self, asked: Sequence[Finding], *, loss: bool) -> Sequence[Finding]:
         with self.run(attrs.evolve(self.task, backward=False)) as trace:
             behind = self.rows.behind(trace)
             ends = [at for at, leaf in enumerate(trace.root.outputs) if leaf.differentiable and ("", at) in behind]
         places = [(getattr(one, self.name).path, one.what.index or 0) for one in asked]
-        asked = [one for one, at in zip(asked, places, strict=True) if one.what.kind == "loss" or at in behind]
-        if not (asked and (loss or ends)):
-            return list(findings)
+        told = [one for one, at in zip(asked, places, strict=True) if one.what.kind == "loss" or at in behind]
+        if not (told and (loss or ends)):
+            return ()
         with self.run(attrs.evolve(self.task, starts=None if loss else tuple((at, at) for at in ends))) as trace:
-            if not any(self.rows.trained(trace)):
-                return list(findings)
-        cause = Cause("padding_in_loss", {"real": self.rows.real, "rows": self.rows.count}, verified=True)
-        return [attrs.evolve(one, cause=cause) if one in asked else one for one in findings]
+            return told if any(self.rows.trained(trace)) else ()
 
 
 def without_padding(sides: tuple[Side, Side], tasks: tuple[Task, Task]) -> tuple[tuple[Side, Side], Padding | None]:

@@ -101,10 +101,11 @@ class PaddedRows:
 
         def gives_logits(call: Call) -> bool:
             lent = call.module.kind == "linear" or any(leaf.shape in given for leaf in call.inputs)
-            lent = lent and not any(path.startswith(f"{call.path}.") for path in trace.parameters)
-            return (lent or call.path in self.heads) and any(map(self.is_row, call.outputs))
+            return call.path in self.heads or (
+                lent and not any(path.startswith(f"{call.path}.") for path in trace.parameters)
+            )
 
-        return [call for call in trace.calls if gives_logits(call)]
+        return [call for call in trace.calls if any(map(self.is_row, call.outputs)) and gives_logits(call)]
 
     def _shapes(self, trace: Trace) -> dict[tuple[int, ...], Cut]:
         """Return the shapes of tables, and of these transposed, with what of them is real."""
