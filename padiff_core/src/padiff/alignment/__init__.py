@@ -1,6 +1,6 @@
 """Match the calls of two traces: what a user maps, what parameters anchor, what lies between."""
 
-from padiff.alignment._axes import orders_between, turns
+from padiff.alignment._axes import axis_orders, orders_between
 from padiff.alignment._calls import align
 from padiff.alignment._functions import with_operations
 from padiff.alignment._layer_map import LayerMap, resolve

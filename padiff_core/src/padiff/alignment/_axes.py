@@ -17,9 +17,9 @@ import attrs
 import numpy as np
 
 from padiff.alignment._pairs import Alignment, Pair, same_sort
-from padiff.kinds import LAYOUT, ORDERS
+from padiff.kinds import LAYOUT, ORDER_SETTINGS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
-from padiff.recording import Order, Turns
+from padiff.recording import Order, Orders
 from padiff.trace import Call, Leaf, Trace, apart_in_any_order
 
 Axes = tuple[int, ...]
@@ -72,7 +72,7 @@ class _Value:
         return len(self.orders) == 1
 
 
-def turns(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
+def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's tensors are to be read so that their axes are the reference's."""
     values = [value for pair in alignment.pairs for value in _values(pair)]
     tell = _Teller(reference, candidate)
@@ -303,8 +303,8 @@ _RULES = (
 
 
 def _told_by_settings(pair: Pair) -> Callable[[int], Axes] | None:
-    """Return how settings that differ say that tensors of a rank are turned."""
-    for name in ORDERS:
+    """Return how settings that differ say that tensors of a rank are permuted."""
+    for name in ORDER_SETTINGS:
         ours, theirs = (call.settings.get(name) for call in (pair.reference, pair.candidate))
         if ours is not None and theirs is not None and ours.value != theirs.value:
             if name != LAYOUT:
@@ -315,7 +315,7 @@ def _told_by_settings(pair: Pair) -> Callable[[int], Axes] | None:
 
 
 def _beside(alignment: Alignment, values: Sequence[_Value]) -> Iterator[tuple[Place, Axes]]:
-    """Yield how the tensors of calls without counterpart are turned, where matched ones take or gave them."""
+    """Yield how the tensors of calls without counterpart are permuted, where matched ones take or gave them."""
     known = {value.theirs.token: value.orders[0] for value in values}
     calls = sorted(alignment.left_candidate, key=lambda call: call.index)
     for call in (*calls, *reversed(calls)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.alignment._pairs import Alignment, Pair
 from padiff.numerics import ORDER, ROUNDING, SAME, Array, difference, epsilon_of
-from padiff.recording import Order, Turns
+from padiff.recording import Order, Orders
 from padiff.trace import Call, Leaf, Trace
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -59,7 +59,7 @@ def _are_among(numbers: Array, whole: Array, eps: float) -> bool:
     return bool((nearest <= ROUNDING(eps) * np.sqrt(np.mean(np.square(known)))).all())
 
 
-def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
+def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's values are read whose rows are in another order; it was recorded with its values."""
     found: dict[tuple[str, int, str, int], Order] = {}
     rows = _Rows()
@@ -78,7 +78,7 @@ def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turn
     return found
 
 
-def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Turns:
+def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's values are read whose rows are in another order, in two recorded runs.
 
     Nothing can be fed to bear it out. So an order counts where the rows themselves are the same, and where a call takes

@@ -34,13 +34,13 @@ def add_special_init(*given: Any, **keywords: Any) -> None:
         )
         raise TypeError(msg)
     if older:
-        _register(("torch", values["torch_name"]), ("paddle", values["paddle_name"]), _turned(values["func"]))
+        _register(("torch", values["torch_name"]), ("paddle", values["paddle_name"]), _swapped(values["func"]))
         return
     base, raw = ((values[f"{end}_framework"], values[f"{end}_model_name"]) for end in ("base", "raw"))
     _register(base, raw, values["func"])
 
 
-def _turned(function: Callable[..., Any]) -> Callable[..., Any]:
+def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that takes the layers in the other order."""
     return lambda base, raw: function(raw, base)
 

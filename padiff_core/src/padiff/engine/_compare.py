@@ -26,7 +26,7 @@ from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, 
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Link, Specials, padded_rows
-from padiff.recording import Task, Turns, composed
+from padiff.recording import Orders, Task, composed
 from padiff.refinement import Evidence, aligned, read_so
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
@@ -178,7 +178,7 @@ def _compared(
     return report_of(found, sides, notes, tolerance, seconds, forward_only=only, recorded=recorded)
 
 
-def _read_in(side: RecordedSide, axes: Turns) -> RecordedSide:
+def _read_in(side: RecordedSide, axes: Orders) -> RecordedSide:
     return side.permuted(axes) if axes else side
 
 

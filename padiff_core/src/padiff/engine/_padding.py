@@ -37,7 +37,7 @@ class Padding:
         with self.run(attrs.evolve(self.task, backward=False)) as trace:
             if not self.rows.unnamed(trace):
                 return None
-            return self.side.permuted(self.rows.turns(trace), self.rows.parameters)
+            return self.side.permuted(self.rows.orders(trace), self.rows.parameters)
 
     @property
     def note(self) -> Note:

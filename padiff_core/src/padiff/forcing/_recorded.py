@@ -9,7 +9,7 @@ import attrs
 
 from padiff.errors import InputError
 from padiff.numerics import Array
-from padiff.recording import Task, Turns, reread
+from padiff.recording import Orders, Task, reread
 from padiff.trace import Description, Flow, Trace, ValueStore, flow_of
 
 
@@ -45,7 +45,7 @@ class RecordedSide:
         """Return the dataflow: what was noted of it, or what the recorded calls show."""
         return flow_of(self.trace if self.first is None else self.first)
 
-    def permuted(self, axes: Turns) -> RecordedSide:
+    def permuted(self, axes: Orders) -> RecordedSide:
         """Return the side, with some tensors read in another order of axes."""
         return RecordedSide(self.about, reread(self.trace, axes), self.before, self.first)
 

@@ -17,7 +17,7 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.numerics import Array
-from padiff.recording import Cuts, Task, Turns, reread
+from padiff.recording import Cuts, Orders, Task, reread
 from padiff.trace import Description, Run, Trace, ValueStore, cut_description
 
 
@@ -28,7 +28,7 @@ class NotRecorded(BackwardError):
 class _CutRun:
     """A run of which some tensors, and some parameters, are read in part."""
 
-    def __init__(self, inner: Run, axes: Turns, cuts: Cuts) -> None:
+    def __init__(self, inner: Run, axes: Orders, cuts: Cuts) -> None:
         self._inner, self._axes, self._cuts = inner, axes, cuts
         self.about: Description = cut_description(inner.about, cuts)
 
@@ -84,7 +84,7 @@ class RecordedReference(RecordedSide):
         """Change nothing."""
         return nullcontext()
 
-    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> RecordedReference:
+    def permuted(self, axes: Orders, cuts: Cuts | None = None) -> RecordedReference:
         """Return itself: it is the candidate that is read in another order. With ``cuts`` it is read so from now on."""
         if cuts:
             self.run = _CutRun(self.run, axes, cuts)

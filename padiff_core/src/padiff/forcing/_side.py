@@ -24,20 +24,20 @@ from padiff.numerics import Array, numpy_dtype
 from padiff.recording import (
     Cuts,
     Live,
+    Orders,
     Task,
-    Turns,
     Weights,
     composed,
     describe,
     differentiator,
     guarded_run,
     mark_sampling,
+    permuted_input,
+    permuted_model,
     plain_model,
     record,
     refused,
     settings_by_path,
-    turned,
-    turned_input,
 )
 from padiff.trace import Description, Flow, Trace, ValueStore, temporary_store
 
@@ -88,7 +88,7 @@ class Side(Protocol):
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself. Raises what the framework raises: a reader of the report gets class and message."""
 
-    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> Side:
+    def permuted(self, axes: Orders, cuts: Cuts | None = None) -> Side:
         """Return the side, with some tensors read in another order of axes from the next record on.
 
         Of each parameter of ``cuts`` only some rows are, and the others stay as they are.
@@ -113,9 +113,9 @@ class Side(Protocol):
 class LocalSide:
     """A side whose model lives in this process, or looks as if it did."""
 
-    def __init__(self, model: Model, axes: Turns | None = None, cuts: Cuts | None = None) -> None:
+    def __init__(self, model: Model, axes: Orders | None = None, cuts: Cuts | None = None) -> None:
         self._plain, self._axes, self._cuts = model, axes or {}, cuts or {}
-        self.model = turned(model, self._axes, self._cuts) if axes or cuts else model
+        self.model = permuted_model(model, self._axes, self._cuts) if axes or cuts else model
         self._loss: Any = None
         self._optimizer: Any = None
         self._live = Live(self.model)
@@ -215,7 +215,7 @@ class LocalSide:
                 starved=frozenset(forcer.starved),
                 loss=losses[0] if losses else None,
                 input_gradients={
-                    index: turned_input(adapter, root, index, gradient)
+                    index: permuted_input(adapter, root, index, gradient)
                     for index, gradient in forcer.input_gradients.items()
                 },
                 input_tokens=[leaf.token for leaf in root.inputs],
@@ -230,7 +230,7 @@ class LocalSide:
         with self._weights.kept(whole=False):
             return replay(self._live, request)
 
-    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> LocalSide:
+    def permuted(self, axes: Orders, cuts: Cuts | None = None) -> LocalSide:
         """Return the side, with some tensors read in another order of axes, and some rows of some parameters."""
         other = LocalSide(self._plain, composed(self._axes, axes), {**self._cuts, **(cuts or {})})
         other._loss, other._optimizer, other._weights = self._loss, self._optimizer, self._weights

@@ -13,7 +13,7 @@ from padiff.forcing import Ask, Check, Fed, ForceRequest, Given, Replayed, Repla
 from padiff.import_string import referred
 from padiff.isolation._session import Session
 from padiff.numerics import Array
-from padiff.recording import Cuts, Task, Turns
+from padiff.recording import Cuts, Orders, Task
 from padiff.trace import Description, Flow, Trace, ValueStore, cut_description
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class RemoteSide:
         """Run one call by itself."""
         return self._ask("pass_on", "replay", request, answer=Replayed)
 
-    def permuted(self, axes: Turns, cuts: Cuts | None = None) -> RemoteSide:
+    def permuted(self, axes: Orders, cuts: Cuts | None = None) -> RemoteSide:
         """Return the side, with some tensors read in another order of axes, and some rows of some parameters."""
         number = self._ask("permuted", axes, cuts or {}, answer=int)
         return RemoteSide(self._session, cut_description(self.about, cuts or {}), number, self._values)

@@ -15,7 +15,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Reader
 from padiff.judging._settle import Settler
-from padiff.kinds import ORDERS
+from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import TOGETHER, difference, epsilon
 from padiff.parameters import UnitMatch
 from padiff.report import Cause, Evidence, Phase
@@ -45,7 +45,9 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
     found = contrasts(ours, theirs) or contrasts_inside(ours, theirs)
     if found:
         own = all(_is_frameworks(call.module) for call in (ours, theirs) if call.module.kind is not None)
-        without = (OF_STATE if phase is not Phase.BUFFER else frozenset()) | (ORDERS if pair.misfed else frozenset())
+        without = (OF_STATE if phase is not Phase.BUFFER else frozenset()) | (
+            ORDER_SETTINGS if pair.misfed else frozenset()
+        )
         matters = any(one.setting not in without for one in found)
         return Cause("settings", told_by(found), verified=own and matters)
     called = called_otherwise(ours, theirs)

@@ -34,7 +34,7 @@ from padiff.judging._settle import Question, Settler
 from padiff.judging._shapes import moved_to_child
 from padiff.judging._suspicion import AGREEING, Suspicion, contrasted, suspicion_of, value_at, within
 from padiff.judging._wholes import is_mask
-from padiff.kinds import ORDERS
+from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import (
     ACCUMULATED,
     GROSS,
@@ -116,7 +116,7 @@ class Judge:
                 continue
             if not rough:
                 self.policies.look(owner, spot.reference.dtype)
-            if check.tainted and not contrasted(owner, but=OF_STATE | ORDERS):
+            if check.tainted and not contrasted(owner, but=OF_STATE | ORDER_SETTINGS):
                 continue
             if check.close is not None:
                 ruling = self._classic(check, owner)

@@ -13,7 +13,7 @@ import attrs
 
 LAYOUT = "data_format"
 """The setting that says where images have their channels."""
-ORDERS = frozenset({LAYOUT, "batch_first"})
+ORDER_SETTINGS = frozenset({LAYOUT, "batch_first"})
 """The settings that say in which order a module takes and gives axes."""
 PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 """The kinds that compute the same at single points, or on patches side by side."""

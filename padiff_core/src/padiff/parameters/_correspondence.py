@@ -11,7 +11,7 @@ from padiff.parameters._links import Link
 from padiff.parameters._packing import Arrangement, Packing
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
-from padiff.recording import Turns
+from padiff.recording import Orders
 
 
 @attrs.frozen(eq=False)
@@ -38,7 +38,7 @@ class Correspondence:
     """Buffers and frozen parameters that both models compute for themselves: compared, and never copied for good."""
     wrong: Sequence[UnitMatch] = ()
     """Those of which the candidate's are wrong: it has the reference's until the diff ends."""
-    axes: Turns = attrs.field(factory=dict)
+    axes: Orders = attrs.field(factory=dict)
     """How the candidate's tensors are read, where their axes lie in another order."""
     refuted: frozenset[tuple[str, int, str, int]] = frozenset()
     """Places, as in ``axes``, where forcing shows that the candidate needs its own order: another one is a fault."""

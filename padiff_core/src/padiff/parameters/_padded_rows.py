@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.numerics import NEGLIGIBLE_GRADIENT, Array, epsilon
 from padiff.parameters._units import HeldUnit, units_of
-from padiff.recording import Order, Turns, reread
+from padiff.recording import Order, Orders, reread
 from padiff.trace import Call, Cut, Description, Leaf, Trace, cut_description
 
 _ROLES = {"embedding": ("weight",), "linear": ("weight", "bias")}
@@ -48,9 +48,9 @@ class PaddedRows:
 
     def of(self, trace: Trace) -> Trace:
         """Return a run as it would be without padding."""
-        return reread(trace, self.turns(trace), self.parameters)
+        return reread(trace, self.orders(trace), self.parameters)
 
-    def turns(self, trace: Trace) -> Turns:
+    def orders(self, trace: Trace) -> Orders:
         """Return how the tensors of such a run are read as they would be without padding."""
         cutting = self._cutting(trace)
         found = {

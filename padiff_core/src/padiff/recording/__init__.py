@@ -1,6 +1,6 @@
 """Run a model under hooks and keep what its calls took, gave and got as gradients."""
 
-from padiff.recording._axes import at_input, natively, read_as, turned, turned_input, wrapped
+from padiff.recording._axes import at_input, natively, permuted_input, permuted_model, read_as, wrapped
 from padiff.recording._describe import describe, plain
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._flow import refused
@@ -9,7 +9,7 @@ from padiff.recording._functions import operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
-from padiff.recording._order import Cuts, Order, Turns, composed
+from padiff.recording._order import Cuts, Order, Orders, composed
 from padiff.recording._own import told_as_own
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread

@@ -1,7 +1,7 @@
 """Read a model's tensors with their axes in the order that they have in the other model, each value for itself.
 
 One model computes in ``(batch, time, features)``, the other in ``(time, batch, features)``; a convolution of one takes
-``(batch, channels, height, width)``, of another ``(batch, height, width, channels)``. A turned model is the model
+``(batch, channels, height, width)``, of another ``(batch, height, width, channels)``. A permuted model is the model
 itself, but what padiff reads of its tensors, and puts into them, has its axes in the other's order; so nothing else in
 padiff needs to know of them.
 """
@@ -18,29 +18,29 @@ import numpy as np
 
 from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Parameter, Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
-from padiff.kinds import ORDERS
+from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import Array
 from padiff.pytree import held_in, leaves
 from padiff.recording._live import Live
-from padiff.recording._order import Cuts, Order, Turns
+from padiff.recording._order import Cuts, Order, Orders
 from padiff.trace import Call, Cut, Key
 
 
 def order_of(tensor: Tensor) -> Order | None:
     """Return in which order a tensor is read; None for its own."""
-    return tensor.order if isinstance(tensor, _TurnedTensor) else None
+    return tensor.order if isinstance(tensor, _PermutedTensor) else None
 
 
 def read_as(tensor: Tensor, adapter: Adapter, native: Any) -> Tensor:
     """Return a native tensor that takes the place of another one, read in its order."""
-    if isinstance(tensor, _TurnedTensor):
+    if isinstance(tensor, _PermutedTensor):
         return tensor.of(native)
     return adapter.tensor(native)
 
 
 def natively(tensor: Tensor, array: Array) -> Array:
     """Return an array that is like a tensor as padiff reads it, with its axes in the tensor's native order."""
-    return tensor.natively(array) if isinstance(tensor, _TurnedTensor) else array
+    return tensor.natively(array) if isinstance(tensor, _PermutedTensor) else array
 
 
 def at_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
@@ -49,39 +49,39 @@ def at_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
     return array if order is None else order.natively(array)
 
 
-def turned_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
+def permuted_input(adapter: Adapter, call: Call, index: int, array: Array) -> Array:
     """Return an array that belongs to an input of a call, in native order, as padiff reads it."""
     order = _order(adapter, call, index)
     return array if order is None else order.read(array)
 
 
 def _order(adapter: Adapter, call: Call, index: int) -> Order | None:
-    return adapter.turns.get((*call.key, "input", index)) if isinstance(adapter, _TurnedAdapter) else None
+    return adapter.orders.get((*call.key, "input", index)) if isinstance(adapter, _PermutedAdapter) else None
 
 
-def turned(model: Model, turns: Turns, cuts: Cuts | None = None) -> Model:
-    """Return a model that reads as the given one does, but for the tensors that are turned, and parameters it cuts."""
-    return _TurnedModel(model, _TurnedAdapter(model.adapter, turns, Live(model), cuts or {}))
+def permuted_model(model: Model, orders: Orders, cuts: Cuts | None = None) -> Model:
+    """Return a model that reads as the given one does, but for permuted tensors, and parameters that it cuts."""
+    return _PermutedModel(model, _PermutedAdapter(model.adapter, orders, Live(model), cuts or {}))
 
 
 def wrapped(adapter: Adapter, native: Any, call: Call) -> Model:
-    """Return what a call of the whole model ran as a model of its own, its tensors turned as they are in that call."""
-    if isinstance(adapter, _TurnedAdapter):
-        return _TurnedModel(adapter.inner.wrap(native), adapter, call)
+    """Return what a call of the whole model ran as a model of its own, its tensors permuted as in that call."""
+    if isinstance(adapter, _PermutedAdapter):
+        return _PermutedModel(adapter.inner.wrap(native), adapter, call)
     return adapter.wrap(native)
 
 
-class _TurnedModel(DelegatingModel):
-    """Be a model whose tensors are read turned."""
+class _PermutedModel(DelegatingModel):
+    """A model whose tensors are read permuted."""
 
-    adapter: _TurnedAdapter
+    adapter: _PermutedAdapter
 
-    def __init__(self, inner: Model, adapter: _TurnedAdapter, top: Call | None = None) -> None:
+    def __init__(self, inner: Model, adapter: _PermutedAdapter, top: Call | None = None) -> None:
         super().__init__(inner, adapter)
         self._top = top
 
     def modules(self) -> Mapping[str, Module]:
-        """Return the model's modules: what tells of an order of axes is no difference where these are turned."""
+        """Return the model's modules: what tells of an order of axes is no difference where these are permuted."""
         return {path: self.adapter.unordered(module) for path, module in self.inner.modules().items()}
 
     def parameters(self) -> Mapping[str, Parameter]:
@@ -95,17 +95,17 @@ class _TurnedModel(DelegatingModel):
         }
 
     def attach(self, listener: Listener) -> Hook:
-        """Report calls, each tensor turned as it is at that place."""
-        return self.inner.attach(_Turner(listener, self.adapter, self._top))
+        """Report calls, each tensor permuted as it is at that place."""
+        return self.inner.attach(_PermutingListener(listener, self.adapter, self._top))
 
 
-class _Turner(Listener):
-    """Tell the adapter how each tensor is turned at the place where a listener is about to see it.
+class _PermutingListener(Listener):
+    """What marks for the adapter how each tensor is permuted at the place where a listener is about to see it.
 
     Of a part of the model, ``top``, the calls are numbered as they are in the whole model's run.
     """
 
-    def __init__(self, listener: Listener, adapter: _TurnedAdapter, top: Call | None) -> None:
+    def __init__(self, listener: Listener, adapter: _PermutedAdapter, top: Call | None) -> None:
         self._listener = listener
         self._adapter = adapter
         self._top = top
@@ -147,17 +147,17 @@ class _Turner(Listener):
         return self._adapter.path_of(module)
 
 
-class _TurnedAdapter(DelegatingAdapter):
-    """Be an adapter that wraps tensors turned where they are marked so."""
+class _PermutedAdapter(DelegatingAdapter):
+    """An adapter that wraps tensors permuted where they are marked so."""
 
-    def __init__(self, inner: Adapter, turns: Turns, live: Live, cuts: Cuts) -> None:
+    def __init__(self, inner: Adapter, orders: Orders, live: Live, cuts: Cuts) -> None:
         super().__init__(inner)
-        self.turns = turns
+        self.orders = orders
         self.cuts = {id(live.parameters[path].native): cut for path, cut in cuts.items()}
         """Live parameter, by id -> what is read of it."""
         self._live = live
         self._marks: dict[int, tuple[Callable[[], Any], Order]] = {}
-        self._turned = {path for (path, *_), order in turns.items() if order.reorders}
+        self._permuted = {path for (path, *_), order in orders.items() if order.reorders}
         self._unordered: dict[Module, Module] = {}
 
     def path_of(self, module: Module) -> str:
@@ -165,21 +165,21 @@ class _TurnedAdapter(DelegatingAdapter):
         return self._live.path_of(module)
 
     def unordered(self, module: Module) -> Module:
-        """Return a module without the settings that say in which order it takes axes, where these are turned."""
+        """Return a module without the settings that say in which order it takes axes, where these are permuted."""
         rule = module.rule
-        if rule is None or ORDERS.isdisjoint(rule.settings) or self.path_of(module) not in self._turned:
+        if rule is None or ORDER_SETTINGS.isdisjoint(rule.settings) or self.path_of(module) not in self._permuted:
             return module
         known = self._unordered.get(module)
         if known is None:
             known = self._unordered[module] = copy.copy(module)
-            rest = {name: setting for name, setting in rule.settings.items() if name not in ORDERS}
+            rest = {name: setting for name, setting in rule.settings.items() if name not in ORDER_SETTINGS}
             known.rule = attrs.evolve(rule, settings=rest)
         return known
 
     def mark(
         self, key: Key, what: str, value: Any, held: Mapping[str, Any] | None = None, taken: Sequence[Any] = ()
     ) -> list[Any]:
-        """Remember how the tensors of one place are turned; return them.
+        """Remember how the tensors of one place are permuted; return them.
 
         Behind what a call returns stands what it left in what it was given, ``held``, and did not take, ``taken``.
         """
@@ -191,7 +191,7 @@ class _TurnedAdapter(DelegatingAdapter):
                 natives.append(native)
         for index, native in enumerate(natives):
             identity = self.inner.tensor(native).identity
-            order = self.turns.get((*key, what, index))
+            order = self.orders.get((*key, what, index))
             if order is None:
                 self._marks.pop(id(identity), None)
             else:
@@ -203,10 +203,10 @@ class _TurnedAdapter(DelegatingAdapter):
         known = self._marks.get(id(plain.identity))
         if known is None or known[0]() is not plain.identity:
             return plain
-        return _TurnedTensor(plain, known[1], self.inner)
+        return _PermutedTensor(plain, known[1], self.inner)
 
     def wrap(self, model: Any) -> Model:
-        return _TurnedModel(self.inner.wrap(model), self)
+        return _PermutedModel(self.inner.wrap(model), self)
 
 
 def weak(identity: Any) -> Callable[[], Any]:
@@ -217,8 +217,8 @@ def weak(identity: Any) -> Callable[[], Any]:
         return lambda: identity
 
 
-class _TurnedTensor(Tensor):
-    """Be a tensor whose axes are read in another order."""
+class _PermutedTensor(Tensor):
+    """A tensor whose axes are read in another order."""
 
     __slots__ = ("_adapter", "_inner", "order")
 
@@ -230,7 +230,7 @@ class _TurnedTensor(Tensor):
 
     def of(self, native: Any) -> Tensor:
         """Return another tensor, read in this one's order."""
-        return _TurnedTensor(self._adapter.tensor(native), self.order, self._adapter)
+        return _PermutedTensor(self._adapter.tensor(native), self.order, self._adapter)
 
     def natively(self, array: Array) -> Array:
         """Return an array of this shape in the native order of axes; what was cut off is zero."""
@@ -286,7 +286,7 @@ class _TurnedTensor(Tensor):
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         def arrived(gradient: Tensor) -> Any | None:
-            other = callback(_TurnedTensor(gradient, self.order, self._adapter))
+            other = callback(_PermutedTensor(gradient, self.order, self._adapter))
             if other is None:
                 return None
             values = self.natively(self._adapter.tensor(other).view())
@@ -299,7 +299,7 @@ class _TurnedTensor(Tensor):
 
 
 class _CutParameter(Parameter):
-    """Be a parameter of which some rows are read and written, and the others stay; their gradient is zero."""
+    """A parameter of which some rows are read and written, and the others stay; their gradient is zero."""
 
     def __init__(self, inner: Parameter, cut: Cut) -> None:
         super().__init__(inner.path, inner.native, buffer=inner.buffer, paths=inner.paths)

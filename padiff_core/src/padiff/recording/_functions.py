@@ -21,7 +21,7 @@ from padiff.recording._frames import Origin, origin_of
 
 
 class Operation(Module):
-    """Be a function that the code of a module calls; ``native`` is a module of the framework that calls it."""
+    """A function that the code of a module calls; ``native`` is a module of the framework that calls it."""
 
     operation = True
 
@@ -72,7 +72,7 @@ def plain_model(model: Model) -> Model:
 
 
 class OperatingAdapter(DelegatingAdapter):
-    """Be an adapter whose models tell of their operations; it knows each of them again."""
+    """An adapter whose models report their operations; it knows each of them again."""
 
     def __init__(self, inner: Adapter) -> None:
         super().__init__(inner)
@@ -87,7 +87,7 @@ class OperatingAdapter(DelegatingAdapter):
         return wrapped if id(model) in self._called else self.model(wrapped)
 
     def model(self, model: Model) -> Model:
-        """Return a model of the inner adapter's that tells of its operations too."""
+        """Return a model of the inner adapter's that reports its operations too."""
         return _OperatingModel(model, self)
 
     def operation(self, parent: Module, name: str, function: Callable[..., Any], *, in_place: bool) -> Operation:
@@ -112,7 +112,7 @@ class OperatingAdapter(DelegatingAdapter):
 
 
 class _OperatingModel(DelegatingModel):
-    """Be a model that tells of its operations too."""
+    """A model that reports its operations too."""
 
     adapter: OperatingAdapter
 

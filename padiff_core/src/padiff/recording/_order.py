@@ -71,16 +71,16 @@ class Order:
         return Order(axes, self.rows, along, self.cut)
 
 
-Turns = Mapping[tuple[str, int, str, int], Order]
+Orders = Mapping[tuple[str, int, str, int], Order]
 """(path and ordinal of a call, ``input`` or ``output``, index of the tensor) -> how it is read there."""
 
 Cuts = Mapping[str, Cut]
 """Path of a parameter -> what is read of it."""
 
 
-def composed(turns: Turns, further: Turns) -> Turns:
+def composed(orders: Orders, further: Orders) -> Orders:
     """Return how tensors are read that are read in one order, and what comes of it in a further one."""
-    both = {**turns, **further}
-    for place in turns.keys() & further.keys():
-        both[place] = turns[place].then(further[place])
+    both = {**orders, **further}
+    for place in orders.keys() & further.keys():
+        both[place] = orders[place].then(further[place])
     return {place: order for place, order in both.items() if not order.plain}

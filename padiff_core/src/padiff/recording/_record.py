@@ -30,7 +30,7 @@ from padiff.trace import Call, Leaf, Trace, ValueStore
 
 @attrs.frozen
 class Task:
-    """Say what a model is run on: arguments as numpy arrays or plain values, the loss, the seed."""
+    """What a model is run on: arguments as numpy arrays or plain values, the loss, the seed."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]

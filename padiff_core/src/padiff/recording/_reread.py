@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import attrs
 
-from padiff.kinds import ORDERS
-from padiff.recording._order import Cuts, Order, Turns
+from padiff.kinds import ORDER_SETTINGS
+from padiff.recording._order import Cuts, Order, Orders
 from padiff.trace import OF_PARAMETERS, Call, Cut, Leaf, ReadStore, Samples, Trace, cut_records
 
 
-def reread(trace: Trace, turns: Turns, cuts: Cuts | None = None) -> Trace:
-    """Return a trace as it would have been recorded with some tensors read in other orders: see `turned`.
+def reread(trace: Trace, orders: Orders, cuts: Cuts | None = None) -> Trace:
+    """Return a trace as it would have been recorded with some tensors read in other orders: see `permuted_model`.
 
     Of the parameters of ``cuts`` some rows are read.
     """
-    return _Reader(trace, turns).read(cuts or {})
+    return _Reader(trace, orders).read(cuts or {})
 
 
 class _Reader:
     """What reads one trace anew."""
 
-    def __init__(self, trace: Trace, turns: Turns) -> None:
-        self._trace, self._turns = trace, turns
+    def __init__(self, trace: Trace, orders: Orders) -> None:
+        self._trace, self._orders = trace, orders
         self._store = ReadStore(trace.store)
         self._tokens: dict[tuple[int, Order], int] = {}
         self._next = max((leaf.token for call in trace.calls for leaf in (*call.inputs, *call.outputs)), default=0)
@@ -36,11 +36,11 @@ class _Reader:
 
     def read(self, cuts: Cuts) -> Trace:
         found: dict[Call, Call] = {}
-        turned = {path for (path, *_), order in self._turns.items() if order.reorders}
+        permuted = {path for (path, *_), order in self._orders.items() if order.reorders}
         for call in self._trace.calls:
             settings = call.settings
-            if call.path in turned:
-                settings = {name: one for name, one in settings.items() if name not in ORDERS}
+            if call.path in permuted:
+                settings = {name: one for name, one in settings.items() if name not in ORDER_SETTINGS}
             parent = None if call.parent is None else found[call.parent]
             inputs = [self._leaf(call, "input", index, leaf) for index, leaf in enumerate(call.inputs)]
             outputs = [self._leaf(call, "output", index, leaf) for index, leaf in enumerate(call.outputs)]
@@ -49,7 +49,7 @@ class _Reader:
         self._new.outputs = [
             array if order is None else order.read(array)
             for index, array in enumerate(self._trace.outputs)
-            for order in [self._turns.get((*self._trace.root.key, "output", index))]
+            for order in [self._orders.get((*self._trace.root.key, "output", index))]
         ]
         for name in OF_PARAMETERS if cuts else ():
             keys: dict[str, int] = getattr(self._trace, name)
@@ -59,7 +59,7 @@ class _Reader:
         return self._new
 
     def _leaf(self, call: Call, what: str, index: int, leaf: Leaf) -> Leaf:
-        order = self._turns.get((*call.key, what, index))
+        order = self._orders.get((*call.key, what, index))
         if order is None:
             return leaf
         token = self._tokens.get((leaf.token, order))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from padiff.alignment import align, turns
+from padiff.alignment import align, axis_orders
 from padiff.parameters import Correspondence
-from padiff.recording import Turns, composed
+from padiff.recording import Orders, composed
 from padiff.refinement._evidence import Evidence
 
 _ROUNDS = 3
@@ -17,7 +17,7 @@ def aligned(correspondence: Correspondence, evidence: Evidence) -> Correspondenc
     """Match the calls of both free runs; the candidate is run once more where its axes are read in another order."""
     correspondence = _with_calls(correspondence, evidence)
     for _ in range(_ROUNDS):
-        further = turns(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes))
+        further = axis_orders(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes))
         axes = without(composed(correspondence.axes, further), correspondence.refuted)
         if axes == correspondence.axes:
             break
@@ -25,12 +25,12 @@ def aligned(correspondence: Correspondence, evidence: Evidence) -> Correspondenc
     return correspondence
 
 
-def read_so(correspondence: Correspondence, axes: Turns, evidence: Evidence) -> Correspondence:
+def read_so(correspondence: Correspondence, axes: Orders, evidence: Evidence) -> Correspondence:
     """Return the correspondence with the candidate's values read in some orders, and the calls matched anew."""
     return _with_calls(attrs.evolve(correspondence, axes=axes), evidence)
 
 
-def without(axes: Turns, refuted: frozenset[tuple[str, int, str, int]]) -> Turns:
+def without(axes: Orders, refuted: frozenset[tuple[str, int, str, int]]) -> Orders:
     """Return the orders of all places but some."""
     return {place: order for place, order in axes.items() if place not in refuted}
 

@@ -14,7 +14,7 @@ from padiff.forcing import Bench, Side, Spot, force, says_the_same
 from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
 from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
-from padiff.recording import Task, Turns
+from padiff.recording import Orders, Task
 from padiff.report import SIDES, Note
 from padiff.trace import Flow, Key, Leaf, Trace, flow_of, temporary_store
 
@@ -61,7 +61,7 @@ class Evidence:
         """Keep what replays show for all judges, in what the recorded values leave of the memory budget."""
         self._replays = Replays.beside(self.trace.store)
 
-    def side(self, axes: Turns) -> Side:
+    def side(self, axes: Orders) -> Side:
         """Return the candidate, with its tensors read in an order of axes."""
         if not axes:
             return self.candidate
@@ -75,7 +75,7 @@ class Evidence:
         if self.transfer:
             transfer(matches, self.reference, self.candidate)
 
-    def free(self, axes: Turns | None = None) -> Trace:
+    def free(self, axes: Orders | None = None) -> Trace:
         """Return the candidate's free run: what a user sees. It is run where nothing is known of it yet."""
         axes = axes or {}
         key = tuple(sorted(axes.items()))
@@ -84,7 +84,7 @@ class Evidence:
             self._free = {key: self.run(self.side(axes), task)}
         return self._free[key]
 
-    def agrees(self, axes: Turns | None = None) -> bool:
+    def agrees(self, axes: Orders | None = None) -> bool:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""
         ours, theirs = self.trace.outputs, self.free(axes).outputs
         return len(ours) == len(theirs) and bool(ours) and all(map(_agree, ours, theirs))
@@ -133,7 +133,7 @@ class Evidence:
         return self._flows
 
     @contextmanager
-    def whole(self, axes: Turns) -> Iterator[Trace]:
+    def whole(self, axes: Orders) -> Iterator[Trace]:
         """Give the candidate's free run, forward only, with all its values."""
         with temporary_store() as store:
             yield self.side(axes).record(attrs.evolve(self.task, backward=False), store, values=True)

@@ -16,7 +16,7 @@ from padiff.alignment import Pair, may_be_permuted, orders_between, row_orders
 from padiff.judging import Judge, Suspicion
 from padiff.numerics import SAME, difference, epsilon
 from padiff.parameters import Correspondence
-from padiff.recording import Order, Turns, composed
+from padiff.recording import Order, Orders, composed
 from padiff.refinement._axes import read_so, without
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, Trial
@@ -108,7 +108,7 @@ def _told_by_forcing(correspondence: Correspondence, evidence: Evidence) -> Corr
     return best
 
 
-def _order_told(suspicion: Suspicion, judge: Judge) -> Turns | None:
+def _order_told(suspicion: Suspicion, judge: Judge) -> Orders | None:
     """Return the order in which a wrong value is the reference's, with the others of its call that may be so."""
     spot = suspicion.spot
     if (
