@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from padiff.judging._replays import Replays
+from padiff.judging._forced._replays import Replays
 from padiff.trace import ValueStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from padiff.judging._step_sums import step_sums
+from padiff.judging._recorded._step_sums import step_sums
 from padiff.numerics import SAME, epsilon_of
 
 EPS = epsilon_of("float32")

@@ -11,7 +11,7 @@ from padiff.forcing import Bench, Check, Forced, Replayed, Spot
 from padiff.forcing._checks import Observed
 from padiff.forcing._run import InputCheck, StateCheck
 from padiff.judging import Judge
-from padiff.judging._state import of_state
+from padiff.judging._forced._state import of_state
 from padiff.kinds import Part
 from padiff.numerics import Difference
 from padiff.parameters import Held, HeldUnit, Link, UnitMatch

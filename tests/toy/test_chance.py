@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.judging._distributions import differ
+from padiff.judging._forced._distributions import differ
 from padiff.testing.toy import columns, rows
 
 X = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)

@@ -14,7 +14,7 @@ import pytest
 
 import padiff
 from padiff.errors import InputError, WorkerError
-from padiff.judging import _meter as meter
+from padiff.judging._recorded import _meter as meter
 
 from .test_recording import Net, batches, train
 

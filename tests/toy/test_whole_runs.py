@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.judging._response import response_by_gradients
+from padiff.judging._forced._wholes import response_by_gradients
 from padiff.numerics import difference
 from padiff.plugins import adapter_for
 from padiff.recording import Task, record

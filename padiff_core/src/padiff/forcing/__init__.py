@@ -1,7 +1,7 @@
 """Feed a run of the candidate from the reference's trace, replay one call by itself: the sides that can run."""
 
-from padiff.forcing._bench import Bench, Disturbed, Reader
-from padiff.forcing._checks import Answer, Ask, Check, Observed, Spot, Values
+from padiff.forcing._bench import Bench, Disturbed, Reader, gradient_reader, value_reader
+from padiff.forcing._checks import Assess, Assessment, Check, Observed, Spot, Values
 from padiff.forcing._divided import Division, Place, Share, divided
 from padiff.forcing._masks import says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest

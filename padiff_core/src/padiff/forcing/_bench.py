@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._checks import Values
+from padiff.forcing._checks import Spot, Values
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
@@ -170,3 +170,23 @@ class Disturbed:
     def gradient(self, leaf: Leaf) -> Array | None:
         """Return the gradient of a leaf, as it is."""
         return self.trace.gradient(leaf)
+
+
+def value_reader(spot: Spot, given: Array | None = None) -> Reader:
+    """Return what reads a value: the candidate's where it was seen; it may hold several for one of the reference's.
+
+    ``given`` is the reference's where its code was fed with it.
+    """
+
+    def read(alone: Replayed, ours: bool) -> Array | None:
+        whole = alone.observed.values.get(spot.reference.token)
+        if ours:
+            return whole if given is None else given
+        return alone.observed.spots.get(spot.key, whole)
+
+    return read
+
+
+def gradient_reader(token: int) -> Reader:
+    """Return what reads a gradient by the token of its tensor."""
+    return lambda alone, _: alone.observed.gradients.get(token)

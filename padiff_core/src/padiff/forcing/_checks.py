@@ -84,12 +84,12 @@ class Check:
 
 
 @attrs.frozen
-class Answer:
+class Assessment:
     """What the user's own rule, and the metrics of plugins, say of one value."""
 
     close: bool | None = None
     measured: tuple[Measurement, ...] = ()
 
 
-Ask = Callable[[Pair | None, Difference, Array, Array], Answer]
+Assess = Callable[[Pair | None, Difference, Array, Array], Assessment]
 """Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""

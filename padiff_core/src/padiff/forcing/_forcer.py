@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._checks import UNLIKE, Answer, Ask, Check, Observed, Plan, Spot, Values
+from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values
 from padiff.forcing._masks import keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
@@ -42,7 +42,7 @@ class Forcer(Watcher):
         loose: Collection[int] = (),
         protected: list[Extent | None],
         gradients: bool,
-        ask: Ask | None = None,
+        assess: Assess | None = None,
         live: Live | None = None,
         top: ModuleRecord | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class Forcer(Watcher):
         self._observed = observed
         self._memory = Memory(protected)
         self._gradients = gradients
-        self._ask = ask
+        self._assess = assess
         self._holds: dict[int, int] = {}
         self._open: dict[Call, Pair] = {}
         self._around: dict[Key, Pair | None] = {}
@@ -316,7 +316,7 @@ class Forcer(Watcher):
         self, spot: Spot, backward: bool, apart: Difference, truth: Array, values: Callable[[], Array], **marks: bool
     ) -> None:
         """Record a value that is not the reference's, and what can only be told while both are at hand."""
-        said = Answer() if self._ask is None else self._ask(spot.owner, apart, truth, values())
+        said = Assessment() if self._assess is None else self._assess(spot.owner, apart, truth, values())
         self.checks.append(Check(spot, backward, apart, close=said.close, measured=said.measured, **marks))
 
     def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._checks import Answer, Ask, Check
+from padiff.forcing._checks import Assess, Assessment, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array, Difference, difference
@@ -77,13 +77,13 @@ def force(
     alignment: Alignment,
     trace: Trace,
     matches: Sequence[UnitMatch],
-    ask: Ask | None = None,
+    assess: Assess | None = None,
 ) -> Forced:
     """Run the candidate with each matched call fed from the reference's trace. The model comes back as it was.
 
-    ``ask`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
+    ``assess`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
     """
-    with candidate.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), ask) as fed:
+    with candidate.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), assess) as fed:
         rewritten = _rewritten(matches, trace, fed)
 
         def gradient(parameter: ParameterRecord) -> Array | None:
@@ -94,8 +94,8 @@ def force(
 
         gradients: list[StateCheck] = []
         if task.backward:
-            gradients += _compare(matches, trace.parameter_gradients, trace, reference, gradient, ask)
-        buffers = _compare(matches, trace.buffers, trace, reference, buffer, ask, rewritten)
+            gradients += _compare(matches, trace.parameter_gradients, trace, reference, gradient, assess)
+        buffers = _compare(matches, trace.buffers, trace, reference, buffer, assess, rewritten)
         return Forced(
             list(fed.checks),
             fed.consumers,
@@ -148,7 +148,7 @@ def _compare(
     trace: Trace,
     reference: Side,
     read: Callable[[ParameterRecord], Array | None],
-    ask: Ask | None,
+    assess: Assess | None,
     rewritten: Collection[str] = (),
 ) -> Iterator[StateCheck]:
     for match in matches:
@@ -158,7 +158,7 @@ def _compare(
         apart = [check for check in checks if not check[3].equal]
         scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
         for link, ours, theirs, found in apart:
-            said = Answer() if ask is None else ask(None, found, ours, theirs)
+            said = Assessment() if assess is None else assess(None, found, ours, theirs)
             kept = np.array(theirs) if recorded is trace.buffers else None
             yield StateCheck(match, link, found, ours, kept, scale, said.close, said.measured)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from padiff.adapter import Model
 from padiff.errors import ForwardError, InternalError
-from padiff.forcing._checks import Ask
+from padiff.forcing._checks import Assess
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
@@ -77,10 +77,10 @@ class Side(Protocol):
     def flow(self, task: Task) -> Flow:
         """Run the model forward and return its dataflow, or why it does not run so."""
 
-    def force(self, request: ForceRequest, ask: Ask | None = None) -> AbstractContextManager[Fed]:
+    def force(self, request: ForceRequest, assess: Assess | None = None) -> AbstractContextManager[Fed]:
         """Run the model with each matched call fed from the reference; the run stays open until the context is left.
 
-        Within, gradients and buffers can be read; behind it the model is as it was. ``ask`` is called, on the
+        Within, gradients and buffers can be read; behind it the model is as it was. ``assess`` is called, on the
         engine's side, with each value that is not the reference's to the bit: (the pair whose code made it, the
         difference, the reference's array, this side's array) -> what the user's own rule and metrics say.
         """
@@ -186,7 +186,7 @@ class LocalSide:
             return refused(error)
 
     @contextmanager
-    def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:
+    def force(self, request: ForceRequest, assess: Assess | None = None) -> Iterator[Fed]:
         """Run the model with each matched call fed from the reference."""
         model, adapter = self.model, self.model.adapter
         task = attrs.evolve(request.task, loss=self._loss)
@@ -198,7 +198,7 @@ class LocalSide:
             loose=request.loose,
             protected=[parameter.extent() for parameter in self._parameters.values()],
             gradients=task.backward,
-            ask=ask,
+            assess=assess,
             live=self._live,
         )
         losses: list[float] = []

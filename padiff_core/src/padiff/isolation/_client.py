@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from padiff.forcing import Ask, Check, Fed, ForceRequest, Given, Replayed, ReplayRequest, Side
+from padiff.forcing import Assess, Check, Fed, ForceRequest, Given, Replayed, ReplayRequest, Side
 from padiff.import_string import referred
 from padiff.isolation._session import Session
 from padiff.numerics import Array
@@ -97,15 +97,15 @@ class RemoteSide:
         return found
 
     @contextmanager
-    def force(self, request: ForceRequest, ask: Ask | None = None) -> Iterator[Fed]:
-        """Run the model with each matched call fed from the reference; ``ask`` is asked here."""
+    def force(self, request: ForceRequest, assess: Assess | None = None) -> Iterator[Fed]:
+        """Run the model with each matched call fed from the reference; ``assess`` is called here."""
         kind = tuple[Fed, dict[int, tuple[Array, Array]]]
-        found, judged = self._session.request("force", self._number, request, ask is not None, answer=kind)
+        found, judged = self._session.request("force", self._number, request, assess is not None, answer=kind)
 
         def answered(index: int, check: Check) -> Check:
-            if ask is None or index not in judged:
+            if assess is None or index not in judged:
                 return check
-            said = ask(check.spot.owner, check.difference, *judged[index])
+            said = assess(check.spot.owner, check.difference, *judged[index])
             return attrs.evolve(check, close=said.close, measured=said.measured)
 
         with self._until_left():

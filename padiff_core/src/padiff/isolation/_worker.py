@@ -17,7 +17,7 @@ from typing import Any
 from padiff.adapter import Adapter
 from padiff.codec import Segment, Unsendable
 from padiff.errors import PadiffError, WorkerError
-from padiff.forcing import Answer, Fed, ForceRequest, Given, LocalSide
+from padiff.forcing import Assessment, Fed, ForceRequest, Given, LocalSide
 from padiff.import_string import SpecError, called, guarded, load
 from padiff.isolation._beat import Beat
 from padiff.isolation._connection import ANSWER, FAIL, Connection, Gone
@@ -156,11 +156,11 @@ class Worker:
         asked: list[tuple[Array, Array]] = []
         store = SharedStore()
 
-        def ask(_: Any, __: Any, reference: Array, candidate: Array) -> Answer:
+        def assess(_: Any, __: Any, reference: Array, candidate: Array) -> Assessment:
             asked.append((reference, store.get(store.put(candidate))))
-            return Answer(close=False)
+            return Assessment(close=False)
 
-        self._fed = self._enter(self._sides[side].force(request, ask if judged else None))
+        self._fed = self._enter(self._sides[side].force(request, assess if judged else None))
         marked = [index for index, check in enumerate(self._fed.checks) if check.close is not None]
         return self._fed, dict(zip(marked, asked, strict=True))
 

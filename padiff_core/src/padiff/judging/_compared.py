@@ -1,9 +1,9 @@
-"""Judge every call: the compared tree, what was handed on in the free run, and what was matched with what."""
+"""Judge every call: the compared tree, its coverage, what differs downstream, and what was matched with what."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import attrs
 
@@ -15,6 +15,7 @@ from padiff.numerics import SAME, difference, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import (
     ComparedCall,
+    Coverage,
     Evidence,
     Figures,
     Finding,
@@ -26,7 +27,7 @@ from padiff.report import (
     Verdict,
     What,
 )
-from padiff.trace import Call, Trace
+from padiff.trace import Call, Leaf, Trace
 
 _SEVERITY = (
     Verdict.EQUAL,
@@ -218,3 +219,55 @@ def _layout(link: Link) -> str:
     if rank == 2:
         return "transposed" if (len(orders) > 1) is not link.transposed else "as in the reference"
     return "axes permuted" if len(orders) > 1 else "as in the reference"
+
+
+def coverage_of(trace: Trace, alignment: Alignment, kept: Collection[int] | None = None) -> Coverage:
+    """Return which of the reference's values that lead to its outputs were compared with the candidate's.
+
+    The recorded dataflow is walked back from the outputs: a call without calls inside makes its outputs of its inputs;
+    what the own code of a call makes may be made of all that it was given and all that the calls inside gave. ``kept``
+    are the tokens whose values both sides kept; None where they kept all.
+    """
+    compared = set(_compared(alignment)) if kept is None else set(_compared(alignment)) & set(kept)
+    makers: dict[int, Call] = {}
+    for call in reversed(trace.calls):
+        # Inner calls begin later: what a call only hands on is the inner one's.
+        for leaf in call.outputs:
+            makers.setdefault(leaf.token, call)
+    owners = {leaf.token: call.parent for call in reversed(trace.calls) for leaf in call.inputs if call.parent}
+    tops = [call for call in trace.calls if call.parent is None]
+    given = {leaf.token for call in tops for leaf in call.inputs}
+    seen: set[int] = set()
+    opened: set[int] = set()
+    missing: dict[int, Call] = {}
+    inside: dict[int, Call] = {}
+    """Of regions that are compared as one."""
+    todo = [leaf.token for call in tops for leaf in call.outputs]
+    while todo:
+        token = todo.pop()
+        if token in seen:
+            continue
+        seen.add(token)
+        maker = makers.get(token) or owners.get(token)
+        if token not in compared:
+            (inside if maker and alignment.is_inside(maker) else missing)[token] = maker or trace.root
+        if token in given or maker is None or maker.index in opened:
+            continue
+        opened.add(maker.index)
+        todo += [leaf.token for leaf in _sources(maker)]
+    places = dict.fromkeys(place_of(call) for call in sorted(missing.values(), key=lambda call: call.index))
+    total = len(seen) - len(inside)
+    return Coverage(total - len(missing), total, tuple(places))
+
+
+def _compared(alignment: Alignment) -> Iterator[int]:
+    for pair in alignment.pairs:
+        yield from (ours.token for ours, _ in (*pair.taken, *pair.made))
+
+
+def _sources(call: Call) -> Iterator[Leaf]:
+    """Yield what a call's own code may have made a tensor of."""
+    yield from call.inputs
+    for child in call.children:
+        yield from child.outputs
+        yield from child.inputs

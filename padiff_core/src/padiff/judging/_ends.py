@@ -13,7 +13,6 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced
 from padiff.judging._findings import finding_at, place_of
-from padiff.judging._shapes import described, other_shape
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
@@ -183,3 +182,14 @@ def _first_step(path: str) -> str:
     """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
     found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
     return found.group() if found else path
+
+
+def other_shape(pair: Pair, what: str) -> int | None:
+    """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
+    sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
+    return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
+
+
+def described(leaves: Sequence[Leaf]) -> list[str]:
+    """Return tensors in words: where they hang, dtype and shape."""
+    return [f"{leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, namesakes
 from padiff.forcing import Side
-from padiff.judging._findings import place_of
+from padiff.judging._findings import finding_of, place_of
+from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.parameters import Correspondence, link_roles
 from padiff.report import SIDES, Finding, Note, Verdict
-from padiff.trace import Description, contrasts
+from padiff.trace import Description, Leaf, Trace, contrasts
 
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
@@ -121,3 +122,34 @@ def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
 
 def _parent(path: str) -> str:
     return path.rpartition(".")[0]
+
+
+Traces = tuple[Trace, Trace]
+
+
+def other_bytes(alignment: Alignment, traces: Traces) -> Iterator[Note]:
+    """Yield the first call that makes other bytes of the same ones: the innermost, and what it holds may differ too."""
+    found: Pair | None = None
+    for pair in alignment.pairs:
+        inside = found is None or found.candidate in pair.candidate.ancestors()
+        taken = [same_bytes(traces, *both) for both in pair.taken]
+        given = [same_bytes(traces, *both) for both in pair.made]
+        if inside and all(taken) and False in given:
+            found = pair
+    if found is not None:
+        yield Note("other_bytes", {"module": found.candidate.path, "class": found.candidate.module.class_name})
+
+
+def same_bytes(traces: Traces, ours: Leaf, theirs: Leaf) -> bool | None:
+    """Return whether two values have one checksum; None where that is not known."""
+    keys = (trace.values.get(one.token) for trace, one in zip(traces, (ours, theirs), strict=True))
+    known = (trace.summaries.get(key) for trace, key in zip(traces, keys, strict=True) if key is not None)
+    sums = [one.checksum for one in known if one is not None and one.checksum is not None]
+    return None if len(sums) < 2 else sums[0] == sums[1]
+
+
+def harmless_note(suspicion: Suspicion) -> Note:
+    """Write which value differs, where, and that it changes nothing."""
+    finding = finding_of(suspicion, source=False, step=0)
+    data = {"value": str(finding.what), "rel_l2": suspicion.ruling.figures.rel_l2}
+    return Note("harmless", data, finding.reference, finding.candidate)

@@ -1,4 +1,4 @@
-"""Measure how far apart two recorded values are, whole or summarised."""
+"""Measure how far apart two recorded values are, whole or summarised, and whether they say the same."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from typing import Any
 import attrs
 import numpy as np
 
+from padiff.forcing import Spot, says_the_same
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ORDER, Array, Difference, Seen, difference, epsilon_of, numpy_dtype, relative, work_of
+from padiff.numerics import (
+    ORDER,
+    SAME,
+    Array,
+    Difference,
+    Seen,
+    beside_masks,
+    difference,
+    epsilon_of,
+    numpy_dtype,
+    relative,
+    work_of,
+)
 from padiff.trace import Summary, Trace, apart_in_any_order, summarized
 
 Held = Array | Summary | None
@@ -162,3 +175,31 @@ def magnitude(value: Held) -> float:
         return 0.0
     flat = np.asarray(value, np.float32).ravel(order="K")
     return float(np.sqrt(np.dot(flat, flat) / flat.size))
+
+
+Traces = tuple[Trace, Trace]
+
+
+def says_the_same_here(spot: Spot, size: Size, traces: Traces) -> bool:
+    """Return whether a value that differs is a mask or an index in another spelling."""
+    if spot.candidate.differentiable or (both := _both(spot, size, traces)) is None:
+        return False
+    given = spot.owner is None and both[0].dtype.kind in "iu"  # a batch, and another one
+    return not given and says_the_same(spot, *both)
+
+
+def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
+    """Return how far apart a value that differs is where no mask drowns it; None where both do not mask alike."""
+    both = _both(spot, size, traces)
+    rest = None if both is None else beside_masks(*both)
+    return None if rest is None else attrs.evolve(size, apart=rest)
+
+
+def _both(spot: Spot, size: Size, traces: Traces) -> tuple[Array, Array] | None:
+    """Return both values, where they differ by more than free runs do; None where they were not kept."""
+    if not size.error > SAME(size.eps) or size.close is not None:
+        return None
+    ours, theirs = (
+        trace.values[leaf.token] for trace, leaf in zip(traces, (spot.reference, spot.candidate), strict=True)
+    )
+    return None if min(ours, theirs) < 0 else (traces[0].array(ours), traces[1].array(theirs))

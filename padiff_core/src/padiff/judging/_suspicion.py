@@ -1,7 +1,8 @@
-"""Name suspects: a value that differs by more than rounding, the call whose code made it, and the ruling."""
+"""A suspect: a value that differs by more than rounding, the call whose code made it, and the ruling on it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Hashable
 from typing import Any
 
@@ -9,13 +10,12 @@ import attrs
 from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Answer, Ask, Check, Spot
+from padiff.forcing import Assess, Assessment, Check, NotRepeated, Spot
 from padiff.judging._metrics import Measures
-from padiff.judging._ruling import Ruling
 from padiff.judging._tolerance import Rule
 from padiff.numerics import Difference, is_suspect
 from padiff.parameters import Held
-from padiff.report import Measurement, Phase, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Measurement, Phase, Verdict, What
 from padiff.trace import contrasts
 
 AGREEING = (Verdict.EQUAL, Verdict.ROUNDING, Verdict.WITHIN_TOLERANCE)
@@ -89,16 +89,59 @@ def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     return any(c.setting not in but for c in contrasts(pair.reference, pair.candidate))
 
 
-def asking(rule: Rule | None, measures: Measures) -> Ask | None:
+def assessing(rule: Rule | None, measures: Measures) -> Assess | None:
     """Return what answers for the user's own rule and for the metrics, as far as a value may become a finding."""
     if rule is None and not measures:
         return None
 
-    def ask(owner: Pair | None, apart: Difference, ours: NDArray[Any], theirs: NDArray[Any]) -> Answer:
+    def assess(owner: Pair | None, apart: Difference, ours: NDArray[Any], theirs: NDArray[Any]) -> Assessment:
         close = None if rule is None else rule(ours, theirs)
         matters = not close
         if close is None:
             matters = is_suspect(apart, ours.dtype) or (owner is not None and contrasted(owner))
-        return Answer(close, measures(ours, theirs) if measures and matters else ())
+        return Assessment(close, measures(ours, theirs) if measures and matters else ())
 
-    return ask
+    return assess
+
+
+_LONGEST = 120
+"""Characters of an error's first line that are kept."""
+_RECORDED = "recorded"
+"""Stands for an error: of that side only a recorded run is left."""
+
+
+@attrs.frozen
+class Ruling:
+    """The verdict on a suspect, and the evidence for it."""
+
+    verdict: Verdict
+    figures: Figures
+    evidence: tuple[Evidence, ...]
+    settled: bool = True
+    """Whether the call was replayed by itself: what is seen in the whole model only may be another's."""
+    hint: Cause | None = None
+    """The cause, where settling found one."""
+
+
+@attrs.frozen
+class Refusal:
+    """The reason why a call tells nothing in a wider type: a side cannot run there, or the value does not arise."""
+
+    refused_by: str | None = None
+    error: str = ""
+
+
+DOES_NOT_ARISE = Refusal()
+
+
+def refusal(side: str, error: Exception) -> Refusal:
+    """Return that a side cannot run there, with the first line of its error."""
+    if isinstance(error, NotRepeated):
+        return Refusal(side, _RECORDED)
+    said = textwrap.shorten(next(iter(str(error).strip().splitlines()), ""), _LONGEST, placeholder=" ...")
+    return Refusal(side, f"{type(error).__name__}: {said}")
+
+
+def reason(refused: Refusal | None) -> dict[str, Any]:
+    """Return a refusal as figures of a piece of evidence."""
+    return attrs.asdict(refused or DOES_NOT_ARISE)

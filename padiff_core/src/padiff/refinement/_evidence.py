@@ -11,7 +11,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, Spot, force, says_the_same
-from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, asking, is_rounding
+from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding
 from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
 from padiff.recording import Orders, Task
@@ -198,9 +198,9 @@ class Evidence:
         """Return the judge of the candidate's forced run under a correspondence; it is run once."""
         known = self._judges.get(correspondence)
         if known is None:
-            ask = asking(self.rule, self.measures)
+            assess = assessing(self.rule, self.measures)
             side, calls = self.side(correspondence.axes), correspondence.alignment
-            forced = force(self.reference, side, self.task, calls, self.trace, correspondence.matches, ask)
+            forced = force(self.reference, side, self.task, calls, self.trace, correspondence.matches, assess)
             bench = self.bench(correspondence, forced.own)
             known = Judge(
                 bench,

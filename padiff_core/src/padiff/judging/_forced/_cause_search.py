@@ -1,0 +1,131 @@
+"""Look for why a value differs: a setting that puts it right, a value in another's place, a module that is not called.
+
+A call is replayed by itself in float64, fed with the reference's own values, where two values that agree are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Forced, Reader, Replayed, Spot
+from padiff.judging._causes import OF_STATE, told_by
+from padiff.judging._forced._settle import Settler
+from padiff.judging._suspicion import Ruling, Suspicion
+from padiff.numerics import ROUNDING, SAME, TOGETHER, difference, epsilon, numpy_dtype
+from padiff.parameters import Correspondence, UnitMatch
+from padiff.report import Cause, Evidence, Phase, Verdict
+from padiff.trace import Contrast, Described, Leaf, Trace, contrasts
+
+
+def found_by_setting(settler: Settler, pair: Pair, matches: Sequence[UnitMatch], read: Reader) -> Cause | None:
+    """Return the settings that differ as the cause; verified where the candidate, set as the reference is, agrees.
+
+    They are the module's own, or those of modules inside that are judged with the code around them: a norm of one side
+    holds its activation.
+    """
+    groups: dict[Cause, dict[str, Mapping[str, Any]]] = {}
+    for path, found, wanted in _apart(settler.bench.alignment, pair, matches):
+        groups.setdefault(Cause("settings", told_by(found)), {})[path] = wanted
+    for cause, all_wanted in groups.items():
+        if _agrees(settler, pair, all_wanted, read):
+            return attrs.evolve(cause, verified=True)
+    return next((cause for cause, all_wanted in groups.items() if "" not in all_wanted), None)
+
+
+def _apart(
+    alignment: Alignment, pair: Pair, matches: Sequence[UnitMatch]
+) -> Iterator[tuple[str, list[Contrast], dict[str, Any]]]:
+    """Yield the paths of modules, below the pair's, with settings that differ, and what these are in the reference."""
+    top = pair.candidate
+    inside = {call.path for call in top.subtree() if call is not top and alignment.of_candidate(call) is None}
+    units = ((match.candidate.module.path, match) for match in matches if match.candidate.module.path in inside)
+    further = [(path.removeprefix(f"{top.path}."), match.reference, match.candidate) for path, match in units]
+    sides: list[tuple[str, Described, Described]] = [("", pair.reference, top), *further]
+    for path, ours, theirs in sides:
+        known = set(ours.settings) - OF_STATE
+        found = [one for one in contrasts(ours, theirs) if one.setting in known]
+        if found:
+            yield path, found, {one.setting: ours.settings[one.setting].value for one in found}
+
+
+def _agrees(settler: Settler, pair: Pair, wanted: Mapping[str, Mapping[str, Any]], read: Reader) -> bool:
+    """Return whether the candidate's call gives what the reference's gives where modules are set so."""
+    alone = settler.runs(pair, "float64").reference
+    if alone is None:
+        return False
+    try:
+        other = settler.bench.run_candidate(pair, alone.observed, "float64", settings=wanted, backward=False)
+    except Exception:  # what cannot be set, or does not run so, verifies nothing
+        return False
+    ours, theirs = read(alone, True), read(other, False)
+    return not (ours is None or theirs is None) and difference(ours, theirs).rel_l2 <= TOGETHER(epsilon(ours.dtype))
+
+
+def with_value_named(
+    ruling: Ruling,
+    owner: Pair,
+    spot: Spot,
+    read: Reader,
+    runs: tuple[Replayed | None, Replayed | None],
+    alignment: Alignment,
+) -> Ruling:
+    """Return the ruling on a value of a call's own code, with the name of the reference's value that it is, if any.
+
+    ``runs`` is what both sides of the call did by themselves.
+    """
+    ours, theirs = runs
+    wrong = None if theirs is None else read(theirs, False)
+    eps = epsilon(numpy_dtype(spot.reference.dtype))
+    if ruling.figures.rel_l2 <= SAME(eps) or ours is None or wrong is None or not wrong.any():
+        return ruling
+    for name, leaf in _named(owner, alignment):
+        value = ours.observed.values.get(leaf.token)
+        if leaf.token == spot.reference.token or value is None or value.shape != wrong.shape:
+            continue
+        if difference(value, wrong).rel_l2 <= ROUNDING(eps):
+            return attrs.evolve(ruling, evidence=(*ruling.evidence, Evidence("mistaken_value", {"value": name})))
+    return ruling
+
+
+def _named(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
+    """Yield the values around a call's own code, as the reference has them, by names that repeated blocks share."""
+    call = owner.reference
+    for what, leaves in (("output", call.outputs), ("input", call.inputs)):
+        yield from ((f"{what} {leaf.path}".rstrip(), leaf) for leaf in leaves)
+    for inner in call.subtree():
+        pair = None if inner is call else alignment.of_reference(inner)
+        if pair is not None:
+            name = inner.path.removeprefix(f"{call.path}.")
+            yield from ((" ".join(filter(None, ("output", leaf.path, "of", name))), leaf) for leaf in inner.outputs)
+
+
+def with_uncalled_named(
+    suspicions: Iterable[Suspicion], known: Correspondence, traces: tuple[Trace, Trace], forced: Forced
+) -> Iterator[Suspicion]:
+    """Yield the suspicions, each of a value that a module without use should have given with the module's name.
+
+    The module is never called, and no gradient reaches its parameters: whoever copied it forgot to call it.
+    """
+    made = dict(_made(known, traces, forced))
+    for one in suspicions:
+        spot = one.spot
+        paths = None if spot is None or one.phase is not Phase.FORWARD else made.get(spot.reference.token)
+        if paths is not None and one.verdict is Verdict.DIFFERS:
+            said = Evidence("uncalled", {"reference": paths[0], "candidate": paths[1]})
+            one = attrs.evolve(one, ruling=attrs.evolve(one.ruling, evidence=(*one.ruling.evidence, said)))
+        yield one
+
+
+def _made(known: Correspondence, traces: tuple[Trace, Trace], forced: Forced) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the tokens of what the reference's counterparts of modules without use give, with both paths."""
+    ours, theirs = (trace.by_module() for trace in traces)
+    for match in known.matches:
+        paths = match.reference.module.path, match.candidate.module.path
+        held = {link.candidate.parameter.path for link in match.links}
+        if held and paths[1] not in theirs and held.isdisjoint(forced.reached):
+            for call in ours.get(paths[0], ()):
+                yield from ((leaf.token, paths) for leaf in call.outputs if not call.children)

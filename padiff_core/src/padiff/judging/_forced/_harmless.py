@@ -1,0 +1,107 @@
+"""Tell values that differ inside of two models, and change nothing of all that these give: then they are no fault.
+
+Such is a shift in front of a norm, or a scale that one side puts in earlier. Where the gradient of such a value is zero
+nothing is proven: behind a gate of zeros any fault is hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Bench
+from padiff.judging._forced._wholes import Ends, Runs
+from padiff.judging._suspicion import Suspicion, contrasted
+from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of
+from padiff.report import Phase, Verdict
+
+if TYPE_CHECKING:
+    from padiff.judging._forced._judge import Judge
+    from padiff.trace import Trace
+
+
+def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspicion]:
+    """Return the differences inside that change nothing; none of them where one may be a fault.
+
+    ``runs`` are the free ones. In float64 both models, from one input, have to give the same values, the same gradients
+    to all inputs and parameters, and the same buffers, but for an epsilon of float32 of what differs inside.
+    """
+    differing = [one for one in found if one.verdict is Verdict.DIFFERS]
+    ends = Ends(judge.alignment)
+    gaps = ends.gaps(runs)  # at sight: what they are in float64 decides
+    same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
+    if not (same and differing and all(_matters(one, judge.trace) for one in differing)):
+        return []
+    if any(map(judge.settler.chance.takes, judge.alignment.pairs)):
+        return []  # one draw proves nothing
+    least = min(one.ruling.figures.rel_l2 for one in differing)
+    bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same
+    return differing if right_as_a_whole(judge.settler.bench, ends.root, buffers=True, bound=bound) else []
+
+
+def _matters(suspicion: Suspicion, trace: Trace) -> bool:
+    """Return whether a value is what the code in between makes, and every element of it has a gradient."""
+    spot = suspicion.spot
+    if suspicion.phase is not Phase.FORWARD or spot is None or contrasted(suspicion.pair):
+        return False
+    gradient = trace.gradient(spot.reference)
+    return gradient is not None and bool(gradient.size and np.all(gradient))
+
+
+def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False, bound: float | None = None) -> bool | None:
+    """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
+
+    With ``buffers`` they also leave the same in these. No more than ``bound`` may be left of a difference, relative L2,
+    by default what constants in float32 make. None where they do not run so.
+
+    Which tensor inside stands for which follows from values. Where two hold the same (what a relu takes, and what it
+    gives, if nothing of it is negative), each side may hold the other one's, and send it another gradient, while all
+    that goes out of the call is right: then no gradient inside is a fault.
+    """
+    free = attrs.evolve(bench, alignment=Alignment([pair], [], []))
+    if any(_has_more(getattr(pair, what), pair, what) for what in ("inputs", "outputs")):
+        return False
+    try:
+        ours = free.run_reference(pair, "float64")
+        theirs = free.run_candidate(pair, ours.observed, "float64", own=False)
+    except Exception:  # a kernel without float64, a hard-coded cast
+        return None
+    taken, made = ([getattr(pair.reference, what)[i] for i, _ in getattr(pair, what)] for what in ("inputs", "outputs"))
+    compared = [
+        *((ours.observed.value(leaf), theirs.observed.value(leaf)) for leaf in made),
+        # Of several outputs one may be made of another.
+        *((ours.observed.gradient(leaf), theirs.observed.gradient(leaf)) for leaf in (*taken, *made)),
+        (_sorted(ours.gradients), _sorted(theirs.gradients)),
+    ]
+    if buffers:
+        compared.append((_sorted(ours.buffers), _sorted(theirs.buffers)))
+    known = [(a, b) for a, b in compared if a is not None or b is not None]
+    return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known, bound)
+
+
+def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]], bound: float | None) -> bool:
+    """Return whether arrays are together; of one that cancels, as far as the largest of all rounds."""
+    apart = [difference(a, b) for a, b in pairs if a is not None and b is not None]
+    largest = max((float(np.abs(a).max()) for a, _ in pairs if a is not None and a.size), default=0.0)
+    bound = CONSTANT(0.0) if bound is None else bound
+    rounded = min(bound, NEGLIGIBLE_GRADIENT(epsilon_of("float64"))) * largest
+    return all(one.rel_l2 <= bound or one.max_abs <= rounded for one in apart)
+
+
+def _has_more(tied: Sequence[tuple[int, int]], pair: Pair, what: str) -> bool:
+    """Return whether gradients go through a tensor of either call that is compared with nothing."""
+    for side, call in enumerate((pair.reference, pair.candidate)):
+        compared = {both[side] for both in tied}
+        if any(leaf.differentiable and i not in compared for i, leaf in enumerate(getattr(call, what))):
+            return True
+    return False
+
+
+def _sorted(arrays: Mapping[str, Array]) -> Array:
+    """Return all numbers in the gradients or buffers of a call, whatever their layouts: sorted."""
+    floats = (one.astype(np.float64).ravel() for one in arrays.values() if one.dtype.kind == "f")
+    return np.sort(np.concatenate([np.zeros(0), *floats]))

@@ -1,0 +1,339 @@
+"""Turn the differences of a forced run into suspicions: which value differs, whose code it is, on what evidence.
+
+A value belongs to the call whose own code made it: a module without children, or the code of a parent between its
+children. A gradient belongs to the call that consumed the tensor, or to the code around it. A call that already
+differs forward differs backward too; that is not a second source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Bench, Check, Forced, Reader, Spot, gradient_reader, is_recorded, value_reader
+from padiff.judging._causes import OF_STATE, cause_between, not_verified
+from padiff.judging._compared import coverage_of
+from padiff.judging._forced._cause_search import found_by_setting, with_value_named
+from padiff.judging._forced._cuts import Cuts, cut_side, likely_sender, with_cut
+from padiff.judging._forced._harmless import right_as_a_whole
+from padiff.judging._forced._policies import Policies
+from padiff.judging._forced._replays import Replays
+from padiff.judging._forced._sampled import sampled_gradients, sampled_values
+from padiff.judging._forced._settle import Question, Settler
+from padiff.judging._forced._shapes import moved_to_child
+from padiff.judging._forced._state import of_inputs
+from padiff.judging._forced._wholes import is_mask, response_by_gradients
+from padiff.judging._metrics import Measures
+from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at, within
+from padiff.kinds import ORDER_SETTINGS
+from padiff.numerics import (
+    ACCUMULATED,
+    GROSS,
+    NEGLIGIBLE,
+    NEGLIGIBLE_LIBRARY,
+    NEGLIGIBLE_SENT,
+    Array,
+    Threshold,
+    epsilon,
+    is_suspect,
+    numpy_dtype,
+)
+from padiff.parameters import UnitMatch
+from padiff.progress import advance, phase
+from padiff.report import Coverage, Evidence, Figures, Note, Phase, Verdict
+from padiff.trace import Key, Trace
+
+
+class Judge:
+    """Judge one forced run."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        trace: Trace,
+        forced: Forced,
+        *,
+        loss: bool,
+        matches: Sequence[UnitMatch] = (),
+        measures: Measures | None = None,
+        replays: Replays[Any] | None = None,
+    ) -> None:
+        self.alignment: Alignment = bench.alignment
+        self.trace = trace
+        self.forced = forced
+        self.matches = matches
+        self.settler = Settler(bench, replays)
+        self.loss = loss
+        """Whether the user gave a loss; the default one is the same on both sides."""
+        self.measures = Measures() if measures is None else measures
+        self.notes: list[Note] = []
+        self.unproven = False
+        """Whether a gradient was left to the free runs: each call is right by itself, and the model is not."""
+        self.policies = Policies(bench)
+        self.masks = False
+        """Whether values were left out of the comparison that both sides mask, by other numbers."""
+        self._right: dict[Key, bool | None] = {}
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Return which of the reference's values that lead to its outputs were compared."""
+        return coverage_of(self.trace, self.alignment)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all that leads to the outputs was compared, by values that could be fed."""
+        own = any(check.kept or check.tainted for check in self.forced.checks)
+        return not (
+            own or self.masks or self.coverage.missing or any(p.misfed or p.misfits for p in self.alignment.pairs)
+        )
+
+    @cached_property
+    def response(self) -> float | None:
+        """Return what `response_by_gradients` does."""
+        return response_by_gradients(self.trace)
+
+    def forward(self, *, rough: bool = False) -> list[Suspicion]:
+        """Settle the forward suspects; return all that is more than rounding, in execution order.
+
+        With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
+        """
+        found = []
+        phase("judging", len(self.forced.checks))
+        for check in self.forced.checks:
+            advance()
+            spot, owner = check.spot, check.spot.owner
+            truth = self.trace.value(spot.reference)
+            if check.backward or check.kept or owner is None or truth is None:
+                continue
+            if not rough:
+                self.policies.look(owner, spot.reference.dtype)
+            if check.tainted and not contrasted(owner, but=OF_STATE | ORDER_SETTINGS):
+                continue
+            if check.close is not None:
+                ruling = self._classic(check, owner)
+            elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
+                ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
+            elif is_suspect(check.difference, truth.dtype, negligible=_negligible(owner)) or contrasted(owner):
+                read = self._read(spot, owner)
+                ruling = self.settler.settle(
+                    owner, read, check.difference, truth, backward=False, what=within(owner, spot)
+                )
+            else:
+                continue
+            self.masks |= any(one.kind == "drowned" for one in ruling.evidence)
+            if ruling.verdict not in AGREEING:
+                if not rough:
+                    ruling = self._explained(ruling, owner, spot)
+                    ruling = self._named(ruling, owner, spot) if check.close is None else ruling
+                suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
+                if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
+                    suspicion = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
+                found.append(suspicion)
+        if rough:
+            return found
+        if all(check.close is None for check in self.forced.checks):
+            found += sampled_values(self.settler, self._read, found)
+        return sorted(found, key=lambda suspicion: suspicion.order)
+
+    def _classic(self, check: Check, owner: Pair) -> Ruling:
+        """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
+        figures = Figures.of(check.difference)
+        if check.close:
+            return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
+        eps = epsilon(numpy_dtype(check.spot.reference.dtype))
+        asked = Question(owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+        return self.settler.drawn(ruling, asked)
+
+    def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
+        """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""
+        cause = cause_between(owner, Phase.FORWARD)
+        if ruling.verdict is not Verdict.DIFFERS or (cause and (cause.verified or cause.name != "settings")):
+            return ruling
+        settler, read = self.settler, self._read(spot, owner)
+        found = found_by_setting(settler, owner, self.matches, read)
+        if found is None or found.verified:
+            return ruling if found is None else attrs.evolve(ruling, hint=found)
+        return attrs.evolve(ruling, evidence=(*ruling.evidence, not_verified(found)))
+
+    def _named(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
+        """Return a ruling that names the reference's value which the candidate has in this one's place."""
+        if ruling.verdict is not Verdict.DIFFERS or ruling.hint is not None or not owner.candidate.children:
+            return ruling
+        runs = self.settler.runs(owner, "float64")
+        both = runs.reference, runs.candidate
+        return with_value_named(ruling, owner, spot, self._read(spot, owner), both, self.alignment)
+
+    def _read(self, spot: Spot, owner: Pair) -> Reader:
+        """Return what takes a value of a call's own code from what the call did alone.
+
+        Where the reference's code only hands on what a child gave, it was fed with that: it adds nothing, no chance.
+        """
+        inside = (call for call in owner.reference.subtree() if call is not owner.reference)
+        matched = (call for call in inside if self.alignment.of_reference(call) is not None)
+        handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
+        return value_reader(spot, self.trace.value(spot.reference) if handed_on else None)
+
+    def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:
+        """Settle the suspects of the backward pass that no forward source explains."""
+        excused = self.excused(forward)
+        # What computes in a narrower type forward sends a gradient that is so much coarser.
+        narrow = {s.pair.key for s in forward if s.verdict is Verdict.PRECISION}
+        frozen = {match.candidate.module.path for match, _, _ in self.forced.frozen}
+        cuts = Cuts(self.alignment, frozen)
+        found: list[Suspicion] = []
+        for check in self.forced.checks:
+            expected = self.trace.gradient(check.spot.reference)
+            dtype = np.dtype(np.float32) if expected is None else expected.dtype
+            suspect = not check.close
+            if check.close is None:
+                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
+            if check.backward and suspect and not self._only_compares(check):
+                cut = cut_side(check.spot.reference, check.spot.candidate)
+                if cut is None:
+                    suspicion = self._blame(check, expected, excused)
+                else:
+                    suspicion = cuts.suspicion(check, cut, excused)
+                if suspicion is not None:
+                    found.append(suspicion)
+        if all(check.close is None for check in self.forced.checks):
+            found += sampled_gradients(self.settler, forward)
+        found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
+        found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
+        # What no call does by itself is what the whole model does: where some code differs, that is why.
+        whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
+        settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
+        return [one for one in found if one not in whole] if settled else found
+
+    def _only_compares(self, check: Check) -> bool:
+        """Return whether a gradient comes to a mask on one side alone: the other compares it, and needs none.
+
+        What the mask was made of gets its gradient from other code, which is judged by itself.
+        """
+        nothing = check.difference.rel_l2 in (1, math.inf)
+        return nothing and is_mask(self.trace.value(check.spot.reference))
+
+    def excused(self, earlier: Sequence[Suspicion]) -> set[Key]:
+        """Return the keys of the calls whose later differences follow from what is known of them already."""
+        parting = [s.pair for s in earlier if s.verdict in (Verdict.DIFFERS, Verdict.STOCHASTIC)]
+        # What is changed in place may be a view of a tensor of the code around, whose gradient then is another too.
+        written = [
+            one for pair in parting if "same" in pair.memory and (one := self.alignment.around(pair)) is not None
+        ]
+        known = {pair.key for pair in (*parting, *written)}
+        root = self.alignment.pairs[0]
+        unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
+        # The code around a call that gives another shape by its own fault works on wrong shapes, too.
+        reshaped = [s.pair for s in earlier if any(one.kind == "other_output" for one in s.ruling.evidence)]
+        faulty = [*reshaped, *(pair for pair in unfit if not pair.misfed or contrasted(pair))]
+        around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
+        # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
+        started = root.outputs and not self.loss
+        bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
+        return known | {pair.key for pair in (*unfit, *around, *bare)}
+
+    def _blame(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
+        """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
+        spot = check.spot
+        # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
+        token = spot.reference.token
+        alike = [p for p in self.alignment.pairs if any(ours.token == token for ours, _ in p.taken)]
+        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *alike]
+        taken = [pair for pair in taken if pair is not spot.pair]
+        if spot.what == "input":
+            taken.append(spot.pair)
+        inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
+        # Of several outputs a call may have made one of another: a cell's hidden state of its cell state.
+        maker = [spot.pair] if spot.what == "output" and len(spot.pair.reference.outputs) > 1 else []
+        suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
+        if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
+            return None
+        read = gradient_reader(token)
+        for pair in suspects:
+            ruling = self.settler.settle(pair, read, check.difference, expected, what=within(pair, spot))
+            if ruling.verdict is Verdict.STOCHASTIC:
+                return None
+            if ruling.verdict is Verdict.DIFFERS and ruling.settled:
+                if self.is_right(pair) or self.leaks(pair, excused):
+                    self.unproven = True
+                    return None
+                return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+        return self._unexplained(check, suspects)
+
+    def is_right(self, pair: Pair) -> bool | None:
+        """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
+        if pair.key not in self._right:
+            self._right[pair.key] = right_as_a_whole(self.settler.bench, pair)
+        return self._right[pair.key]
+
+    def leaks(self, pair: Pair, excused: set[Key]) -> bool:
+        """Return whether what is known to be wrong inside a pair sends gradients that are not put right behind it.
+
+        Put right are those of tensors that both sides give a call, unless these are no measure.
+        """
+        loose = self.alignment.loose
+        inside = {call.key for call in pair.candidate.subtree() if call is not pair.candidate}
+        within = [one for one in self.alignment.pairs if one.key in inside]
+        if any(one.key in excused and one.unfed and not one.misfed for one in within):
+            return True
+        takers = [one for one in within if any(ours.token in loose for ours, _ in one.taken)]
+        wrong = ({call.key for call in one.candidate.subtree()} for one in takers)
+        return not excused.isdisjoint(set[Key]().union(*wrong))
+
+    def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
+        """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
+        spot, apart = check.spot, check.difference
+        root, eps = self.alignment.pairs[0], epsilon(numpy_dtype(spot.reference.dtype))
+        figures = Figures.of(apart)
+        if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
+            return None
+        recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code
+        ends = {leaf.token for leaf in root.reference.outputs}
+        if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
+            ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
+            what = value_at(spot, gradient=True)
+            return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
+        if any(map(self.settler.chance.takes, suspects)):
+            return None  # other numbers were drawn there: what is sent is judged by its distribution
+        if check.close is None:
+            rounding = self.settler.rounding(suspects, gradient_reader(spot.reference.token), apart)
+            if rounding is not None:
+                return self._coarse(check, *rounding, recorded=recorded)
+        if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root) is not False):
+            self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
+            return None
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
+        pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
+        return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+
+    def _coarse(self, check: Check, pair: Pair, ours: bool, *, recorded: bool) -> Suspicion | None:
+        """Return what tells of a gradient that the candidate sends in another precision; the reference is right."""
+        if ours or recorded:
+            return None
+        ruling = Ruling(Verdict.PRECISION, Figures.of(check.difference), (Evidence("narrow_gradient"),))
+        return suspicion_of(pair, Phase.BACKWARD, value_at(check.spot, gradient=True), ruling, check)
+
+    def _sharing(self, spot: Spot) -> list[Pair]:
+        """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
+        as long as the tensor is handed on outwards."""
+        pair = self.alignment.around(spot.pair) if spot.what == "output" else spot.owner
+        found: list[Pair] = []
+        while pair is not None:
+            found.append(pair)
+            if all(leaf.token != spot.reference.token for leaf in pair.reference.outputs):
+                break
+            pair = self.alignment.around(pair)
+        return found
+
+
+def _negligible(pair: Pair) -> Threshold:
+    """Return which local errors need no settling."""
+    kind = pair.reference.module.kind
+    alone = not pair.reference.children and not pair.candidate.children
+    return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE

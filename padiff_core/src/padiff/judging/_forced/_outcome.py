@@ -1,0 +1,323 @@
+"""Gather what the steps of a diff showed: findings, notes, counts, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Forced, Given, Side, is_recorded
+from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
+from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
+from padiff.judging._findings import at_home, finding_of, merged, with_location
+from padiff.judging._forced._cause_search import with_uncalled_named
+from padiff.judging._forced._harmless import harmless
+from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._soundness import Whole, of_one_distribution, prove, undrawn_finding, unexplained_finding
+from padiff.judging._forced._state import of_rewritten, of_state
+from padiff.judging._forced._unread import Unread, unread_finding, unread_inputs
+from padiff.judging._forced._wholes import Ends, Gradients, Runs
+from padiff.judging._gathered import Gathered
+from padiff.judging._metrics import Measures
+from padiff.judging._notes import harmless_note, notes_of, tf32_notes
+from padiff.judging._suspicion import Suspicion
+from padiff.judging._tolerance import rule_of, rule_of_numbers
+from padiff.kinds import CATALOGUE
+from padiff.numerics import difference
+from padiff.options import DiffOptions
+from padiff.parameters import Correspondence
+from padiff.recording import Task
+from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
+from padiff.trace import Description, Leaf, Trace, contrasts, draws_otherwise, temporary_store
+
+
+@attrs.define(eq=False)
+class Outcome(Gathered):
+    """What is known so far of a diff."""
+
+    reference: Description
+    candidate: Description
+    given: tuple[Given, Given]
+    options: DiffOptions
+    mapped: bool
+    """Whether the user said what belongs to what: that is taken at its word."""
+    measures: Measures = attrs.field(factory=Measures)
+    transfer: Transfer | None = None
+    free_runs: FreeRuns | None = None
+
+    def gather(self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge) -> None:
+        """Turn what one step showed into findings, counts and notes."""
+        first = not self.calls
+        forward = judge.forward()
+        # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
+        chance = [s for s in forward if s.verdict is Verdict.STOCHASTIC]
+        rewritten = list(of_rewritten(judge))
+        excuses = [*rewritten, *(chance if self.options.phase == "backward" else forward)]
+        backward = judge.backward(excuses) if self.options.backward else []
+        state = of_state(judge, [*excuses, *backward])
+        suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
+        forced = judge.forced
+        if not (self.findings or self.options.tolerance or self.mapped):
+            idle = harmless(judge, suspicions, Runs(trace, free))
+            self.notes += (harmless_note(one) for one in idle)
+            judge.unproven |= bool(idle)
+            suspicions = [one for one in suspicions if one not in idle]
+            spots = [one.spot.key for one in idle if one.spot is not None]
+            forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
+        if self.options.backward:
+            suspicions = list(with_uncalled_named(suspicions, known, (trace, free), forced))
+        found = self.judged(suspicions, known, self.findings, step)
+        found += self._by_setting(suspicions, step)
+        rule = rule_of_numbers(self.options.tolerance)
+        places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
+        root = judge.alignment.pairs[0]
+        found += loss_finding((trace.loss, judge.forced.loss), root, rule, step, places=places)
+        sources = {one.candidate.path for one in found if one.source}
+        found += (
+            attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
+            for one in unmatched_outputs(judge.alignment, step, partial(_makes_the_loss, (trace, free), root))
+        )
+        found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
+        self.findings += found
+        tolerated = self.options.tolerance is not None
+        calls = compared_calls(
+            judge.alignment, forced, suspicions, (trace, free), ignored=self.is_ignored, tolerated=tolerated, step=step
+        )
+        self.add_calls(calls)
+        if any(f.source for f in found):
+            self.findings += downstream(calls, judge.alignment, found)
+        if judge.masks:
+            self.notes.append(Note("masks"))
+        self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
+        self.notes += tf32_notes((self.reference, self.candidate), found)
+        if first:
+            self.notes += _effects(trace, free)
+            self._measure(trace, free, judge.alignment)
+            self.mapping = matching_of(judge.alignment, known, self.findings)
+            self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
+        differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
+        self._excuse_idle(trace, judge.forced, judge.alignment.pairs[0], differing)
+        pending, self.findings = self.findings, []
+        self.add(pending, judge.alignment)
+
+    def prove(
+        self,
+        step: int,
+        sides: tuple[Side, Side],
+        tasks: tuple[Task, Task],
+        traces: tuple[Trace, Trace],
+        known: Correspondence,
+        judge: Judge,
+    ) -> None:
+        """Hold a pass against the free runs: what is left between them has to be rounding.
+
+        What a source explains, a user's own tolerance allows or an ignored module hides is no matter of proof.
+        """
+        first = self.coverage is None
+        if first:
+            self.coverage = judge.coverage
+        left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
+        verdicts = {call.verdict for call in self.calls}
+        if left_to_user or self.differs or Verdict.IGNORED in verdicts:
+            return
+        by_code = [pair for pair in judge.alignment.pairs if judge.settler.chance.takes(pair) and not _by_kind(pair)]
+        chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
+        ends = Ends(judge.alignment)
+        known_random = Verdict.STOCHASTIC in verdicts
+        proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
+        if proof.by is Whole.RANDOM and is_recorded(sides[0]):
+            self.findings.append(undrawn_finding(ends.root, step))
+            return
+        drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
+        # With weights in each other's place the distributions would tell those, and no fault.
+        if proof.gap is None and drawn and not known.undecided:
+            proof = of_one_distribution(sides, tasks, proof, ends)
+        if first or proof.gap is not None:
+            self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
+        if proof.gap is None and self.options.backward and self._is_unproven(judge):
+            # The free run was forward only: nearly always the forced one proves the backward pass.
+            with temporary_store() as store:
+                free = sides[1].record(tasks[1], store, values=True)
+                wholes = Gradients(sides[0], judge.alignment, known.matches)
+                proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
+        if proof.gap is not None:
+            self.findings.append(unexplained_finding(proof, step))
+        elif first:
+            self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
+
+    def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
+        """Tell of inputs that hide something; where one side alone gives it a gradient, the two differ here, too."""
+        for one in found:
+            if not one.side:
+                self.notes.append(Note("input_hides", attrs.asdict(one)))
+                continue
+            check = next((check for check in judge.forced.inputs if check.index == one.index and check.alone), None)
+            if check is None:
+                self.notes.append(Note("input_unread", attrs.asdict(one)))
+            else:
+                self.findings.append(unread_finding(one, check.difference, judge.alignment.pairs[0]))
+
+    def _is_drawn_by_code(self, judge: Judge) -> bool:
+        """Return whether a call samples random numbers that is no module of a known kind, whose settings tell."""
+        drawn = {
+            (c.candidate.path, c.candidate.call) for c in self.calls if c.verdict is Verdict.STOCHASTIC and c.candidate
+        }
+        known = {pair.candidate.key for pair in judge.alignment.pairs if _by_kind(pair)}
+        return not drawn <= known
+
+    def _is_unproven(self, judge: Judge) -> bool:
+        """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
+        return bool(judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing))
+
+    def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
+        """Add findings, each with a place on both sides and the lines of its modules."""
+        self.findings += [self._located(at_home(finding, alignment), alignment) for finding in findings]
+
+    def _located(self, finding: Finding, alignment: Alignment) -> Finding:
+        """Return a finding about a parameter with the lines where its modules are called, or defined."""
+        if finding.phase not in (Phase.PARAMETER, Phase.UPDATE):
+            return finding
+        calls = [pair.reference for pair in alignment.pairs] + alignment.left_reference
+        others = [pair.candidate for pair in alignment.pairs] + alignment.left_candidate
+        return attrs.evolve(
+            finding,
+            reference=with_location(finding.reference, calls, self.reference),
+            candidate=with_location(finding.candidate, others, self.candidate),
+        )
+
+    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]) -> None:
+        """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
+
+        Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
+        what is detached no gradient tells either: there the values of its module do, which are ``differing``.
+        """
+        alone = {
+            side
+            for side, call in (("reference", root.reference), ("candidate", root.candidate))
+            if len(root.outputs) < len(call.outputs)
+        }
+        if not self.options.backward:
+            return
+        kept = []
+        for finding in self.findings:
+            side = finding.side or ""
+            path = missing_path(finding, side)
+            if path is None:
+                kept.append(finding)
+                continue
+            model = self.candidate if side == "candidate" else self.reference
+            parameter = next((p for p in model.parameters.values() if path in p.paths), None)
+            reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
+            told = side in alone or finding.candidate.path in differing
+            if parameter is None or not parameter.trainable or parameter.path in reached or told:
+                kept.append(finding)
+            else:
+                data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
+                self.notes.append(Note("idle_parameter", data, finding.reference, finding.candidate))
+        self.findings = kept
+
+    def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
+        for suspicion in suspicions:
+            if self.options.phase != "backward" or suspicion.phase in (Phase.BACKWARD, Phase.LOSS):
+                yield suspicion
+
+    def _by_setting(self, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
+        """Return stochastic calls whose hyper-parameters differ: chance hides their values, not their settings."""
+        found = []
+        for suspicion in suspicions:
+            pair = suspicion.pair
+            differing = contrasts(pair.reference, pair.candidate) or draws_otherwise(pair.reference, pair.candidate)
+            if suspicion.verdict is Verdict.STOCHASTIC and differing and not self.is_ignored(pair):
+                found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
+        return found
+
+    def _measure(self, trace: Trace, free: Trace, alignment: Alignment) -> None:
+        """Measure what a user sees: outputs and loss of the free runs."""
+        outputs = [
+            (trace.outputs[a], free.outputs[b])
+            for a, b in alignment.pairs[0].outputs
+            if a < len(trace.outputs) and b < len(free.outputs)
+        ]
+        if outputs:
+            apart = [difference(*both) for both in outputs]
+            furthest = max(d.rel_l2 for d in apart), max(d.max_abs for d in apart)
+            self.output = Figures(*furthest, metrics=self.measures.worst(outputs))
+            rule = rule_of(self.options.tolerance)
+            within = (d.equal or rule is None or rule(*both) for d, both in zip(apart, outputs, strict=True))
+            self.output_within = None if rule is None else all(within)
+        if trace.loss is not None and free.loss is not None:
+            self.loss = (trace.loss, free.loss)
+
+    def _transferred(
+        self, known: Correspondence, trace: Trace, alignment: Alignment, suspicions: Sequence[Suspicion]
+    ) -> Transfer:
+        """Say what became of the parameters."""
+        wrong = {s.pair.key for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
+        verified: set[str] = set()
+        unverified: dict[str, None] = {}
+        for match in known.matches:
+            users = alignment.using(match.candidate.module.path)
+            called = any(pair.candidate.path == match.candidate.module.path for pair in users)
+            fine = any(pair.key not in wrong for pair in users)
+            # Where the code around a module uses its parameters (or nothing does) shows in their gradients.
+            used = called or any(
+                held.parameter.path in trace.parameter_gradients for x in match.links for held in x.references
+            )
+            for link in match.links:
+                parameter = link.candidate.parameter
+                if fine and used and parameter.path not in known.undecided:
+                    verified.add(parameter.path)
+                else:
+                    unverified[parameter.path] = None
+        gone = self.mapping.unmatched_parameters
+        return Transfer(
+            copied=known.copied,
+            verified=len(verified),
+            unverified=tuple(path for path in unverified if path not in verified),
+            unmatched_reference=gone["reference"],
+            unmatched_candidate=gone["candidate"],
+            settled=known.settled,
+            buffers=len({x.candidate.parameter.path for _, x in known.links if x.candidate.parameter.buffer}),
+        )
+
+
+def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings, with one source of all that a loss makes, its number and its gradients: it is one function."""
+    found = list(found)
+    made = [one for one in found if one.source and one.phase is Phase.LOSS]
+    first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
+    for one in found:
+        yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
+
+
+def _makes_the_loss(traces: tuple[Trace, Trace], root: Pair, side: int, leaf: Leaf) -> bool:
+    """Return whether a loss that was given for each side is made of a tensor, where they return nothing in common.
+
+    By that it is judged: one model returns logits, the other what the loss is the mean of. The reference's gradients
+    tell; in the candidate it is the one that takes gradients.
+    """
+    if root.outputs or any(trace.loss is None for trace in traces) or not traces[0].gradients:
+        return False
+    if side == 0:
+        return leaf.token in traces[0].gradients
+    return [one.token for one in root.candidate.outputs if one.differentiable] == [leaf.token]
+
+
+def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
+    """Yield what a forward changes beside buffers, on either side."""
+    for side, trace in (("reference", reference), ("candidate", candidate)):
+        for kind, paths in (
+            ("rewritten_weights", trace.rewritten),
+            ("kept_state", trace.state),
+            ("rebuilt", trace.rebuilt),
+        ):
+            if paths:
+                yield Note(kind, {"side": side, "paths": list(paths)})
+
+
+def _by_kind(pair: Pair) -> bool:
+    """Return whether both sides are modules that sample, whose settings tell how."""
+    kinds = (call.module.kind for call in (pair.reference, pair.candidate))
+    return all(kind is not None and CATALOGUE[kind].stochastic for kind in kinds)

@@ -1,0 +1,92 @@
+"""Measure what one side's call rounds by itself: in a fixed type, or on inputs close by.
+
+Code may make a value of no input in a fixed type, whatever it is lifted to: a table of angles. Such code rounds in
+float64 too, by as much as its type does. No disturbance of what it is fed moves the value; how much is rounded shows in
+what the functions that make it are off by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Reader
+from padiff.judging._forced._replays import PairReplays
+from padiff.numerics import CAST, FLOORS, JITTERS, Array, difference, disturbances
+from padiff.report import SIDES
+
+_EPSILONS = (1.0, 8.0)
+"""How much functions are disturbed. What rounding moves is moved by as much more as they are; what is a step is not."""
+
+
+class Narrow:
+    """What calls round in float64, since they make tables in a narrower type."""
+
+    def __init__(self, runs: Callable[..., Any], replays: PairReplays) -> None:
+        self._runs = runs
+        self._replays = replays
+
+    def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
+        """Return which side's table, and what it rounds, explains a difference in float64; None where none does."""
+        for ours in (True, False):
+            noise = self._noise(pair, read, eps, ours=ours, backward=backward)
+            if noise is not None and wide <= FLOORS * noise:
+                return {"side": SIDES[not ours], "noise": noise}
+        return None
+
+    def _noise(self, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
+        """Return what one side rounds that follows from no input, relative L2; None where it does."""
+        runs = self._runs(pair, "float64", backward=backward)
+        plain = runs.reference if ours else runs.candidate
+        still = None if plain is None else read(plain, ours)
+        if still is None:
+            return None
+        for jitter in JITTERS:
+            moved = self._disturbed(pair, read, jitter, ours=ours, backward=backward)
+            if moved is None or moved.shape != still.shape or not difference(still, moved).equal:
+                return None
+        # Of no input: what the functions are off by tells how much is rounded.
+        return max(CAST(eps) / FLOORS, self._rounded(pair, read, still, ours=ours, backward=backward))
+
+    def _rounded(self, pair: Pair, read: Reader, still: Array, *, ours: bool, backward: bool) -> float:
+        """Return how far a value moves where functions are off by an epsilon of their types; 0 where nothing tells."""
+        moved = []
+        for epsilons in _EPSILONS:
+            condition = {"dtype": "float64", "rounding": epsilons, "backward": backward}
+            alone = self._replays.of_side(pair, ours, condition)
+            found = None if alone is None else read(alone, ours)
+            if found is None or found.shape != still.shape:
+                return 0.0
+            moved.append(difference(still, found).rel_l2 / epsilons)
+        return moved[0] if max(moved) <= 2 * min(moved) else 0.0
+
+    def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
+        condition = {"dtype": "float64", "jitter": jitter, "backward": backward}
+        alone = self._replays.of_side(pair, ours, condition)
+        found = None if alone is None else read(alone, ours)
+        return None if found is None else found.astype(np.float64)
+
+
+Apart = Callable[[Array, Array], float]
+
+
+def rounding_nearby(
+    replays: PairReplays, pair: Pair, read: Reader, apart: Apart, eps: float, *, ours: bool, backward: bool
+) -> float:
+    """Return the error of one side's call in its own type, against itself in float64, in the mean of some inputs.
+
+    That is the root of the mean square, as if the value had so many times the elements; 0 where it does not run so.
+    """
+    errors = []
+    for jitter in disturbances(eps):
+        condition = {"jitter": jitter, "backward": backward}
+        runs = (replays.of_side(pair, ours, {"dtype": dtype, **condition}) for dtype in ("float64", None))
+        wide, own = (None if run is None else read(run, ours) for run in runs)
+        if wide is None or own is None:
+            return 0.0
+        errors.append(apart(wide, own))
+    return math.sqrt(sum(error**2 for error in errors) / len(errors))

@@ -1,0 +1,108 @@
+"""Keep what replays gave, the latest of them, as far as the memory budget goes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, Observed, Replayed
+from padiff.judging._forced._distributions import flat
+from padiff.trace import ValueStore
+
+Kept = TypeVar("Kept")
+_SHARE = 8
+"""Of the memory budget, what is kept at least, however much of it the recorded values take."""
+
+
+class Replays(Generic[Kept]):
+    """Results of replays; what was not asked for longest goes first, and is replayed again when it is asked for."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.size = 0
+        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+
+    @classmethod
+    def beside(cls, store: ValueStore) -> Replays[Kept]:
+        """Return one that takes what recorded values leave of the memory budget."""
+        return cls(max(store.budget - store.in_memory, store.budget // _SHARE))
+
+    def get(self, key: Hashable, replay: Callable[[], Kept], size: Callable[[Kept], int]) -> Kept:
+        """Return what is kept under a key; else what ``replay`` returns, of ``size`` bytes."""
+        if key in self:
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+        found = replay()
+        self._kept[key] = found, size(found)
+        self.size += self._kept[key][1]
+        while self.size > self.budget and len(self._kept) > 1:
+            self.size -= self._kept.popitem(last=False)[1][1]
+        return found
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what is kept under a key."""
+        if key in self:
+            self.size -= self._kept.pop(key)[1]
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
+
+class PairReplays:
+    """Results of replays of pairs under one alignment; ``shared`` are those that tell under every one."""
+
+    def __init__(self, bench: Bench, shared: Replays[Any] | None = None) -> None:
+        self._bench = bench
+        self._own = Replays[Any].beside(bench.trace.store)
+        self.shared = shared
+
+    def get(self, pair: Pair, what: tuple[Hashable, ...], replay: Callable[[], Any], size: Callable[[Any], int]) -> Any:
+        """Return what is kept of a pair under the name of a replay; else what ``replay`` returns."""
+        replays, key = self._place(pair)
+        return replays.get((key, *what), replay, size)
+
+    def of_side(
+        self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
+    ) -> Replayed | None:
+        """Return what one side's call does by itself under a condition; None where it does not run so.
+
+        Of what is ``thinned`` no more than what is looked at of a distribution is kept.
+        """
+
+        def replay() -> Replayed | None:
+            try:
+                if ours:
+                    found = self._bench.run_reference(pair, **condition)
+                else:
+                    found = self._bench.run_candidate(pair, None, **condition)
+            except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
+                return None
+            return _thinned(found) if thinned else found
+
+        key = (ours, thinned, *sorted(condition.items()))
+        known: Replayed | None = self.get(pair, key, replay, lambda found: 0 if found is None else found.size)
+        return known
+
+    def drop(self, pair: Pair, *what: Hashable) -> None:
+        """Forget what is kept of a pair under the name of a replay."""
+        replays, key = self._place(pair)
+        replays.drop((key, *what))
+
+    def has(self, pair: Pair, *what: Hashable) -> bool:
+        """Return whether a replay of a pair is kept."""
+        replays, key = self._place(pair)
+        return (key, *what) in replays
+
+    def _place(self, pair: Pair) -> tuple[Replays[Any], Hashable]:
+        condition = None if self.shared is None else self._bench.condition(pair)
+        return (self._own, pair.key) if condition is None or self.shared is None else (self.shared, condition)
+
+
+def _thinned(run: Replayed) -> Replayed:
+    """Return what a call did by itself, with no more of it than is looked at."""
+    seen = run.observed
+    values, gradients = ({key: flat(array) for key, array in one.items()} for one in (seen.values, seen.gradients))
+    spots = {key: flat(array) for key, array in seen.spots.items()}
+    return Replayed(Observed(values, spots, gradients), [], run.gradients, run.buffers)

@@ -1,0 +1,346 @@
+"""Settle suspects: is a difference a fault, rounding, another precision, or chance?
+
+The evidence, strongest first: both sides alone in float64; the reference twice, where it disagrees with itself;
+one side alone in float64, where the other has no kernel for it, as the truth for both; both alone as they are, against
+the format's machine epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, Reader, Replayed, is_recorded
+from padiff.judging._forced._distributions import SEEDS
+from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
+from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
+from padiff.judging._forced._replays import PairReplays, Replays
+from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
+from padiff.numerics import (
+    ACCUMULATED,
+    CONSTANT,
+    FLOORS,
+    NEGLIGIBLE,
+    ROUNDING,
+    SAME,
+    TOGETHER,
+    UNSETTLED,
+    Array,
+    Difference,
+    beside_masks,
+    difference,
+    epsilon,
+    epsilon_of,
+    is_coarse,
+    is_suspect,
+    relative,
+)
+from padiff.report import Evidence, Figures, Verdict
+from padiff.trace import Key, contrasts
+
+_TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
+"""Stands for what a forced run showed, where none was made."""
+
+
+@attrs.frozen(eq=False)
+class Question:
+    """One value of a call, of which it is asked what its difference is."""
+
+    pair: Pair
+    read: Reader
+    """What takes it from what the call did alone."""
+    native: Difference
+    """The local difference seen in the forced run."""
+    eps: float
+    """Its type's machine epsilon."""
+    truth: Array | None = None
+    """The reference's recorded value."""
+    scale: float = 0.0
+    """As in `is_suspect`."""
+    backward: bool = True
+    """Whether it arises in the backward pass."""
+    what: Hashable = None
+    """Its name: of another call with the same settings and shapes the same value rounds alike."""
+
+    @property
+    def figures(self) -> Figures:
+        """Return the local difference as figures."""
+        return Figures(self.error, self.native.max_abs)
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of the local difference."""
+        return relative(self.native, self.scale)
+
+    @property
+    def alike(self) -> bool:
+        """Return whether both sides' settings are the same."""
+        return not contrasts(self.pair.reference, self.pair.candidate)
+
+    def apart(self, ours: Array, theirs: Array) -> float:
+        """Return the relative error between two values of it."""
+        return relative(difference(ours, theirs), self.scale)
+
+
+@attrs.define(eq=False)
+class _Runs:
+    """What both sides of a pair did by themselves."""
+
+    reference: Replayed | None = None
+    candidate: Replayed | None = None
+    refused: Refusal | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes their arrays take."""
+        return sum(one.size for one in (self.reference, self.candidate) if one is not None)
+
+
+class Settler:
+    """Settle suspects by running calls alone; each call is run once for all its suspects."""
+
+    def __init__(self, bench: Bench, replays: Replays[Any] | None = None) -> None:
+        self.bench = bench
+        self._replays = PairReplays(bench, replays)
+        self.chance = Chance(bench, self._replays)
+        self._narrow = Narrow(self.runs, self._replays)
+        self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
+        """Calls that do nothing -> what settles suspects without them."""
+        self._still: Settler | None = None
+        """What settles suspects in evaluation mode."""
+        self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
+        """What calls that round alike have in common -> the noise floor of one of them, and its path."""
+
+    def settle(
+        self,
+        pair: Pair,
+        read: Reader,
+        native: Difference,
+        truth: Array | None,
+        *,
+        scale: float = 0.0,
+        backward: bool = True,
+        what: Hashable = None,
+    ) -> Ruling:
+        """Rule on one value of a call; the arguments are the fields of a `Question`.
+
+        Calls of one class with the same settings and shapes round alike: what one of them shows in float64 tells for
+        all, as far as its noise floor goes.
+        """
+        eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
+        asked = Question(pair, read, native, eps, truth, scale, backward, what)
+        like = like_calls(pair, what, backward) if what is not None and eps > 0 and not is_coarse(eps) else None
+        if like in self._floors and not native.nan_mismatch:
+            floor, where = self._floors[like]
+            if asked.error <= FLOORS * floor:
+                like_it = Evidence.of("like", factor=FLOORS, call=where, floor=floor)
+                return Ruling(Verdict.ROUNDING, attrs.evolve(asked.figures, floor=floor), (like_it,))
+        ruling = self._alone(asked)
+        # Against another draw in float64 the reference's own error is no floor.
+        if ruling.verdict is not Verdict.ROUNDING or self.chance.takes(pair):
+            ruling = self.drawn(ruling, asked)
+            # What evaluation mode tells it tells by values.
+            chance = ruling.verdict is Verdict.STOCHASTIC or any(one.kind == "distribution" for one in ruling.evidence)
+            return (chance and self._evaluated(asked)) or ruling
+        floor_here = ruling.figures.floor
+        if like is not None and floor_here is not None and floor_here < ACCUMULATED(eps):
+            self._floors.setdefault(like, (floor_here, pair.candidate.path))
+        return ruling
+
+    def _alone(self, asked: Question) -> Ruling:
+        """Rule on one value by what both sides do alone, in a wider type where they can."""
+        eps, truth, native = asked.eps, asked.truth, asked.native
+        for dtype in _widths(eps):
+            runs = self.runs(asked.pair, dtype, backward=asked.backward)
+            if runs.reference is None or runs.candidate is None:
+                continue
+            ours, theirs = _zeros_for_missing(asked.read(runs.reference, True), asked.read(runs.candidate, False))
+            if ours is None or theirs is None:
+                return _by_floor(asked, DOES_NOT_ARISE)
+            wide = asked.apart(ours, theirs)
+            rest = None if asked.backward else beside_masks(ours, theirs)
+            if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
+                told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
+                return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))
+            floor = None if truth is None or truth.shape != ours.shape else asked.apart(ours, truth)
+            return self._rule(asked, Figures(asked.error, native.max_abs, floor, wide), dtype)
+        if eps == 0:
+            return _by_floor(asked, self.runs(asked.pair, None, backward=asked.backward).refused)
+        return self._by_one_side(asked)
+
+    def _rule(self, asked: Question, figures: Figures, dtype: str | None) -> Ruling:
+        wide, floor, local, eps = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2, asked.eps
+        if eps == 0:
+            return Ruling(Verdict.DIFFERS, figures, (Evidence("whole_numbers"),))
+        small = local <= max(FLOORS * floor, ROUNDING(eps)) and not asked.native.nan_mismatch
+        together = Verdict.ROUNDING if small else Verdict.PRECISION
+        if dtype == "float32":
+            verdict = together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS
+            evidence = Evidence.of("float32", wide=wide, floor=floor)
+            return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
+        if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
+            evidence = Evidence.of("float64_agrees", wide=wide, local=local, floor=floor)
+            return Ruling(together, figures, (evidence,))
+        found = self._narrow.explains(wide, asked.pair, asked.read, backward=asked.backward, eps=eps)
+        if found is not None:
+            return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
+        return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
+
+    def _by_one_side(self, asked: Question) -> Ruling:
+        """Rule by the one side that runs in float64, as the truth for both; where none does, by both as they are."""
+        read, eps, backward = asked.read, asked.eps, asked.backward
+        lifted, own = (self.runs(asked.pair, dtype, backward=backward) for dtype in ("float64", None))
+        if own.reference is None or own.candidate is None:
+            return _by_floor(asked, lifted.refused)
+        # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
+        ours = read(own.reference, True) if asked.truth is None or backward else asked.truth
+        theirs = read(own.candidate, False)
+        if ours is None and own.reference.recorded:
+            return _by_floor(asked, lifted.refused)
+        ours, theirs = _zeros_for_missing(ours, theirs)
+        if ours is None or theirs is None:
+            return _by_floor(asked, DOES_NOT_ARISE)
+        bound = (SAME if backward else ROUNDING if asked.alike else NEGLIGIBLE)(eps)
+        exact = None if lifted.reference is None else read(lifted.reference, True)
+        if exact is not None:
+            floor, error, side = asked.apart(exact, ours), asked.apart(exact, theirs), "reference"
+        elif lifted.candidate is not None and (exact := read(lifted.candidate, False)) is not None:
+            floor, error, side = asked.apart(exact, theirs), asked.apart(exact, ours), "candidate"
+        else:
+            error = asked.apart(ours, theirs)
+            evidence = Evidence("native", {**reason(lifted.refused), "wide": error})
+            small = error <= (bound if backward else UNSETTLED(eps)) and not asked.native.nan_mismatch
+            return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
+        measured = {"side": side, "floor": floor, "error_rel_l2": error}
+        if max(FLOORS * floor, bound) < error <= UNSETTLED(eps):
+            by_reference = side == "reference"
+            near = rounding_nearby(
+                self._replays, asked.pair, read, asked.apart, eps, ours=by_reference, backward=backward
+            )
+            floor, measured["nearby"] = max(floor, near), near
+        evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
+        small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
+        figures = attrs.evolve(asked.figures, floor=floor)
+        return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
+
+    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False) -> _Runs:
+        """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
+        both = backward or self._replays.has(pair, dtype, True)
+        if both:
+            self._replays.drop(pair, dtype, False)
+        found: _Runs = self._replays.get(
+            pair, (dtype, both), lambda: self._run_both(pair, dtype, both), lambda runs: runs.size
+        )
+        return found
+
+    def _run_both(self, pair: Pair, dtype: str | None, backward: bool) -> _Runs:
+        runs = _Runs()
+        try:
+            runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
+        except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
+            runs.refused = refusal("reference", error)
+        truth = None if runs.reference is None else runs.reference.observed
+        try:
+            runs.candidate = self.bench.run_candidate(pair, truth, dtype, backward=backward)
+        except Exception as error:  # as above
+            runs.refused = runs.refused or refusal("candidate", error)
+        return runs
+
+    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
+        """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
+        runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
+        alone = (one.reference if ours else one.candidate for one in runs)
+        wide, own = (None if run is None else read(run, ours) for run in alone)
+        if wide is None or own is None or native.nan_mismatch:
+            return False
+        return relative(native, scale) <= FLOORS * relative(difference(wide, own), scale)
+
+    def rounding(
+        self, pairs: Sequence[Pair], read: Reader, native: Difference, scale: float = 0.0
+    ) -> tuple[Pair, bool] | None:
+        """Return the first pair of which one side rounds so much by itself, and whether the reference does; or None."""
+        sides = ((pair, ours) for ours in (True, False) for pair in pairs)
+        return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, scale, ours=ours)), None)
+
+    def drawn(self, ruling: Ruling, asked: Question) -> Ruling:
+        """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
+        pair, read, backward, figures = asked.pair, asked.read, asked.backward, asked.figures
+
+        def fault(found: Lone) -> Ruling:
+            return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
+
+        lone = self.chance.lone(pair)
+        if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
+            calls = (lone.calls, frozenset[Key]()) if lone.ours else (frozenset[Key](), lone.calls)
+            idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
+            without = idle._alone(attrs.evolve(asked, native=_TOGETHER_AT_SIGHT, truth=None))
+            if without.settled and without.verdict is not Verdict.DIFFERS:
+                return fault(lone)
+        draws = [self.chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)]
+        if not any(draws):
+            if not self.chance.takes(pair) or asked.error <= SAME(asked.eps):
+                return ruling
+            if is_recorded(self.bench.reference):
+                return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
+            # What no seed changes may still be drawn, and seldom: then both sides nearly always give the same.
+            steady = self.chance.steady(pair, read, backward=backward)
+            if steady is None or is_suspect(difference(*steady), steady[0].dtype, asked.scale):
+                return ruling
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
+        if is_recorded(self.bench.reference):
+            if not draws[1] and self.chance.is_steady(pair):
+                return fault(ONLY_REFERENCE)
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
+        if asked.alike and self.chance.differ(pair, read, asked.what, backward=backward):
+            if not all(draws):
+                return fault(ONLY_REFERENCE if draws[0] else ONLY_CANDIDATE)
+            return Ruling(Verdict.DIFFERS, figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
+        return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),)) if draws[0] else ruling
+
+    def _evaluated(self, asked: Question) -> Ruling | None:
+        """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
+
+        Also where one of them draws there too, or does not compute the value.
+        """
+        if self._still is None:
+            self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
+        still, read, backward = self._still, asked.read, asked.backward
+        runs = still.runs(asked.pair, None, backward=backward)
+        ours, theirs = (
+            None if one is None else read(one, side) for one, side in ((runs.reference, True), (runs.candidate, False))
+        )
+        if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
+            return None
+        if any(still.chance.draws(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
+            return None
+        ruling = still._alone(attrs.evolve(asked, native=apart, truth=ours))
+        if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
+            return None
+        return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence))
+
+
+def _by_floor(asked: Question, refused: Refusal | None) -> Ruling:
+    """Rule by what was seen in the whole model, where the call cannot run alone."""
+    native, eps = asked.native, asked.eps
+    evidence = Evidence("machine_epsilon", reason(refused))
+    small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
+    return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, Figures.of(native), (evidence,), settled=False)
+
+
+def _widths(eps: float) -> tuple[str | None, ...]:
+    """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
+    if eps == 0:
+        return (None,)
+    return ("float64", "float32") if eps > epsilon_of("float32") else ("float64",)
+
+
+def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:
+    if a is None and b is not None:
+        return np.zeros_like(b), b
+    if b is None and a is not None:
+        return a, np.zeros_like(a)
+    return a, b

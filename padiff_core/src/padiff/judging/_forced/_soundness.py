@@ -1,0 +1,248 @@
+"""Ask whether a pass stands against the free runs: what is left between them has to be rounding.
+
+A forced run proves each call by itself, as far as its values were compared. What was compared nowhere it cannot prove:
+so where the outputs or the loss of the two models, each run freely, are further apart than one rounding, whole runs
+tell what the rest is. In order: both models in float64, where rounding all but vanishes and a fault stays what it is;
+the reference disturbed by one machine epsilon at every call, whose outputs then move as far as accumulated rounding
+does; another seed, under which a random model disagrees with itself, and then evaluation mode. Gradients are asked for
+in the same way, where some were compared nowhere. Where nothing was left out of the comparison, each call is proven,
+and the chain of them: there the reference's response comes first, which is cheap, and float64 where it does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.forcing import Side, is_recorded
+from padiff.judging._findings import finding_at
+from padiff.judging._forced._distributions import SEEDS, differ, flat
+from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._wholes import Ends, Gap, Runs, Wholes, worst
+from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
+from padiff.recording import Task
+from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
+from padiff.trace import Trace, ValueStore, temporary_store
+
+Sides = tuple[Side, Side]
+Tasks = tuple[Task, Task]
+
+
+class Whole(StrEnum):
+    """What shows that the free runs are as far apart as rounding explains, or that they are not."""
+
+    SIGHT = "sight"
+    """No further apart than one rounding."""
+    CANDIDATE = "candidate"
+    """The candidate's response to such disturbances, where of the reference only a recorded run is left."""
+    FLOAT64 = "float64"
+    DISTURBED = "disturbed"
+    """The reference's response to disturbances of an epsilon at every call."""
+    EVALUATION = "evaluation"
+    """The same in evaluation mode, since the reference disagrees with itself under another seed."""
+    RANDOM = "random"
+    """Nothing but that both give the same distribution: the reference disagrees with itself in every mode."""
+    DISTRIBUTION = "distribution"
+    """Their outputs under many seeds, of which each model has its own."""
+
+
+@attrs.frozen
+class Proof:
+    """What the free runs prove."""
+
+    by: Whole
+    native: float
+    """The largest relative L2 in the models' own types."""
+    bound: float
+    """What rounding explains there, relative L2."""
+    figure: float
+    """What was measured where it was decided, relative L2: in float64, say."""
+    gap: Gap | None = None
+    """The largest difference, where neither rounding nor a source explains it."""
+    pair: Pair | None = None
+    """The smallest region that holds that: the innermost matched call whose inputs agree, and whose outputs do not."""
+
+
+def prove(
+    sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, *, random: bool = False, judge: Judge | None = None
+) -> Proof:
+    """Return what the free runs prove of some wholes; ``native`` are the runs in the models' own types.
+
+    ``random`` says that a call of the reference is known to sample random numbers, seldom as it may; ``judge`` knows
+    whether the forced run compared all that leads to the outputs.
+    """
+    gaps = wholes.gaps(native)
+    if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
+        return Proof(
+            Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
+        )
+    if random and is_recorded(sides[0]):
+        return Proof(Whole.RANDOM, worst(gaps), worst(gaps), worst(gaps))  # no other run draws its numbers again
+    first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
+    tasks = first, second
+    bound = None
+    if judge is not None and judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps):
+        response = judge.response
+        bound = None if response is None else ACCUMULATION * response
+        if bound is None and not is_recorded(sides[0]):
+            bound = _disturbed(sides, tasks, native, wholes)
+        if bound is not None and _is_within(gaps, bound):
+            return Proof(Whole.DISTURBED, worst(gaps), bound, worst(gaps))
+    proof = _explained(sides, tasks, native, wholes, bound)
+    if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
+        return proof
+    still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
+    with temporary_store() as store:
+        evaluated = _both(sides, still, store, wholes)
+        runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
+        if evaluated is None or any(map(_is_random, sides, still, runs)):
+            return Proof(Whole.RANDOM, proof.native, proof.native, proof.native)
+        return attrs.evolve(_explained(sides, still, evaluated, wholes), by=Whole.EVALUATION)
+
+
+def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
+    """Return whether the gradients of the recording, without another run, explain what is left between two models."""
+    if any(is_coarse(gap.eps) for gap in gaps) or not judge.is_complete:
+        return False
+    return judge.response is not None and _is_within(gaps, ACCUMULATION * judge.response)
+
+
+def _is_within(gaps: Sequence[Gap], bound: float) -> bool:
+    return worst(gaps) <= min(bound, *(SAME(gap.eps) for gap in gaps))
+
+
+def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:
+    """Return a proof that stands also against the outputs of both models under many seeds, each model its own."""
+    known: dict[tuple[bool, int], Trace] = {}
+
+    def run(ours: bool, seed: int) -> Trace:
+        if (ours, seed) not in known:
+            further = seed + (not ours) * 4 * SEEDS[-1]
+            task = attrs.evolve(tasks[not ours], backward=False, ends=True, seed=tasks[not ours].seed + further)
+            with temporary_store() as store:
+                known[ours, seed] = sides[not ours].record(task, store, values=False)
+        return known[ours, seed]
+
+    for a, b in ends.root.outputs:
+
+        def sample(ours: bool, seeds: range, index: tuple[int, int] = (a, b)) -> list[Any]:
+            return [flat(run(ours, seed).outputs[index[not ours]]) for seed in seeds]
+
+        first, second = run(True, 1), run(False, 1)
+        if differ(sample, SAME(max(epsilon(first.outputs[a].dtype), epsilon(second.outputs[b].dtype)))):
+            gap = next((gap for gap in ends.gaps(Runs(first, second)) if gap.what.index == a), None)
+            if gap is not None:
+                return attrs.evolve(proof, by=Whole.DISTRIBUTION, gap=gap, pair=ends.root)
+    return proof
+
+
+def unexplained_finding(proof: Proof, step: int) -> Finding:
+    """Write what no rounding and no source explains as a finding: its place is the smallest region that holds it."""
+    assert proof.gap is not None
+    assert proof.pair is not None
+    gap = proof.gap
+    figures = {"by": proof.by.value, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
+    wide = proof.figure if proof.by is Whole.FLOAT64 else None
+    return finding_at(
+        proof.pair,
+        gap.phase,
+        gap.what,
+        Evidence("unexplained", {**figures, "phase": gap.phase.value}),
+        figures=Figures(gap.rel_l2, gap.max_abs, rel_l2_float64=wide),
+        source=True,
+        step=step,
+    )
+
+
+def undrawn_finding(root: Pair, step: int) -> Finding:
+    """Write that a recorded run drew random numbers, which no other run draws again: it proves nothing as a whole."""
+    drawn = Evidence("recorded_draws")
+    return finding_at(root, Phase.FORWARD, What("output", "", 0), drawn, verdict=Verdict.UNMATCHED, step=step)
+
+
+def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: float | None = None) -> Proof:
+    """Decide in float64 where that tells; else by the reference's response to rounding: ``bound``, where it is known.
+
+    Where casts are written into the code, a run in float64 rounds as these types do. Then the difference grows from
+    call to call, where at a fault it leaps.
+    """
+    gaps = wholes.gaps(native)
+    apart = worst(gaps)
+    with temporary_store() as store:
+        ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
+        if ends is not None:
+            widened = _left(gaps, wholes.gaps(ends))
+            vanished, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
+            if figure <= vanished:
+                return Proof(Whole.FLOAT64, apart, vanished, figure)
+            largest = max(widened, key=lambda gap: gap.rel_l2)
+            wide = _both(sides, tasks, store, wholes, dtype="float64")
+            leap = None if wide is None else wholes.leap(wide, largest)
+            if leap is not None:
+                return Proof(Whole.FLOAT64, apart, vanished, figure, largest, leap)
+    by = Whole.CANDIDATE if is_recorded(sides[0]) and bound is None else Whole.DISTURBED
+    bound = _disturbed(sides, tasks, native, wholes) if bound is None else bound
+    if apart <= bound:
+        return Proof(by, apart, bound, apart)
+    largest = max(gaps, key=lambda gap: gap.rel_l2)
+    return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
+    """Return the gaps that float64 leaves: of a gradient that cancels, all that is to be seen is rounding, and goes.
+
+    Relative to what is left of such a gradient in float64, its rounding there is as large as before.
+    """
+    before = {(gap.phase, gap.what, gap.owner): gap.max_abs for gap in native}
+    return [gap for gap in wide if gap.max_abs > before.get((gap.phase, gap.what, gap.owner), 0.0) / VANISHES]
+
+
+def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> float:
+    """Return how far apart rounding may be, by the reference's response to disturbances of an epsilon at every call.
+
+    Where that cannot be run, the candidate's: each call of it was right by itself.
+    """
+    index = 1 if is_recorded(sides[0]) else 0
+    plain = (native.reference, native.candidate)[index]
+    with temporary_store() as store:
+        task = attrs.evolve(tasks[index], disturbed=True)
+        disturbed = tried(partial(sides[index].record, task, store, values=wholes.backward))
+        found = () if disturbed is None else wholes.response(Runs(plain, disturbed))
+        return ACCUMULATION * worst(found)
+
+
+def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:
+    """Run both models freely under a condition; None where one of them does not run so."""
+    found = []
+    for side, task in zip(sides, tasks, strict=True):
+        trace = tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
+        if trace is None:
+            return None
+        found.append(trace)
+    return Runs(*found)
+
+
+def tried(run: Callable[[], Trace]) -> Trace | None:
+    """Return what a run gives, None where the model does not run so."""
+    try:
+        return run()
+    except Exception:  # a kernel without float64, a model without evaluation mode: another way is taken
+        return None
+
+
+def _is_random(side: Side, task: Task, trace: Trace) -> bool:
+    """Return whether a model's outputs are others under another seed; under more seeds where it took random numbers."""
+
+    def differs(seed: int) -> bool:
+        other = tried(partial(side.record, attrs.evolve(task, seed=seed, ends=True), store, values=False))
+        pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
+        return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
+
+    seeds = range(task.seed + 1, task.seed + (SEEDS[0] if trace.sampled else 2))
+    with temporary_store() as store:
+        return any(map(differs, seeds))

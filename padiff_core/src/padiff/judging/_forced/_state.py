@@ -1,0 +1,304 @@
+"""Judge what a run leaves behind: gradients of parameters and inputs, and buffers such as running statistics.
+
+They are of a call whose own outputs and gradients were judged before; what these explain is no second source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
+from padiff.judging._causes import OF_STATE, told_by
+from padiff.judging._forced._wholes import is_mask
+from padiff.judging._running_variance import by_convention
+from padiff.judging._suspicion import Ruling, Suspicion, contrasted
+from padiff.numerics import (
+    ACCUMULATED,
+    NEGLIGIBLE_GRADIENT,
+    NEGLIGIBLE_LIBRARY,
+    SAME,
+    Array,
+    difference,
+    epsilon,
+    is_suspect,
+    relative,
+)
+from padiff.parameters import canonical
+from padiff.report import SIDES, Cause, Evidence, Figures, Note, Phase, Verdict, What
+from padiff.trace import Call, Key, ParameterRecord, contrasts
+
+if TYPE_CHECKING:
+    from padiff.judging._forced._judge import Judge
+
+
+def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
+    """Settle the gradients of parameters and the buffers that no earlier source explains."""
+    excused = judge.excused(earlier)
+    found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
+    found += _frozen(judge)
+    found += [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
+    return [suspicion for suspicion in found if suspicion is not None]
+
+
+def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
+    """Yield the weights that a forward changes, and the other side's does not, or otherwise: no replay tells that."""
+    for check in judge.forced.buffers:
+        pairs = judge.alignment.using(check.match.candidate.module.path)
+        relevant = _suspect_after(check) if check.close is None else not check.close
+        if relevant and pairs and not check.link.buffer:
+            ruling = Ruling(Verdict.DIFFERS, _figures(check), (Evidence("weight_rewritten"),))
+            what = What("rewritten_weight", check.link.candidate.part.parameter)
+            yield _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _frozen(judge: Judge) -> Iterator[Suspicion]:
+    """Yield the parameters that are frozen on one side only, where the other one's get a gradient."""
+    differing = {id(check.link): check for check in judge.forced.gradients}
+    for match, link, side in judge.forced.frozen:
+        path, check = link.candidate.parameter.path, differing.get(id(link))
+        if check is None and path not in judge.forced.reached:
+            continue
+        figures = Figures(float("inf"), float("nan")) if check is None else _figures(check)
+        what = What("parameter_gradient", link.candidate.part.parameter)
+        cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
+        pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
+        ruling = Ruling(Verdict.DIFFERS, figures, (), hint=cause)
+        yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=link.candidate)
+
+
+def _figures(check: StateCheck) -> Figures:
+    return Figures.of(check.difference)
+
+
+def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
+    path = check.link.candidate.parameter.path
+    shared = [one.match for one in judge.forced.gradients if one.link.candidate.parameter.path == path]
+    pairs = [pair for match in shared for pair in judge.alignment.using(match.candidate.module.path)]
+    around = [p for p in map(judge.alignment.around, pairs) if p is not None]
+    if not pairs or any(link is check.link for _, link, _ in judge.forced.frozen):
+        return None
+    if any(pair.key in excused | judge.forced.unreached for pair in pairs):
+        # What cut the gradients off was told, or the free runs will tell.
+        judge.unproven |= not any(pair.key in excused for pair in pairs)
+        return None
+    without = path not in judge.forced.reached
+    if without and any(pair.key in judge.forced.starved for pair in pairs):
+        judge.unproven = True
+        return None  # cut off further on
+    read = _of_parameter(judge, check, lambda alone: alone.gradients)
+    what = What("parameter_gradient", check.link.candidate.part.parameter)
+    truth = check.reference if len(pairs) == 1 else None
+    recorded = is_recorded(judge.settler.bench.reference)
+    ruling = None
+    for pair in pairs:
+        ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
+        if ruling.verdict is Verdict.STOCHASTIC:
+            return None
+        # What a run recorded of a parameter is also what the code around sent that uses it, and so is what does not
+        # arise when the module is called by itself.
+        doubts = recorded, not ruling.settled, any(one.key in excused for one in around)
+        if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2:
+            return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
+    if (
+        ruling is None
+        or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
+        or any(pair.key in excused for pair in around)
+        or any(map(judge.settler.chance.takes, pairs))
+        or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
+    ):
+        return None
+    if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
+        if recorded:
+            return None  # whichever side rounds there: nothing tells
+        evidence = (*ruling.evidence, Evidence("narrow_gradient"))
+        ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
+        return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+    if _calling_more(judge, pairs) is not None:
+        judge.unproven = True
+        return None  # by calls that have no counterpart: these were told
+    evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
+    ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
+    return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+
+
+def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
+    held = check.link.candidate
+    return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
+
+
+def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
+    pairs = judge.alignment.using(check.match.candidate.module.path)
+    what = What("updated_buffer", check.link.candidate.part.parameter)
+    if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
+        figures = Figures.of(check.difference)
+        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
+        return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+    if not pairs or any(pair.key in excused for pair in pairs):
+        return None
+    if _bessel(judge, check):
+        judge.notes.append(Note("running_variance", dict(zip(SIDES, _frameworks(judge), strict=True))))
+        return None
+    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
+    if not (suspect if check.close is None else not check.close):
+        return None
+    read = _of_parameter(judge, check, lambda alone: alone.buffers)
+    truth = check.reference if len(pairs) == 1 else None
+    ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
+    if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
+        ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
+        caller = _calling_more(judge, pairs)
+        if caller is not None:
+            return None if caller.key in excused else _called_more(judge, caller, what, ruling, check)
+    if ruling.verdict is Verdict.ROUNDING:
+        return None
+    return _suspicion(pairs[0], Phase.BUFFER, what, attrs.evolve(ruling, hint=_by_momentum(judge, check)), check)
+
+
+def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
+    """Return the momenta of the two modules as the cause where these explain how far a running statistic moved.
+
+    No call tells the settings of a norm that is compared with the code around it: one that holds its activation.
+    """
+    found = [one for one in contrasts(check.match.reference, check.match.candidate) if one.setting in OF_STATE]
+    calls = _calls_of(judge, check)
+    if len(found) != 1 or len(calls) != 1 or check.candidate is None:
+        return None
+    ours, theirs = (unit.settings[found[0].setting].value for unit in (check.match.reference, check.match.candidate))
+    if not ours or not theirs:  # one averages over all batches, or keeps what it held: no ratio tells
+        return None
+    before = _before(judge, check)
+    scaled = before + (check.candidate - before) * (ours / theirs)
+    ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled)]
+    apart = min(difference(check.reference - before, way - before).rel_l2 for way in ways)
+    explains = apart <= SAME(epsilon(check.reference.dtype))
+    return Cause("settings", told_by(found), verified=True) if explains else None
+
+
+def _calling_more(judge: Judge, pairs: Sequence[Pair]) -> Pair | None:
+    """Return the matched call around one of the modules' calls that one side makes and the other does not."""
+    alignment = judge.alignment
+    for calls, paths, found in (
+        (alignment.left_candidate, {pair.candidate.path for pair in pairs}, alignment.of_candidate),
+        (alignment.left_reference, {pair.reference.path for pair in pairs}, alignment.of_reference),
+    ):
+        for call in calls:
+            if call.path in paths:
+                return next((pair for above in call.ancestors() if (pair := found(above)) is not None), None)
+    return None
+
+
+def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
+    """Return a buffer that another number of calls leaves otherwise, at the code that makes them."""
+    paths = check.match.reference.module.path, check.match.candidate.module.path
+    root = judge.alignment.pairs[0]
+    counts = {
+        side: sum(one.path == path for one in call.subtree())
+        for side, path, call in zip(SIDES, paths, (root.reference, root.candidate), strict=True)
+    }
+    cause = Cause("calls", {"name": paths[1], **counts}, verified=True)
+    return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)
+
+
+def _suspect_after(check: StateCheck) -> bool:
+    return relative(check.difference, check.scale) > ACCUMULATED(epsilon(check.reference.dtype))
+
+
+def _in_model_only(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
+    """Return whether a buffer differs though its module alone leaves it alike: by other calls, or more."""
+    if relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype)):
+        return False
+    sides = (True, False)
+    return not any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=ours) for ours in sides)
+
+
+def _bessel(judge: Judge, check: StateCheck) -> bool:
+    """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batches alone."""
+    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1:
+        return False
+    calls = _calls_of(judge, check)
+    if not calls:
+        return False
+    assert check.candidate is not None
+    before = _before(judge, check)
+    found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate)
+    eps = np.dtype(np.float32)
+    return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
+
+
+def _calls_of(judge: Judge, check: StateCheck) -> list[Call]:
+    """Return the reference's calls of the module that holds a buffer."""
+    path = check.match.reference.module.path
+    return [call for call in judge.trace.calls if call.path == path and not call.module.operation]
+
+
+def _before(judge: Judge, check: StateCheck) -> Array:
+    """Return what the reference's buffer held before the run, as the candidate holds it."""
+    held = check.link.reference
+    return check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
+
+
+def _frameworks(judge: Judge) -> tuple[str, str]:
+    bench = judge.settler.bench
+    return bench.reference.about.framework, bench.candidate.about.framework
+
+
+def _state_suspect(check: StateCheck) -> bool:
+    if check.close is not None:
+        return not check.close
+    return is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_GRADIENT)
+
+
+def _of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
+    link = check.link
+
+    def read(alone: Replayed, ours: bool) -> Array | None:
+        def native(parameter: ParameterRecord) -> Array | None:
+            known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+            if known is None and link.buffer and not parameter.buffer:
+                return judge.settler.bench.reference.value(
+                    parameter.path
+                )  # a buffer may be made of parameters too, which a run does not change
+            return known
+
+        if ours:
+            return link.expected(native) if link.buffer else link.gradient(native)
+        values = native(link.candidate.parameter)
+        return None if values is None else canonical(link.candidate, values)
+
+    return read
+
+
+def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
+    """Yield the model's inputs to which another gradient comes, though what the calls sent was put right."""
+    root = judge.alignment.pairs[0]
+    for check in judge.forced.inputs:
+        apart = check.difference
+        known = any(pair.key in excused for pair in (root, *check.users))
+        users = [pair for pair in check.users if pair is not root]
+        if any(pair.key in judge.forced.unreached for pair in users):
+            judge.unproven = True  # cut off further on
+            continue
+        if known or relative(apart) <= ACCUMULATED(epsilon(check.reference.dtype)) or judge.leaks(root, excused):
+            continue
+        if check.alone is None and judge.is_right(root):
+            judge.unproven = True
+            continue
+        leaf = root.reference.inputs[check.index]
+        if check.alone is None and judge.settler.rounding(users, gradient_reader(leaf.token), apart) is not None:
+            continue  # what takes the input sends that gradient, in a narrower type on one side
+        evidence, pair = Evidence("model_changes_gradient"), root
+        if check.alone:
+            if is_mask(judge.trace.value(leaf)):
+                continue
+            evidence = Evidence.of("gradient_to_one", side=check.alone)
+            # What took it got a gradient, and sent none on.
+            pair = max(users, key=lambda pair: pair.candidate.index, default=root)
+        ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (evidence,))
+        what = What("input_gradient", leaf.path, check.index)
+        measured = judge.measures(check.reference, check.candidate)
+        yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)

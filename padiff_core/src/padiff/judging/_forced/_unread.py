@@ -1,0 +1,106 @@
+"""Find inputs that the two models answer to otherwise, where the values given hide it.
+
+A mask of ones, segments of zeros, one step for all samples: a port that never reads such an input gives what the
+reference gives, as long as nobody masks anything. No comparison of values tells. So a part of each input that is the
+same everywhere is changed on both sides, and who gives the same as before has not read it. Where both read it and then
+give something else, they do so for values that hide nothing: a mask that is read the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count, islice
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Side, is_recorded
+from padiff.judging._findings import finding_at
+from padiff.judging._forced._soundness import tried
+from padiff.judging._forced._wholes import Runs, is_mask
+from padiff.numerics import GROSS, ROUNDING, Array, Difference, Threshold, difference, epsilon, is_array
+from padiff.pytree import leaves, map_leaves
+from padiff.recording import Task
+from padiff.report import Evidence, Figures, Finding, Phase, What
+from padiff.trace import temporary_store
+
+
+@attrs.frozen
+class Unread:
+    """An input of both models that is the same everywhere, and hides a difference between them."""
+
+    index: int
+    """Among the reference's inputs."""
+    reference: str
+    candidate: str
+    side: str = ""
+    """Whose outputs do not depend on it; empty where both sides' do."""
+    apart: float = 0.0
+    """How far apart the outputs are then, relative L2, where both sides' depend on it."""
+
+
+def unread_inputs(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[Unread]:
+    """Yield the matched inputs, the same everywhere and without a gradient to tell, that the sides read otherwise."""
+    if any(map(is_recorded, sides)):
+        return
+    before = native.reference.outputs, native.candidate.outputs
+    for i, j in root.inputs:
+        changed = _changed(tasks[0], i), _changed(tasks[1], j)
+        after = [None if task is None else _outputs(side, task) for side, task in zip(sides, changed, strict=True)]
+        ours, theirs = after
+        if ours is None or theirs is None:
+            continue
+        answers = [_apart(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
+        names = root.reference.inputs[i].path, root.candidate.inputs[j].path
+        if set(answers) == {True, False}:
+            yield Unread(i, *names, ("reference", "candidate")[answers.index(False)])
+        elif all(answers):
+            apart = _between(root, ours, theirs)
+            if 0.0 < apart < float("inf") and not _between(root, *before):
+                yield Unread(i, *names, apart=apart)
+
+
+def _changed(task: Task, index: int) -> Task | None:
+    """Return a task with the second half of an input changed, None where its values are not all the same."""
+    given = (*task.args, dict(task.kwargs))
+    value = next(islice((np.asarray(leaf) for _, leaf in leaves(given, is_array)), index, None), None)
+    if value is None or not (value.dtype.kind in "biu" or is_mask(value)) or np.unique(value).size != 1:
+        return None
+    other = np.array(value)
+    part = other.reshape(-1, other.shape[-1] if other.ndim else 1)
+    part[:, part.shape[1] // 2 :] = 1 if not value.any() else value.flat[0].astype(int) - 1
+    places = count()
+    *args, kwargs = map_leaves(given, is_array, lambda _, leaf: other if next(places) == index else leaf)
+    return attrs.evolve(task, args=tuple(args), kwargs=kwargs, backward=False, ends=True)
+
+
+def _outputs(side: Side, task: Task) -> list[Array] | None:
+    """Return what a model gives on a task; None where it does not run so."""
+    with temporary_store() as store:
+        after = tried(partial(side.record, task, store, values=False))
+        return None if after is None else [np.array(one) for one in after.outputs]
+
+
+def _between(root: Pair, ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """Return how far apart both sides' outputs are, where that is gross."""
+    matched = [(a, b) for a, b in root.outputs if a < len(ours) and b < len(theirs)]
+    return _apart([ours[a] for a, _ in matched], [theirs[b] for _, b in matched], GROSS)
+
+
+def _apart(ours: Sequence[Array], theirs: Sequence[Array], bound: Threshold = ROUNDING) -> float:
+    """Return the largest relative L2 beyond a threshold between outputs, zero where there is none."""
+    found = 0.0
+    for a, b in zip(ours, theirs, strict=False):
+        apart = difference(a, b).rel_l2 if a.shape == b.shape else float("inf")
+        if not apart <= bound(epsilon(a.dtype)):
+            found = max(found, float("inf") if np.isnan(apart) else apart)
+    return found
+
+
+def unread_finding(unread: Unread, apart: Difference, root: Pair) -> Finding:
+    """Write an input that one side does not read, and that gets a gradient on the other, as a finding."""
+    what = What("input_gradient", unread.reference, unread.index)
+    evidence = Evidence("input_unread", attrs.asdict(unread))
+    return finding_at(root, Phase.BACKWARD, what, evidence, figures=Figures.of(apart), source=True)

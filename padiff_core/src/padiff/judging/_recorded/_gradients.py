@@ -1,0 +1,145 @@
+"""Tell which recorded gradients can be compared: of passes that started alike, and of the same uses."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Spot
+from padiff.kinds import CATALOGUE
+from padiff.report import SIDES
+from padiff.trace import Call, Key, Trace, settings_of
+
+Takers = dict[int, list[Call]]
+_STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
+_Place = tuple[Key, str, int]
+"""A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
+
+
+class Sums:
+    """Where matched calls make, take and give the tensors of both models.
+
+    What comes to a tensor is the sum over all who take it. Where it was made, by a matched call or by the script, that
+    is all of it on both sides; a copy or a view of it that one model's own code makes gets what was sent there alone.
+    """
+
+    def __init__(self, alignment: Alignment) -> None:
+        self._made: tuple[dict[int, _Place], dict[int, _Place]] = ({}, {})
+        self._used: tuple[dict[int, set[_Place]], dict[int, set[_Place]]] = ({}, {})
+        for pair in alignment.pairs:
+            calls = pair.reference, pair.candidate
+            given, returned = [one.inputs for one in calls], [one.outputs for one in calls]
+            outermost = pair.candidate.parent is None
+            for what, leaves, tied in (("inputs", given, pair.inputs), ("outputs", returned, pair.outputs)):
+                for indices in tied:
+                    place = pair.key, what, indices[1]
+                    for side, index in enumerate(indices):
+                        token = leaves[side][index].token
+                        self._used[side].setdefault(token, set()).add(place)
+                        if outermost is (what == "inputs"):
+                            self._made[side].setdefault(token, place)
+
+    def is_one(self, spot: Spot) -> bool:
+        """Return whether the gradients of both tensors of a spot are of the same uses."""
+        tokens = spot.reference.token, spot.candidate.token
+        made = [self._made[side].get(token) for side, token in enumerate(tokens)]
+        if made != [None, None]:
+            return made[0] == made[1]
+        return self._used[0].get(tokens[0]) == self._used[1].get(tokens[1])
+
+
+def given(trace: Trace) -> set[int]:
+    """Return the tokens of what the script gave to a model."""
+    return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
+
+
+def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
+    """Return whether a run tells no values that calls were given, and no gradients that came to them: some dumps."""
+    taken, sent = (
+        any(not any(leaf.token in named for call in trace.calls for leaf in leaves(call)) for trace, named in sides)
+        for leaves, sides in (
+            (attrgetter("inputs"), [(trace, trace.values) for trace in traces]),
+            (attrgetter("outputs"), [(trace, trace.gradients) for trace in traces]),
+        )
+    )
+    return taken, sent
+
+
+def takers(trace: Trace) -> Takers:
+    """Return, by token, the calls that take a tensor; the model takes what it returns, as whoever calls it does."""
+    found: Takers = {}
+    for call in trace.calls:
+        for leaf in (*call.inputs, *(() if call.parent else call.outputs)):
+            found.setdefault(leaf.token, []).append(call)
+    return found
+
+
+def is_unread(spot: Spot, known: tuple[Takers, Takers], traces: tuple[Trace, Trace]) -> bool:
+    """Return whether nobody outside a call takes an output of it that can get a gradient, where another one gets one.
+
+    A wrapper may hand out a copy of what the call uses itself; what comes to that shows at what made it.
+    """
+    pair, ends = spot.pair, ((spot.reference, spot.pair.reference), (spot.candidate, spot.pair.candidate))
+    if spot.what != "output" or not all(leaf.differentiable for leaf, _ in ends):
+        return False
+    for (leaf, call), own in zip(ends, known, strict=True):
+        if not all(_is_within(one, call) for one in own.get(leaf.token, ())):
+            return False
+    others = ((pair.reference.outputs[i].token, pair.candidate.outputs[j].token) for i, j in pair.outputs)
+    return any(a in traces[0].gradients and b in traces[1].gradients for a, b in others)
+
+
+def _is_within(call: Call, other: Call) -> bool:
+    return any(above is other for above in call.ancestors())
+
+
+def draws(pair: Pair) -> bool:
+    """Return whether both calls are of a kind that samples random numbers, and do so."""
+    calls = (pair.reference, pair.candidate)
+    if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
+        return False
+    return all(call.training and settings_of(call).get("p") != 0 for call in calls)
+
+
+def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:
+    """Return why the gradients of two steps cannot be compared, in words; None where they can.
+
+    A script's own loss belongs to its run. Where a run was asked for none, backward started at every output: an output
+    that one model alone returns, a cache say, sent a gradient that the other one never got.
+    """
+    without = [name for name, trace in zip(SIDES, traces, strict=True) if not trace.gradients]
+    if without:
+        return f"the run of the {' and that of the '.join(without)} holds no gradients"
+    starts = [_start(trace) for trace in traces]
+    if starts[0] != starts[1]:
+        said = " and ".join(f"that of the {name} {start}" for name, start in zip(SIDES, starts, strict=True))
+        return f"the backward passes started elsewhere, {said}"
+    root = alignment.pairs[0]
+    if traces[0].start_seed is None or not root.outputs:
+        return None
+    for index, name in enumerate(SIDES):
+        matched = {pair[index] for pair in root.outputs}
+        leaves = (root.reference, root.candidate)[index].outputs
+        for place, leaf in enumerate(leaves):
+            if place not in matched and leaf.token in traces[index].gradients:
+                return f"the backward pass of the {name} started at output {leaf.path} too, which is its alone"
+    return None
+
+
+def _start(trace: Trace) -> str:
+    if trace.start_seed is None:
+        return "at a loss"
+    return "at its outputs" if trace.by_value else f"at its outputs, from random gradients (seed {trace.start_seed})"
+
+
+def is_computed_again(call: Call, trace: Trace) -> bool:
+    """Return whether a call was made without gradients, in a module whose parameters got theirs all the same.
+
+    That is recomputation: what gets the gradients inside is not what was seen. Where it is none, parameters tell.
+    """
+    for above in (call, *call.ancestors()):
+        given = [leaf for leaf in above.outputs if "float" in leaf.dtype]
+        blind = above.path and given and not any(leaf.differentiable for leaf in given)
+        if blind and any(path.startswith(f"{above.path}.") for path in trace.parameter_gradients):
+            return True
+    return False

@@ -1,0 +1,337 @@
+"""Judge two runs of which only records are left: where does a difference arise, and what may follow from it?
+
+Nothing was fed, so a call is judged against what it was given: what it gives may differ by as much as its inputs do,
+and by rounding. Where it differs by far more, the difference arises there; where it differs because its inputs did,
+that may be a consequence. The same backward, against the gradients that came to a call, and what it computed forward.
+A difference that no such leap explains, and that is more than rounding accumulates to, is told without a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Check, Spot
+from padiff.judging._recorded._gradients import Sums, draws, given, is_computed_again, is_unread, takers, tells_nothing
+from padiff.judging._recorded._levels import Drift, Level, is_behind
+from padiff.judging._recorded._magnified import Magnified, magnified
+from padiff.judging._recorded._meter import Meter
+from padiff.judging._sizes import Size, says_the_same_here, size_beside_masks
+from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at
+from padiff.numerics import (
+    CONSTANT,
+    FLOORS,
+    NEGLIGIBLE,
+    NEGLIGIBLE_GRADIENT,
+    RANDOM,
+    SAME,
+    UNSETTLED,
+    VANISHES,
+    Threshold,
+    difference,
+    epsilon_of,
+    is_coarse,
+)
+from padiff.report import Evidence, Figures, Phase, Verdict
+from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise
+
+
+class Leaps:
+    """Judge one step of two recorded runs."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        alignment: Alignment,
+        drift: Drift,
+        after: Drift | None = None,
+    ) -> None:
+        """Take what parameters are apart by before the step, and ``after`` it, for calls that are made behind it."""
+        self.reference, self.candidate = meter.traces
+        self.meter, self.alignment, self._drift = meter, alignment, drift
+        behind = [] if after is None else [pair for pair in alignment.pairs if is_behind(pair, meter.traces)]
+        self._moved = dict.fromkeys((pair.key for pair in behind), after or drift)
+        """Of each call that is made behind the step, by its key: how far apart the models are by then."""
+        self._held = {pair.key: apart for path, apart in drift.modules.items() for pair in alignment.using(path)}
+        for path, apart in () if after is None else after.modules.items():
+            self._held |= {pair.key: apart for pair in alignment.using(path) if pair.key in self._moved}
+        """Of each matched call, by its key: how far apart its own parameters are."""
+        self.checks: list[Check] = []
+        """Every value that is not equal, forward and backward."""
+        self.compared: set[int] = set()
+        """Tokens of the reference whose values were compared."""
+        self.random = False
+        """Whether the runs draw random numbers."""
+        self.magnified: dict[Pair, Magnified] = {}
+        """Calls behind which gradients differ by rounding alone, however far, and why."""
+        self.masks = False
+        """Whether both sides mask the same elements, by other numbers."""
+        self.levels: dict[Key, Level] = {}
+        """Of each matched call, by its key: what its code took and, from the calls inside, got."""
+        self.gradients: dict[Key, Level] = {}
+        """The same of the gradients that came to it."""
+        self._values: dict[tuple[int, int], Level] = {}
+        self._last: dict[Key, str] = {}
+        """Of each matched call: the child that was called last."""
+        self._sent: dict[tuple[int, int], Level] = {}
+        """Gradients that were met, and how far they are apart."""
+        self._unknown: set[Key] = set()
+        """Matched calls of which it is not known what they were given: it was not kept."""
+        self._ungraded: set[Key] = set()
+        """The same of the gradients that came to them."""
+        self._top = Level()
+        self._sums = Sums(alignment)
+        self._given = given(self.reference), given(self.candidate)
+        """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
+        self._takers = takers(self.reference), takers(self.candidate)
+        self._untold = tells_nothing(self.reference, self.candidate)
+
+    # Forward
+
+    def forward(self) -> Iterator[Suspicion]:
+        """Yield the values that differ, in execution order."""
+        for call in self.candidate.calls:
+            if call.parent is None:
+                yield from self._forward(call)
+
+    def _forward(self, call: Call) -> Iterator[Suspicion]:
+        pair = self.alignment.of_candidate(call)
+        owner = self.alignment.holding(call)
+        if pair is not None:
+            name = call.path if owner is None else owner.name_of(call)
+            between = ("start" if owner is None else self._last.get(owner.key, "start"), name)
+            drift = self._moved.get(pair.key, self._drift)
+            read = max(drift.whole, 0.0 if call.training else drift.statistics.get(call.path, 0.0))
+            held = self._held.get(pair.key, 0.0)
+            self.levels[pair.key] = level = Level(held, drift=read, rounded=held)
+            for leaves in pair.taken:
+                spot = Spot("input", pair, owner, between, *leaves)
+                yield from self._see(spot, level)
+                if spot.reference.token not in self.compared and not self._untold[0]:
+                    self._unknown.add(pair.key)  # a run that never tells it would name nothing but the model
+            if owner is not None and (len(pair.inputs) < len(call.inputs) or self._untold[0]):
+                level.add(self.levels[owner.key])  # what is compared with nothing was made by the code around
+        for child in call.children:
+            yield from self._forward(child)
+        if pair is not None:
+            between = (self._last.pop(pair.key, "start"), "end")
+            above = self._top if owner is None else self.levels[owner.key]
+            for leaves in pair.made:
+                spot = Spot("output", pair, pair, between, *leaves)
+                yield from self._see(spot, above)
+            if owner is not None:
+                self._last[owner.key] = name
+
+    def _see(self, spot: Spot, taker: Level) -> Iterator[Suspicion]:
+        """Judge a value where it is first seen, and let whoever takes it know of it."""
+        key = spot.reference.token, spot.candidate.token
+        if key not in self._values:
+            size = self.size(spot.reference, spot.candidate)
+            self._values[key] = Level()
+            if size is not None:
+                self.compared.add(key[0])
+                self._values[key] = Level(size.error, False)
+                yield from self._judged(spot, size, self._values[key])
+            elif spot.owner is not None:  # not kept: it may differ as much as what it was made of
+                self._values[key].add(self.levels[spot.owner.key])
+        taker.add(self._values[key])
+
+    def blamed(self, pair: Pair, *, backward: bool = False) -> Pair:
+        """Return a call, or where it is not known what that was given, the innermost one around of which it is."""
+        unknown = self._unknown | self._ungraded if backward else self._unknown
+        while pair.key in unknown and (above := self.alignment.around(pair)) is not None:
+            pair = above
+        return pair
+
+    def unseen(self, pair: Pair) -> bool:
+        """Return whether a call gives something that was not compared."""
+        return any(pair.reference.outputs[i].token not in self.compared for i, _ in pair.outputs)
+
+    def drawn(self, token: int) -> bool:
+        """Return whether a value of the reference's follows from random numbers."""
+        return any(level.random and level.error for key, level in self._values.items() if key[0] == token)
+
+    def same(self, ours: Leaf, theirs: Leaf) -> bool:
+        """Return whether two values are one, as far as is known: first by a few of the elements."""
+        few, fewer = self.reference.samples.get(ours.token), self.candidate.samples.get(theirs.token)
+        if ours.shape != theirs.shape or few is None or fewer is None:
+            return False
+        if difference(few, fewer).rel_l2 > SAME(epsilon_of(ours.dtype, theirs.dtype)):
+            return False
+        size = self.size(ours, theirs)
+        return size is not None and size.error <= SAME(size.eps)
+
+    def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
+        """Return how far apart two values are; None where one of them was not kept."""
+        return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
+
+    def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Suspicion]:
+        kept = says_the_same_here(spot, size, self.meter.traces)
+        if not kept and (rest := size_beside_masks(spot, size, self.meter.traces)) is not None:
+            size, self.masks = rest, True
+        check = Check(spot, False, size.apart, kept=kept, close=size.close)
+        if not size.apart.equal:
+            self.checks.append(check)
+        if kept:
+            level.error = 0.0
+            return  # what the call makes of it tells
+        owner = spot.owner
+        if owner is None:
+            level.differs = not size.apart.equal if size.close is None else not size.close
+            return  # given by the script: see `unlike_inputs`
+        owner = self.blamed(owner)
+        known = self.levels[owner.key]
+        ruling, source = self._ruled(owner, size, known)
+        level.eps = size.eps
+        level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
+        level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
+        self.random |= level.random
+        level.differs = ruling.verdict is Verdict.DIFFERS
+        level.vaguely(known, size.least)
+        if ruling.verdict not in AGREEING:
+            found = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
+            yield attrs.evolve(found, arises=source)
+
+    def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
+        figures = Figures.of(size.apart)
+        alone = owner.reference.leaf and owner.candidate.leaf
+        if size.close is not None or size.apart.equal:
+            return self._by_leap(size, known, NEGLIGIBLE)
+        if draws(owner) and not contrasts(owner.reference, owner.candidate):
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
+        shown = contrasted(owner) or draws_otherwise(owner.reference, owner.candidate)
+        sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
+        if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
+            evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
+            return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+        return self._by_leap(size, known, NEGLIGIBLE, alone=alone)
+
+    def _by_leap(self, size: Size, known: Level, negligible: Threshold, *, alone: bool = False) -> tuple[Ruling, bool]:
+        """Rule on a value by what its code was given; of one layer ``alone`` rounding does not accumulate.
+
+        Where the user gave a rule, that decides; and the difference arises where what its code was given is nearer.
+        """
+        figures = Figures.of(size.apart)
+        if size.close is not None:
+            evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
+            verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
+            follows = (_consequence(known),) if known.differs and not size.close else ()
+            arises = not known.differs and size.error > FLOORS * known.error
+            return Ruling(verdict, figures, (evidence, *follows)), arises
+        if size.apart.equal:
+            return Ruling(Verdict.EQUAL, figures, ()), False
+        drift = max(self._drift.whole, known.drift)
+        bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), VANISHES * drift)
+        least = VANISHES * negligible(size.eps)
+        least = min(least, RANDOM(size.eps)) if alone else least  # in low precision any less than the whole would pass
+        leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
+        if size.eps == 0:
+            bound, leaps = 0.0, size.error > 0 == known.error
+        leaps &= not known.least or known.error <= SAME(size.eps)  # else what it took may be as far apart
+        if not leaps and not size.error > bound:
+            return Ruling(Verdict.ROUNDING, figures, ()), False
+        if known.random:
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_before"),)), False
+        if leaps:
+            evidence = Evidence.of("leap", known=known.error, made=size.error)
+            return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+        if size.error <= FLOORS * known.rounded:
+            return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
+        return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
+
+    # Backward
+
+    def backward(self) -> Iterator[Suspicion]:
+        """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
+        self.gradients = {pair.key: Level() for pair in self.alignment.pairs}
+        for call in reversed(self.candidate.calls):
+            if call.parent is None:
+                yield from self._backward(call)
+
+    def _backward(self, call: Call) -> Iterator[Suspicion]:
+        pair = self.alignment.of_candidate(call)
+        owner = self.alignment.holding(call)
+        above = Level() if owner is None else self.gradients[owner.key]
+        if pair is not None:
+            level = self.gradients[pair.key]
+            level.add(self.levels[pair.key])  # a gradient is computed from values
+            for ours, theirs in pair.made:
+                value = self._values.get((ours.token, theirs.token), Level())
+                level.add(value)
+                if owner is None:
+                    above.add(value)  # the loss is computed from it
+                spot = Spot("output", pair, owner, ("", ""), ours, theirs)
+                yield from self._meet(spot, above, (above, level))
+            if len(pair.outputs) < len(call.outputs) or self._untold[1]:
+                level.add(above)  # the gradient of what is compared with nothing comes from the code around
+        for child in reversed(call.children):
+            yield from self._backward(child)
+        if pair is not None:
+            for leaves in pair.taken:
+                spot = Spot("input", pair, pair, ("", ""), *leaves)
+                both = Level()
+                both.add(above)
+                both.add(self.gradients[pair.key])
+                yield from self._meet(spot, both, (above, self.gradients[pair.key]))
+
+    def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Suspicion]:
+        """Judge a gradient where the backward pass first leads to it."""
+        key = spot.reference.token, spot.candidate.token
+        keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
+        size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
+        how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
+        if size is not None and key not in self._sent and how is None and not self._sums.is_one(spot):
+            size = size if self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict in AGREEING else None
+        if size is None:
+            if not self._is_kept(spot) or self._is_again(spot):
+                for taker in takers:
+                    taker.add(known)
+                if spot.what == "output" and not self._untold[1]:
+                    self._ungraded.add(spot.pair.key)
+            return
+        level = self._sent.get(key)
+        if level is None:
+            ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT)
+            level = self._sent[key] = Level(size.error, eps=size.eps)
+            rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            level.rounded = size.error if rounded else 0.0
+            if how is not None and ruling.verdict not in AGREEING:
+                ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
+                self.magnified.setdefault(spot.pair, how)
+            level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
+            level.vaguely(known, size.least)
+            check = Check(spot, True, size.apart, close=size.close)
+            if not size.apart.equal:
+                self.checks.append(check)
+            if ruling.verdict not in AGREEING:
+                pair = spot.owner or spot.pair
+                found = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+                yield attrs.evolve(found, arises=source)
+        for taker in takers:
+            taker.add(level)
+
+    def _is_awaited(self, spot: Spot) -> bool:
+        """Return whether both runs would have kept a gradient if it had come."""
+        ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
+        given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
+        told = self._is_kept(spot) and not self._is_again(spot)
+        return told and ran and not given and not is_unread(spot, self._takers, self.meter.traces)
+
+    def _is_again(self, spot: Spot) -> bool:
+        return any(map(is_computed_again, (spot.pair.reference, spot.pair.candidate), self.meter.traces))
+
+    def _is_kept(self, spot: Spot) -> bool:
+        return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
+
+    def left(self, size: Size, users: list[Pair], *, gradient: bool) -> tuple[Ruling, bool]:
+        """Rule on a parameter's gradient, or a buffer after the run, by what the calls that use it were given."""
+        known, levels = Level(), self.gradients if gradient else self.levels
+        for pair in users or self.alignment.pairs[:1]:
+            known.add(levels.get(pair.key, Level()))
+        return self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
+
+
+def _consequence(known: Level) -> Evidence:
+    return Evidence.of("consequence", known=known.error)

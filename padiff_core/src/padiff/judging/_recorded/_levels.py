@@ -1,0 +1,127 @@
+"""Know of a matched call how far apart what it was given is, and how far apart two models drifted by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._parameter_values import When
+from padiff.parameters import Correspondence
+from padiff.report import SIDES
+from padiff.trace import Call, Trace
+
+
+@attrs.frozen
+class Drift:
+    """How far apart what two runs hold is before a step, relative L2, where nothing was found in the steps before."""
+
+    whole: float = 0.0
+    """All parameters together."""
+    modules: Mapping[str, float] = attrs.field(factory=dict)
+    """Path of a module of the candidate -> its own parameters."""
+    statistics: Mapping[str, float] = attrs.field(factory=dict)
+    """The same of running variances, where the frameworks track them by two conventions."""
+
+
+@attrs.define(eq=False)
+class Level:
+    """What is known of one matched call so far: how far apart what its code was given is."""
+
+    error: float = 0.0
+    differs: bool = False
+    """Whether something that it was given counts as differing."""
+    least: bool = False
+    """Whether it is at least so far apart, and may be far more: see `Size`."""
+    drift: float = 0.0
+    """How far apart the models were when it was computed, and statistics that it was computed with, which two
+    frameworks track by two conventions."""
+    random: bool = False
+    """Whether something that it was given follows from random numbers."""
+    eps: float = 0.0
+    """Machine epsilon of the coarsest type of what it was given: automatic casts go back and forth, and what they cast
+    is as coarse as that. No further: what is rounded so is no excuse for what stands behind it."""
+    rounded: float = 0.0
+    """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
+    of steps from such."""
+
+    def add(self, other: Level) -> None:
+        """Take what is known of another one too."""
+        self.error = max(self.error, other.error)
+        self.drift = max(self.drift, other.drift)
+        self.eps = max(self.eps, other.eps)
+        self.differs |= other.differs
+        self.least |= other.least
+        self.random |= other.random
+        self.rounded = max(self.rounded, other.rounded)
+
+    def vaguely(self, known: Level, least: bool) -> None:
+        """Take what a value was made of too, where nothing but the least that it is apart is known."""
+        if least:
+            self.add(known)
+            self.least = True
+
+
+def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
+    """Return how far apart parameters are before a step, or behind it, as far as they are known."""
+    meter.ahead(meter.parameter_pairs(known, when))
+    sums: dict[str, tuple[float, float]] = {}
+    for match, link in known.links:
+        if link.buffer or not meter.knows(link):
+            continue
+        size = meter.of_link(link, when)
+        if size is not None:
+            squares = meter.scale(link, when) ** 2 * size.apart.count
+            apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
+            apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
+            sums[match.candidate.module.path] = apart, whole + squares
+    apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
+    modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
+    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, known))
+
+
+def _statistics(meter: Meter, known: Correspondence) -> dict[str, float]:
+    """Return how far apart running variances are before a step, where the frameworks track them by two conventions.
+
+    By the path of the candidate's module: what that makes of them in evaluation mode is as far apart.
+    """
+    found: dict[str, float] = {}
+    if meter.sides[0].about.framework == meter.sides[1].about.framework:
+        return found
+    for match, link in known.links:
+        if link.buffer and link.role == "running_var" and meter.knows(link):
+            size = meter.of_link(link, "before")
+            found[match.candidate.module.path] = 0.0 if size is None or size.apart.equal else size.error
+    return found
+
+
+def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
+    """Return whether a call is made behind the step of both sides' optimizers, as far as that is known.
+
+    Where no run says when its optimizer stepped, an evaluation behind training is.
+    """
+    calls = pair.reference, pair.candidate
+    told = _told(pair, traces)
+    if told:
+        return all(told)
+    return all(_is_evaluation(call, trace) for call, trace in zip(calls, traces, strict=True))
+
+
+def behind_on(pair: Pair, traces: tuple[Trace, Trace]) -> str | None:
+    """Return the side on which alone a call is made behind the optimizer's step; None where no such is known."""
+    told = _told(pair, traces)
+    return SIDES[told.index(True)] if set(told) == {False, True} else None
+
+
+def _told(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
+    """Return, of each side that says when its optimizer stepped, whether a call was made behind that."""
+    held = zip((pair.reference, pair.candidate), traces, strict=True)
+    return [call.index >= trace.stepped_at for call, trace in held if trace.stepped_at is not None]
+
+
+def _is_evaluation(call: Call, trace: Trace) -> bool:
+    top = next((above for above in call.ancestors() if above.parent is None), call)
+    return trace.root.training and not top.training

@@ -1,0 +1,105 @@
+"""Tell where the recorded backward pass of two runs makes much of rounding: where it cancels, and at kinks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from padiff.forcing import Spot
+from padiff.judging._recorded._meter import Meter
+from padiff.judging._sizes import Size, held, magnitude
+from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array
+from padiff.trace import Leaf
+
+Magnified = Literal["gradients_cancelled", "at_a_kink"]
+_FEW = 256
+"""Of so many elements at most one may lie at a kink by chance."""
+_KINKS = 2
+"""Where an activation bends: at 0 and at 6."""
+
+
+def magnified(spot: Spot, size: Size, meter: Meter) -> Magnified | None:
+    """Return how the gradient of a call's input differs by rounding alone, however far; None where it does not."""
+    pair = spot.pair
+    asked = spot.what == "input" and not pair.candidate.children and size.close is None
+    if not asked or not size.error > UNSETTLED(size.eps) > 0:
+        return None
+    return "gradients_cancelled" if _cancels(spot, size, meter) else "at_a_kink" if _bends(spot, size, meter) else None
+
+
+def _cancels(spot: Spot, size: Size, meter: Meter) -> bool:
+    """Return whether a gradient differs by no more than rounding in what it was summed up from.
+
+    That is at least the gradient that came to the call, times how much larger what it gave is than what it took. Where
+    the sum is far smaller than its parts (before a normalisation whose mean is the loss), what is left is rounding.
+    """
+    pair, (ours, theirs) = spot.pair, meter.traces
+    made = sum(
+        _norm(meter, both, (ours.gradients, theirs.gradients)) * _norm(meter, both, (ours.values, theirs.values))
+        for both in pair.made
+    )
+    taken = _norm(meter, (spot.reference, spot.candidate), (ours.values, theirs.values))
+    apart = size.apart.rel_l2 * size.apart.scale * math.sqrt(size.apart.count)
+    return taken > 0 and apart * taken <= UNSETTLED(size.eps) * made
+
+
+def _norm(meter: Meter, both: tuple[Leaf, Leaf], named: tuple[Mapping[int, int], Mapping[int, int]]) -> float:
+    """Return the L2 norm of what the reference holds; 0 where it is not known."""
+    keys = named[0].get(both[0].token), named[1].get(both[1].token)
+    size = meter.size(*keys)
+    known = size is not None and math.isfinite(size.apart.scale)
+    scale = size.apart.scale if size is not None and known else magnitude(held(meter.traces[0], keys[0]))
+    return scale * math.sqrt(math.prod(both[0].shape))
+
+
+def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
+    """Return whether only at few elements the call's slope is another one, each of which rounding takes over a kink.
+
+    The slope is what was sent on, for what arrived: so it does not tell what arrived differently. What the call took is
+    the same but for rounding, and lies there on the two sides of one of few numbers.
+    """
+    at = next((both for both in spot.pair.outputs if _shape(spot, both) == spot.reference.shape), None)
+    if at is None:
+        return False
+    leaves = spot.pair.reference.outputs[at[0]], spot.pair.candidate.outputs[at[1]]
+    found = [
+        held(trace, named.get(leaf.token))
+        for trace, own, made in zip(meter.traces, (spot.reference, spot.candidate), leaves, strict=True)
+        for named, leaf in ((trace.values, own), (trace.gradients, own), (trace.gradients, made))
+    ]
+    arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
+    if len(arrays) < len(found):
+        return False
+    taken, sent, came, other_taken, other_sent, other_came = (one.astype(np.float64).ravel() for one in arrays)
+    bound = UNSETTLED(size.eps)
+    slopes = sent * other_came, other_sent * came
+    large = np.maximum(*map(np.abs, slopes))
+    apart = np.abs(slopes[0] - slopes[1]) > ORDER(size.eps) / 2 * large
+    apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.apart.scale
+    if not 0 < apart.sum() <= apart.size / _FEW:
+        return False
+    known = max(CONSTANT(size.eps), _error(came, other_came))
+    if _error(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)) > VANISHES * known:
+        return False
+    return _error(taken, other_taken) <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
+
+
+def _shape(spot: Spot, both: tuple[int, int]) -> tuple[int, ...]:
+    return spot.pair.reference.outputs[both[0]].shape
+
+
+def _error(ours: Array, theirs: Array) -> float:
+    apart, whole = np.linalg.norm(ours - theirs), np.linalg.norm(ours)
+    return float(apart / whole) if whole else math.inf if apart else 0.0
+
+
+def _points(ours: Array, theirs: Array) -> int:
+    """Return how many numbers it takes for one to lie between the two of each pair."""
+    found, reached = 0, -math.inf
+    for high, low in sorted(zip(np.maximum(ours, theirs), np.minimum(ours, theirs), strict=True)):
+        if low > reached:
+            found, reached = found + 1, float(high)
+    return found

@@ -1,0 +1,95 @@
+"""Judge the gradients of parameters, and the buffers, that one step of two recorded runs left behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Pair
+from padiff.judging._recorded._leaps import Leaps
+from padiff.judging._recorded._meter import Meter
+from padiff.judging._running_variance import by_convention
+from padiff.judging._sizes import Size, held, magnitude, projected, size_of
+from padiff.judging._suspicion import AGREEING, Ruling, Suspicion
+from padiff.parameters import Correspondence, Link, UnitMatch
+from padiff.report import SIDES, Note, Phase, What
+from padiff.trace import Call, Trace
+
+
+def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) -> Iterator[Suspicion | Note]:
+    """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
+    called = leaps.reference.by_module()
+    for match in known.matches:
+        users = leaps.alignment.using(match.candidate.module.path)
+        if users:
+            yield from _buffers(leaps, match, called.get(match.reference.module.path, []), users)
+        if users and backward:
+            yield from _gradients(leaps, match, users)
+
+
+def _buffers(leaps: Leaps, match: UnitMatch, calls: list[Call], users: list[Pair]) -> Iterator[Suspicion | Note]:
+    meter, frameworks = leaps.meter, [side.about.framework for side in leaps.meter.sides]
+    for link in (link for link in match.links if link.buffer):
+        size = meter.of_link(link, "buffer")
+        if size is not None and link.role == "running_mean":
+            size = attrs.evolve(size, scale=_averaged(leaps.reference, calls))
+        if size is not None and link.role == "running_var" and _is_convention(leaps, link, calls, users):
+            yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
+        elif size is not None:
+            what = What("updated_buffer", link.candidate.part.parameter)
+            yield from _told(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
+
+
+def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
+    """Return the magnitude of what a mean is of: the mean itself may be zero but for rounding."""
+    given = (call.inputs[0].token for call in calls if call.inputs)
+    return max((magnitude(held(trace, trace.values.get(token))) for token in given), default=0.0)
+
+
+def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion]:
+    """Yield the gradients that differ."""
+    for link, size in gradients_of(leaps.meter, match):
+        if size is not None:
+            what = What("parameter_gradient", link.candidate.part.parameter)
+            yield from _told(leaps, leaps.left(size, users, gradient=True), users[0], link, Phase.BACKWARD, what)
+
+
+def gradients_of(meter: Meter, match: UnitMatch) -> list[tuple[Link, Size | None]]:
+    """Return how far apart gradients are; one that cancels to zero (a bias before a softmax) is held to its unit's."""
+    links = [link for link in match.links if not link.buffer and link.differentiated]
+    found = [(link, meter.of_link(link, "gradient")) for link in links]
+    if all(size is None or size.apart.equal for _, size in found):
+        return found
+    scale = max(meter.scale(link, "gradient") for link in links)
+    return [(link, None if size is None else attrs.evolve(size, scale=scale)) for link, size in found]
+
+
+def _told(
+    leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What
+) -> Iterator[Suspicion]:
+    ruling, source = ruled
+    if ruling.verdict not in AGREEING:
+        blamed = leaps.blamed(pair, backward=phase is Phase.BACKWARD)
+        order, vague = pair.candidate.index, blamed is not pair
+        yield Suspicion(blamed, phase, what, ruling, order, held=link.candidate, arises=source, vague=vague)
+
+
+def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair]) -> bool:
+    """Return whether running variances differ by two conventions, and else by no more than what was averaged does.
+
+    ``calls`` are the reference's that averaged, ``users`` the matched ones that these are, or lie in.
+    """
+    meter, (ours, theirs) = leaps.meter, leaps.meter.sides
+    calls = [call for call in calls if call.training]
+    if ours.about.framework == theirs.about.framework or not calls:
+        return False
+    values = (*meter.held(link, "before"), *meter.held(link, "buffer"))
+    known = [one for one in map(projected, values) if one is not None]
+    if len(known) < 4 or len({one.shape for one in known}) > 1:
+        return False
+    count, earlier = math.prod(link.reference.shape), (known[0], known[1])
+    found = by_convention(calls, ours.trace, earlier, known[2], known[3], count)
+    sizes = (size_of(known[2], one) for one in found)
+    return any(one is not None and leaps.left(one, users, gradient=False)[0].verdict in AGREEING for one in sizes)

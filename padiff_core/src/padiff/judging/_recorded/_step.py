@@ -1,0 +1,308 @@
+"""Gather what one step of two recorded runs shows: findings, the compared tree, notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+
+from padiff.alignment import Alignment
+from padiff.forcing import Forced, RecordedSide
+from padiff.judging._compared import compared_calls, coverage_of, matching_of
+from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
+from padiff.judging._findings import at_home, finding_at, merged
+from padiff.judging._gathered import Gathered
+from padiff.judging._metrics import Measures
+from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
+from padiff.judging._parameters import constant_notes, parameter_findings
+from padiff.judging._recorded._gradients import why_forward_only
+from padiff.judging._recorded._leaps import Leaps
+from padiff.judging._recorded._levels import Drift, behind_on, drift_of
+from padiff.judging._recorded._meter import Measuring, Meter
+from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
+from padiff.judging._recorded._misplaced import misplaced
+from padiff.judging._recorded._parameter_values import When
+from padiff.judging._recorded._state import gradients_of, of_recorded_state
+from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
+from padiff.judging._suspicion import Suspicion
+from padiff.judging._tolerance import Rule
+from padiff.numerics import SAME
+from padiff.parameters import Correspondence
+from padiff.report import (
+    SIDES,
+    Cause,
+    Evidence,
+    Figures,
+    Finding,
+    Note,
+    Phase,
+    Verdict,
+    What,
+)
+from padiff.trace import Leaf, Trace
+
+
+@attrs.define(eq=False)
+class Recorded(Gathered):
+    """What is known so far of two recorded runs."""
+
+    by: Measuring
+    measures: Measures
+    last: Meter | None = None
+    """What measured the step before."""
+    unsure: set[str] = attrs.field(factory=set)
+    """The candidate's parameters whose gradients rounding alone left apart so far."""
+    backward: bool = False
+    """Whether gradients were compared."""
+    forward_only: str | None = None
+    """Why they were not, in words."""
+    apart: int = 0
+    """How many calls were taken apart, which begin or end elsewhere on the other side."""
+
+    @property
+    def rule(self) -> Rule | None:
+        """Return the user's own rule, where one was given."""
+        return self.by.rule
+
+    def gather(
+        self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter
+    ) -> Correspondence:
+        """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so.
+
+        ``started`` is what measured the values before the step, as far as the correspondence rests on them.
+        """
+        first, differed = not self.calls, self.differs
+        traces = sides[0].trace, sides[1].trace
+        why = why_forward_only(traces, known.alignment)
+        self.backward |= why is None
+        self.forward_only = None if self.backward else why
+        meter = self._meter(sides, known, started, backward=why is None)
+        drift = Drift() if first else drift_of(meter, known)
+        if differed:  # what was found moved the weights, and no rounding
+            drift = attrs.evolve(drift, modules={})
+        after = drift_of(meter, known, "updated")
+        if differed:
+            after = attrs.evolve(after, modules={})
+        leaps, told, known = self._forward(meter, known, drift, after)
+        alignment, forced = known.alignment, Forced(leaps.checks)
+        told += self._backward(leaps, known, backward=why is None)
+        params = self._parameters(meter, known) if first else []
+        told = self._outcomes(told, meter, known)
+        found = self._found(step, leaps, told, known, params)
+        if not any(one.counts for one in found):
+            found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
+        self._settings(found, [*setting_notes(meter, known)])
+        self.unsure.update(unsure_of(meter, known) if why is None else ())
+        found += _uncompared(leaps, alignment, step)
+        if differed or any(one.source for one in params):
+            found = [attrs.evolve(one, source=False) for one in found]
+        found = [*params, *found]
+        self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
+        tolerated = self.rule is not None
+        how: dict[str, Any] = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
+        self.add_calls(compared_calls(alignment, forced, told, traces, unseen=leaps.unseen, **how))
+        if first:
+            self.notes += [
+                *constant_notes(known),
+                *notes_of(alignment, found, leaps.compared),
+                *_unlike(traces),
+                *other_bytes(alignment, traces),
+            ]
+            self.mapping = matching_of(alignment, known, self.findings)
+            self.coverage = coverage_of(traces[0], alignment, leaps.compared)
+            if traces[0].loss is not None and traces[1].loss is not None:
+                self.loss = traces[0].loss, traces[1].loss
+        return known
+
+    def _settings(self, found: Sequence[Finding], told: Sequence[Note]) -> None:
+        """Keep what is said of optimizers' settings that differ, as long as no weights show them."""
+        self.notes += [note for note in told if note not in self.notes]
+        if any(one.cause is not None and one.cause.name == "optimizer_settings" for one in found):
+            self.notes = [note for note in self.notes if note.kind != "optimizer_setting"]
+
+    def _meter(
+        self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter, *, backward: bool
+    ) -> Meter:
+        """Return what measures the values of a step, with those under way that will be asked for."""
+        meter = Meter(sides, self.by)
+        if self.last is not None:
+            meter.take_over(self.last, known)
+        meter.begin(started)
+        self.last = meter
+        named: tuple[When, ...] = ("buffer", "gradient") if backward else ("buffer",)
+        state = (both for when in named for both in meter.parameter_pairs(known, when))
+        meter.ahead([*meter.value_pairs(known.alignment), *state])
+        return meter
+
+    def _forward(
+        self, meter: Meter, known: Correspondence, drift: Drift, after: Drift
+    ) -> tuple[Leaps, list[Suspicion], Correspondence]:
+        """Return what differs forward, and the correspondence without calls that are matched, and wrongly so."""
+        leaps = Leaps(meter, known.alignment, drift, after)
+        told = list(leaps.forward())
+        while wrong := misplaced(leaps, told):  # the fewer calls are matched, the more is seen at one around
+            self.apart += len(wrong)
+            known = attrs.evolve(known, calls=known.alignment.without(wrong))
+            leaps = Leaps(meter, known.alignment, drift, after)
+            told = list(leaps.forward())
+        self.notes += [Note("masks")] if leaps.masks else []
+        return leaps, told, known
+
+    def _backward(self, leaps: Leaps, known: Correspondence, *, backward: bool) -> list[Suspicion]:
+        """Return what differs backward, and in the models' state."""
+        told = list(leaps.backward()) if backward else []
+        for kind in dict.fromkeys(leaps.magnified.values()):
+            if not any(note.kind == kind for note in self.notes):
+                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
+                self.notes.append(Note(kind, {"modules": paths}))
+        for one in of_recorded_state(leaps, known, backward=backward):
+            if isinstance(one, Note):
+                self.notes.append(one)
+            else:
+                told.append(one)
+        return told
+
+    def _found(
+        self, step: int, leaps: Leaps, told: list[Suspicion], known: Correspondence, params: Sequence[Finding]
+    ) -> list[Finding]:
+        """Return the findings of a step about values, shapes, and the loss."""
+        alignment, traces = known.alignment, leaps.meter.traces
+        shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
+        found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
+        judged = self.judged(_by_order(_once(told)), known, params, step)
+        found += [_timed(one, alignment, traces) for one in judged]
+        found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
+        size = self._outputs(leaps, alignment)
+        if size is None:  # what the loss is made of shows in no output of both
+            size = math.inf if any(one.source for one in found) else 0.0
+        losses = traces[0].loss, traces[1].loss
+        found += loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
+        found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
+        return of_other_counts(found, traces)
+
+    def _outcomes(self, told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
+        """Return what differs, but for gradients inside where all agrees that they lead to: a note tells of those.
+
+        One side may go on with a value of which the other has two: scores, and these transposed; words that are looked
+        up once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
+        parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
+        """
+        inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
+        differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
+        if not inside or differs or self.rule is not None:
+            return told
+        sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
+        measured = [one for one in sizes if one is not None and not one.least]
+        agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
+        if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
+            return told
+        noted = {(note.data["value"], note.candidate) for note in self.notes if note.kind == "harmless"}
+        notes = map(harmless_note, inside)
+        self.notes += [note for note in notes if (note.data["value"], note.candidate) not in noted]
+        return [one for one in told if one not in inside]
+
+    def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
+        meter.ahead(meter.parameter_pairs(known, "before"))
+        return parameter_findings(
+            known,
+            partial(meter.held, when="before"),
+            self.ignored,
+            copied=False,
+            backward=True,
+            rule=self.rule,
+            measures=self.measures,
+            frozen=False,
+            alike=meter.alike,
+        )
+
+    def _outputs(self, leaps: Leaps, alignment: Alignment) -> float | None:
+        """Return how far apart the outputs are, and keep that of the first step; None where none is compared."""
+        sizes = [leaps.size(*leaves) for top in alignment.tops for leaves in top.made]
+        found = [one for one in sizes if one is not None]
+        if not found:
+            return None
+        worst = max(one.error for one in found)
+        if not self.calls:
+            self.output = Figures(worst, max(one.apart.max_abs for one in found))
+            within = [one.close for one in found if one.close is not None]
+            self.output_within = all(within) if within else None
+        return worst
+
+
+def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
+    """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
+    if not one.source or one.cause is not None or one.phase is not Phase.FORWARD:
+        return one
+    pairs = (pair for pair in alignment.pairs if pair.key == (one.candidate.path, one.candidate.call))
+    side = next((behind_on(pair, traces) for pair in pairs), None)
+    return one if side is None else attrs.evolve(one, cause=Cause("stepped_before", {"side": side}, verified=True))
+
+
+def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
+    """Return whether a script makes its loss of a tensor, where both runs hold theirs: by that it is judged.
+
+    One model returns logits, the other what the loss is the mean of.
+    """
+    held = all(trace.loss is not None and trace.gradients for trace in traces)
+    return held and leaf.token in traces[side].gradients
+
+
+def _is_input(one: Suspicion) -> bool:
+    return one.spot is not None and one.spot.what == "input" and one.spot.pair.candidate.parent is None
+
+
+def _is_end(one: Suspicion) -> bool:
+    return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
+
+
+def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
+    """Return values in execution order, those in front at which a difference arises: of one place the first is kept."""
+    return sorted(told, key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
+
+
+def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
+    """Return values of which the vague ones are a source once: that which the backward pass met first.
+
+    None of them is, of a call at which a gradient that was kept is one.
+    """
+    arising = [one for one in told if one.arises and one.phase is Phase.BACKWARD]
+    vague = [one for one in arising if one.vague]
+    known = {one.pair.key for one in arising if not one.vague}
+    first = max((one for one in vague if one.pair.key not in known), key=lambda one: one.order, default=None)
+    rest = [one for one in vague if one is not first]
+    return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
+
+
+def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
+    """Yield what the scripts did otherwise around the models."""
+    modes = [("training" if trace.root.training else "evaluation") for trace in traces]
+    if modes[0] != modes[1]:
+        yield Note("modes_differ", dict(zip(SIDES, modes, strict=True)))
+    given = [name for name, trace in zip(SIDES, traces, strict=True) if trace.loss is not None]
+    if len(given) == 1:
+        yield Note("loss_of_one_side", {"side": given[0]})
+
+
+def _is_given(trace: Trace) -> bool:
+    """Return whether it is known what the model was given: of ranks nobody may know how their parts make a whole."""
+    return all(leaf.token in trace.values for leaf in trace.root.inputs)
+
+
+def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
+    """Yield the outputs of the model where their values say nothing: not kept, or random. That is never a pass."""
+    for root, (i, j) in ((top, both) for top in alignment.tops for both in top.outputs):
+        leaf = root.reference.outputs[i]
+        kept = leaf.token in leaps.compared
+        why = "its values were not kept in both runs; record them in both, by values= and modules="
+        if kept and leaps.drawn(leaf.token):
+            why = "each run drew random numbers of its own before; record in evaluation mode, or without dropout"
+        elif kept:
+            continue
+        elif same_bytes(leaps.meter.traces, leaf, root.candidate.outputs[j]) is False:
+            why = "its bytes are other ones, and checksums do not tell how far apart the values are"
+        what = What("output", leaf.path if len(root.outputs) > 1 else "", i)
+        evidence = Evidence.of("not_compared", why=why)
+        yield finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, step=step)
