@@ -16,7 +16,7 @@ from padiff.recording._reduced import completed
 from padiff.trace import Summary, open_run, summarized
 from padiff_torch import reduced
 from padiff_torch.adapter import TorchAdapter
-from padiff_torch.apart import mark
+from padiff_torch.distributed.separate_bias import mark
 
 ADAPTER = TorchAdapter()
 

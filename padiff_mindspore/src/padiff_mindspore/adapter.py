@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import mindspore
-import numpy as np
 
-from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, Rule, switched
-from padiff_mindspore import operations, optim
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, switched
+from padiff_mindspore import operations, optim, tensor
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
-from padiff_mindspore.tensor import MindSporeTensor, array_of, device_name, from_array, is_inexact
+from padiff_mindspore.tensor import MindSporeTensor, device_name
 from padiff_mindspore.versions import MINDSPORE
 
 _ROOT = os.path.dirname(os.path.abspath(mindspore.__file__))
@@ -43,6 +42,7 @@ class MindSporeAdapter(FrameworkAdapter):
     model_class = MindSporeModel
     tensor_class = MindSporeTensor
     native_tensor = mindspore.Tensor
+    tensors = tensor
     operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES) - MINDSPORE.lost()
@@ -53,22 +53,6 @@ class MindSporeAdapter(FrameworkAdapter):
 
     def __init__(self) -> None:
         MINDSPORE.check()
-
-    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
-        """Return a leaf tensor with a copy of the array; integers never collect gradients.
-
-        MindSpore itself moves it to where it computes: ``device`` is not asked for.
-        """
-        native = from_array(np.asarray(array))
-        if differentiable and is_inexact(native):
-            native.requires_grad_()
-        return native
-
-    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
-        """Return an input's leaf as a tensor where it is array-like: a MindSpore tensor as a detached copy."""
-        if self.is_tensor(value):
-            return self.from_numpy(array_of(value), device=device, differentiable=differentiable)
-        return super().convert(value, device=device, differentiable=differentiable)
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

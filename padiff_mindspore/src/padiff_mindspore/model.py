@@ -37,11 +37,6 @@ class MindSporeParameter(TensorParameter):
     tensor = MindSporeTensor
     grad = "_grad"
 
-    @property
-    def trainable(self) -> bool:
-        """Return whether it gets a gradient."""
-        return not self.buffer and bool(self.native.requires_grad)
-
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""
         overwrite(self.native, self.fitting(array))

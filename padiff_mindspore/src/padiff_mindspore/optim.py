@@ -51,8 +51,7 @@ def step(optimizer: Any) -> None:
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
     if isinstance(optimizer, experimental.Optimizer):
-        name = type(optimizer).__name__.lower()
-        return {"class": name, **dict(optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION, name))}
+        return optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION, type(optimizer).__name__.lower())
     if not isinstance(optimizer, nn.Optimizer):
         return {}
     return {**optimizers.of_family(optimizer, _FAMILIES), **dict(_rates(optimizer))}
@@ -63,7 +62,7 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     if isinstance(optimizer, experimental.Optimizer):
         name = type(optimizer).__name__.lower()
         for group in optimizer.param_groups:
-            settings = {"class": name, **dict(optimizers.of_groups([group], _IMPLEMENTATION, name))}
+            settings = optimizers.of_groups([group], _IMPLEMENTATION, name)
             yield from ((parameter, settings) for parameter in group["params"])
     elif isinstance(optimizer, nn.Optimizer):
         known = optimizers.of_family(optimizer, _FAMILIES)

@@ -43,6 +43,17 @@ def from_array(array: Array, device: str = "cpu") -> Any:
     return native
 
 
+def copied(native: Any, device: str) -> Any:
+    """Return a copy of a tensor, without its history."""
+    return from_array(array_of(native))
+
+
+def leaf(native: Any) -> Any:
+    """Return a new tensor as one that collects gradients."""
+    native.requires_grad_()
+    return native
+
+
 def overwrite(native: Any, array: Array) -> None:
     """Write an array into a tensor's memory; give it a storage of its own where there is no such memory.
 

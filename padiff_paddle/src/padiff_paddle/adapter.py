@@ -7,16 +7,16 @@ import sys
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import paddle
 from paddle.base import core
 
-from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, host_random_state
-from padiff_paddle import operations, optim
+from padiff.adapter import CAPABILITIES, FrameworkAdapter, host_random_state
+from padiff_paddle import operations, optim, tensor
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
-from padiff_paddle.tensor import PaddleTensor, from_array, is_inexact, to_device
+from padiff_paddle.tensor import PaddleTensor
 from padiff_paddle.versions import PADDLE
 
 _ROOT = os.path.dirname(os.path.abspath(paddle.__file__))
@@ -51,6 +51,7 @@ class PaddleAdapter(FrameworkAdapter):
     model_class = PaddleModel
     tensor_class = PaddleTensor
     native_tensor = paddle.Tensor
+    tensors = tensor
     operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES) - PADDLE.lost()
@@ -61,20 +62,6 @@ class PaddleAdapter(FrameworkAdapter):
 
     def __init__(self) -> None:
         PADDLE.check()
-
-    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
-        """Return a leaf tensor with a copy of the array; integers never collect gradients."""
-        native = from_array(array, device)
-        native.stop_gradient = not (differentiable and is_inexact(native))
-        return native
-
-    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
-        """Return an input's leaf as a tensor where it is array-like: a Paddle tensor as a detached copy."""
-        if self.is_tensor(value):
-            native = to_device(value, device)
-            native.stop_gradient = not (differentiable and is_inexact(native))
-            return native
-        return super().convert(value, device=device, differentiable=differentiable)
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

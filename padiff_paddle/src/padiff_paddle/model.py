@@ -9,7 +9,17 @@ from typing import Any
 import paddle
 from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramTranslator, StaticFunction
 
-from padiff.adapter import Adapter, Array, Hook, HookedModel, HookedModule, Listener, Ranks, TensorParameter
+from padiff.adapter import (
+    Adapter,
+    Array,
+    Hook,
+    HookedModel,
+    HookedModule,
+    Listener,
+    Ranks,
+    TensorParameter,
+    class_names,
+)
 from padiff_paddle import state
 from padiff_paddle.kinds import STATISTICS
 from padiff_paddle.ranks import ranks_of, trained
@@ -32,11 +42,6 @@ class PaddleParameter(TensorParameter):
     """A parameter or a buffer of a layer."""
 
     tensor = PaddleTensor
-
-    @property
-    def trainable(self) -> bool:
-        """Return whether it gets a gradient."""
-        return not self.native.stop_gradient and not self.buffer
 
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; Paddle itself would take another shape silently."""
@@ -108,8 +113,7 @@ class PaddleModel(HookedModel):
     @staticmethod
     def _statistics(native: Any) -> frozenset[str]:
         """Return which of a layer's parameters are buffers by nature."""
-        names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(native).__mro__)
-        return next((STATISTICS[name] for name in names if name in STATISTICS), frozenset())
+        return next((STATISTICS[name] for name in class_names(native) if name in STATISTICS), frozenset())
 
     def trouble(self, native: Any) -> tuple[str, str] | None:
         """Return what keeps a layer's hooks from running, or lets them run once, on symbols."""

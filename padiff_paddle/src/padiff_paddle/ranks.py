@@ -14,7 +14,7 @@ from typing import Any
 import paddle
 import paddle.distributed as dist
 
-from padiff.adapter import Placement, Ranks, Spread
+from padiff.adapter import Placement, Ranks, Spread, class_names
 
 _TOPOLOGY = "paddle.distributed.fleet.base.topology"
 _GROUPS = {
@@ -36,8 +36,7 @@ def trained(model: Any) -> Any:
 
 
 def _is_fleets(model: Any) -> bool:
-    homes = (cls.__module__ for cls in type(model).__mro__)
-    return hasattr(model, "_layers") and any(home.startswith(_WRAPPERS) for home in homes)
+    return hasattr(model, "_layers") and any(name.startswith(_WRAPPERS) for name in class_names(model))
 
 
 _WRAPPERS = "paddle.distributed.fleet.meta_parallel"

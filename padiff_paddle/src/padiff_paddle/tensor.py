@@ -77,10 +77,16 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
-def to_device(native: Any, device: str) -> Any:
-    """Return a detached copy of a tensor on a device."""
+def copied(native: Any, device: str) -> Any:
+    """Return a copy of a tensor on a device, without its history."""
     copy = native.detach().clone()
     return copy if device_name(copy) == device else copy.to(device.replace("cuda", "gpu"))
+
+
+def leaf(native: Any) -> Any:
+    """Return a new tensor as one that collects gradients."""
+    native.stop_gradient = False
+    return native
 
 
 def _dense(native: Any) -> Any:

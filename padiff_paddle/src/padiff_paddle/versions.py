@@ -24,10 +24,6 @@ OFFERS: Mapping[str, Offer] = {
         parameter="with_kwargs",
     ),
     "dense tensor": Offer("base.core.DenseTensor"),
-    "in backward": Offer(
-        "base.core.eager._is_run_in_backward",
-        reason="nothing public tells that the backward pass is running; without it, the functions below are looked at",
-    ),
 }
 """What versions differ in, by the name under which the rest asks for it."""
 
@@ -62,10 +58,18 @@ class Paddle(Offers):
 
     def __init__(self, home: Any = paddle) -> None:
         super().__init__("paddle", home, OFFERS, NEEDED, OLDEST)
-        told, looked = self.held["in backward"] or (lambda: False), _Backward(home).runs
-        # What is recomputed runs a backward pass of its own, and behind that Paddle itself says that none runs.
-        self.in_backward: Callable[[], bool] = lambda: told() or looked()
-        """Whether this code runs within a backward pass."""
+        entries = (home.Tensor.backward, home.autograd.backward, home.grad)
+        self._backward = {inspect.unwrap(entry).__code__ for entry in entries}
+
+    def in_backward(self) -> bool:
+        """Return whether one of Paddle's functions that run backward is running below.
+
+        Paddle itself says that none is, once what is recomputed has run a backward pass of its own.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code not in self._backward:
+            frame = frame.f_back
+        return frame is not None
 
     def handle(self, native: Any) -> Any:
         """Return a second handle on what holds a tensor's values; its class had another name before Paddle 3."""
@@ -123,23 +127,6 @@ class Paddle(Offers):
         held = bound.arguments
         function = held["run_function"] if "run_function" in held else held["function"]
         return function, held["preserve_rng_state"], held["args"], held["kwargs"]
-
-
-class _Backward:
-    """What finds the backward pass among the functions that are running."""
-
-    def __init__(self, home: Any) -> None:
-        entries = (home.Tensor.backward, home.autograd.backward, home.grad)
-        self._codes = {inspect.unwrap(entry).__code__ for entry in entries}
-
-    def runs(self) -> bool:
-        """Return whether one of Paddle's functions that run backward is running below."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code in self._codes:
-                return True
-            frame = frame.f_back
-        return False
 
 
 PADDLE = Paddle()

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, Model, Rule, host_random_state
-from padiff_torch import operations, optim
-from padiff_torch.apart import tensor_of
+from padiff_torch import operations, optim, tensor
 from padiff_torch.distributed import trained
+from padiff_torch.distributed.separate_bias import tensor_of
 from padiff_torch.kinds import HABITS, TABLE
 from padiff_torch.model import TorchModel
 from padiff_torch.reduced import TorchReducer
-from padiff_torch.tensor import TorchTensor, from_array
+from padiff_torch.tensor import TorchTensor
 from padiff_torch.versions import TORCH
 
 _HERE = os.path.dirname(torch.__file__)
@@ -44,6 +44,7 @@ class TorchAdapter(FrameworkAdapter):
     model_class = TorchModel
     tensor_class = TorchTensor
     native_tensor = torch.Tensor
+    tensors = tensor
     operations = operations
     optimizers = optim
     capabilities = frozenset(CAPABILITIES) - TORCH.lost()
@@ -73,49 +74,29 @@ class TorchAdapter(FrameworkAdapter):
         """Wrap a tensor; one that lacks its layer's bias is read with it."""
         return tensor_of(native)
 
-    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
-        """Return a tensor with a copy of the array; integers are never differentiable."""
-        with torch.inference_mode(False):
-            return _leaf(from_array(np.asarray(array)).to(device), differentiable)
-
     def placed(self, array: Array, place: Any, *, differentiable: bool = False) -> Any:
         """Return a tensor on a device, with its axes in memory as they were."""
         device, order = (place, None) if isinstance(place, str) else place
         if order is None or len(order) != array.ndim:
             return self.from_numpy(array, device=device, differentiable=differentiable)
         laid_out = self.from_numpy(np.ascontiguousarray(array.transpose(order)), device=device)
-        return _leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
+        return self.leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
 
     def reducer(self) -> TorchReducer:
         """Return what computes few numbers of tensors on their devices."""
         return TorchReducer()
 
-    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
-        """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
-        if isinstance(value, torch.Tensor):
-            with torch.inference_mode(False):
-                return _leaf(value.detach().to(device, copy=True), differentiable)
-        return super().convert(value, device=device, differentiable=differentiable)
-
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed torch on every device, and the global generators of numpy and Python: models use them too."""
-        cpu, initial = torch.get_rng_state(), torch.initial_seed()
-        if TORCH.is_host_only():
-            try:
-                torch.default_generator.manual_seed(seed)
-                with super().seeded(seed):
-                    yield
-            finally:
-                torch.set_rng_state(cpu)
-            return
+        cpu, initial, alone = torch.get_rng_state(), torch.initial_seed(), TORCH.is_host_only()
         used = [(write, read()) for read, write in TORCH.generators()]
         try:
-            torch.manual_seed(seed)
+            (torch.default_generator if alone else torch).manual_seed(seed)
             with super().seeded(seed):
                 yield
         finally:
-            if not torch.cuda.is_initialized():
+            if not alone and not torch.cuda.is_initialized():
                 torch.cuda.manual_seed_all(initial)  # lazily: what it would have started from
             for write, state in used:
                 write(state)
@@ -159,10 +140,6 @@ class TorchAdapter(FrameworkAdapter):
             if narrow:
                 found["tf32"] = ", ".join(narrow)
         return found
-
-
-def _leaf(native: Any, differentiable: bool) -> Any:
-    return native.requires_grad_(differentiable and (native.is_floating_point() or native.is_complex()))
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from padiff.adapter import (
     qualified_name,
 )
 from padiff_torch import state
-from padiff_torch.apart import mark
 from padiff_torch.distributed.numbers import numbered
+from padiff_torch.distributed.separate_bias import mark
 from padiff_torch.recompute import recorded_at_once
 from padiff_torch.tensor import TorchTensor, filled, laid_out_as
 from padiff_torch.versions import TORCH
@@ -35,11 +35,6 @@ class TorchParameter(TensorParameter):
     """A parameter or a buffer of a `torch.nn.Module`."""
 
     tensor = TorchTensor
-
-    @property
-    def trainable(self) -> bool:
-        """Return whether it gets a gradient."""
-        return bool(self.native.requires_grad)
 
     def assign(self, array: Array) -> None:
         """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""

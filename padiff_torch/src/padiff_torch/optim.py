@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from padiff.adapter import StepListener, optimizers
+from padiff.adapter import StepListener, class_names, optimizers
 
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
@@ -20,11 +20,11 @@ def is_optimizer(value: Any) -> bool:
 
 
 def _is_engine(value: Any) -> bool:
-    return any(cls.__module__ == "deepspeed.runtime.engine" for cls in type(value).__mro__)
+    return any(name.startswith("deepspeed.runtime.engine.") for name in class_names(value))
 
 
 def _is_megatron(value: Any) -> bool:
-    return any(cls.__module__ == "megatron.core.optimizer.optimizer" for cls in type(value).__mro__)
+    return any(name.startswith("megatron.core.optimizer.optimizer.") for name in class_names(value))
 
 
 def _own(optimizer: Any) -> Any:
@@ -47,8 +47,7 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     groups = getattr(optimizer if _is_megatron(optimizer) else _own(optimizer), "param_groups", None)
     if not groups:
         return {}
-    family = _family(_own(optimizer), groups[0])
-    return {"class": family, **dict(optimizers.of_groups(groups, _beside(_own(optimizer), groups), family))}
+    return _of_groups(_own(optimizer), groups)
 
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -56,9 +55,7 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     if _is_engine(optimizer):
         return  # its groups hold flat ranges in place of parameters
     for group in getattr(optimizer, "param_groups", ()):
-        family = _family(_own(optimizer), group)
-        beside = _beside(_own(optimizer), [group])
-        settings = {"class": family, **dict(optimizers.of_groups([group], beside, family))}
+        settings = _of_groups(_own(optimizer), [group])
         yield from ((parameter, settings) for parameter in group["params"])
 
 
@@ -73,6 +70,10 @@ def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
         called((parameter, parameter.grad) for parameter in held if parameter.grad is not None)
 
     return own.register_step_pre_hook(about_to_step).remove
+
+
+def _of_groups(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return optimizers.of_groups(groups, _beside(optimizer, groups), _family(optimizer, groups[0]))
 
 
 def _beside(optimizer: Any, groups: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -86,12 +86,24 @@ def filled(native: Any, array: Array) -> Any:
     return native
 
 
-def from_array(array: Array) -> Any:
-    """Return a CPU tensor with a copy of the array, in the array's dtype.
+def from_array(array: Array, device: str = "cpu") -> Any:
+    """Return a tensor on a device with a copy of the array, in the array's dtype.
 
     In memory of torch's own: its kernels may round otherwise where data is aligned otherwise.
     """
-    return filled(torch.empty(array.shape, dtype=native_dtype(array.dtype.name)), array)
+    with torch.inference_mode(False):
+        return filled(torch.empty(array.shape, dtype=native_dtype(array.dtype.name)), array).to(device)
+
+
+def copied(native: Any, device: str) -> Any:
+    """Return a copy of a tensor on a device, without its history."""
+    with torch.inference_mode(False):
+        return native.detach().to(device, copy=True)
+
+
+def leaf(native: Any) -> Any:
+    """Return a new tensor as one that collects gradients."""
+    return native.requires_grad_()
 
 
 def laid_out_as(native: Any, gradient: Any) -> Any:

@@ -11,22 +11,15 @@ from typing import Any, ClassVar
 
 import flax
 import jax
-import jax.numpy as jnp
 import jaxlib
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.adapter import FrameworkAdapter, Rule
-from padiff_flax import optim
+from padiff_flax import optim, tensor
 from padiff_flax.kinds import TABLE, rule_of
 from padiff_flax.model import FlaxModel
 from padiff_flax.state import Seeding
-from padiff_flax.tape import leaf, value_of
-from padiff_flax.tensor import FlaxTensor, is_array, new_leaf, placed
-
-__all__ = ["FlaxAdapter"]
-
-Array = NDArray[Any]
+from padiff_flax.tensor import FlaxTensor, is_array
 
 _FLAX, _JAX = (os.path.dirname(one.__file__) + os.sep for one in (flax, jax))
 
@@ -37,6 +30,7 @@ class FlaxAdapter(FrameworkAdapter):
     name: ClassVar[str] = "flax"
     model_class = FlaxModel
     tensor_class = FlaxTensor
+    tensors = tensor
     optimizers = optim
     capabilities = frozenset(
         {"gradients", "float64", "buffers", "modes", "randomness", "optimizers", "compilation", "devices"}
@@ -57,20 +51,12 @@ class FlaxAdapter(FrameworkAdapter):
         """Return whether the value is a JAX array of numbers."""
         return is_array(value)
 
-    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
-        """Return a JAX array in the array's own dtype, 64 bits too; on the tape where gradients are asked for."""
-        return new_leaf(np.asarray(array), device, differentiable=differentiable)
-
     def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
         """Return a leaf of the inputs as users of JAX would pass it: with 64 bits only where they allow them."""
         if isinstance(value, np.ndarray | np.generic):
-            array = np.asarray(value)
-            array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-            return new_leaf(array, device, differentiable=differentiable)
-        if is_array(value):
-            plain = placed(value_of(value), device)
-            return leaf(plain) if differentiable and jnp.issubdtype(plain.dtype, jnp.inexact) else plain
-        return value
+            value = np.asarray(value)
+            value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
+        return super().convert(value, device=device, differentiable=differentiable)
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

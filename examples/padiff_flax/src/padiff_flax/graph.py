@@ -9,8 +9,6 @@ from flax import nnx
 
 from padiff.adapter import walk
 
-__all__ = ["modules", "nodes", "variables"]
-
 
 def nodes(root: Any) -> Iterator[tuple[str, Any]]:
     """Yield (path, node) for every NNX object below ``root`` and itself, once, parents first."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from padiff.adapter import Part, Rule, Setting, Unit, conversions, spelling
 
-__all__ = ["TABLE", "rule_of"]
-
 # Settings ---------------------------------------------------------------------------------------------------
 
 

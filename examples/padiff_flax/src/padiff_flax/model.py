@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flax import nnx
-from numpy.typing import NDArray
 
-from padiff.adapter import Hook, Listener, Module, TensorParameter, TreeModel
+from padiff.adapter import Array, Hook, Listener, Module, TensorParameter, TreeModel
 from padiff_flax import graph, optim, state, watch
 from padiff_flax.tape import Taped, backward, leaf, taping
 from padiff_flax.tensor import FlaxTensor, device_name, from_array, is_array, is_inexact
 
 if TYPE_CHECKING:
     from padiff_flax.adapter import FlaxAdapter
-
-__all__ = ["FlaxModel", "FlaxModule", "FlaxParameter"]
-
-Array = NDArray[Any]
 
 # Where modules say which mode they are in, and whether True means training.
 _MODES = {"deterministic": False, "use_running_average": False, "training": True, "train": True}

@@ -14,8 +14,6 @@ from padiff.adapter import optimizers
 from padiff_flax import graph
 from padiff_flax.state import variables_kept
 
-__all__ = ["is_optimizer", "settings_of", "step", "step_of"]
-
 # optax's names -> the common ones.
 _NAMES = {
     "learning_rate": "lr",

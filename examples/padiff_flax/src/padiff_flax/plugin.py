@@ -5,8 +5,6 @@ from __future__ import annotations
 from padiff.adapter import AdapterInfo, SpecialTransfer, hookimpl
 from padiff_flax.transfers import TRANSFERS
 
-__all__ = ["padiff_adapters", "padiff_transfers"]
-
 
 @hookimpl
 def padiff_adapters() -> list[AdapterInfo]:

@@ -17,8 +17,6 @@ from padiff_flax import graph
 from padiff_flax.tape import Taped, value_of
 from padiff_flax.tensor import wide_enough
 
-__all__ = ["Seeding", "attributes_kept", "lifted", "off_the_tape", "variables_kept"]
-
 
 @contextmanager
 def attributes_kept(root: Any) -> Iterator[None]:

@@ -21,8 +21,6 @@ import numpy as np
 from jax.core import Trace, Tracer
 from jax.extend.core import find_top_trace, get_opaque_trace_state, set_current_trace, take_current_trace
 
-__all__ = ["Node", "Taped", "at_eager_level", "backward", "leaf", "passed_through", "taping", "value_of"]
-
 Cotangents = list[Any]
 _ORDER = itertools.count()
 

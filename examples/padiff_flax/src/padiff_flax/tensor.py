@@ -9,15 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from padiff.adapter import Hook, InputError, NativeTensor, Tensor, dtypes
-from padiff_flax.tape import Taped, leaf, passed_through, value_of
-
-__all__ = ["FlaxTensor", "array_of", "device_name", "dtype_name", "from_array", "is_array", "is_inexact"]
-__all__ += ["native_dtype", "new_leaf", "placed", "wide_enough"]
-
-Array = NDArray[Any]
+from padiff.adapter import Array, Hook, InputError, NativeTensor, Tensor, dtypes
+from padiff_flax.tape import Taped, passed_through, value_of
+from padiff_flax.tape import leaf as leaf
 
 
 def is_array(value: Any) -> bool:
@@ -84,6 +79,11 @@ def from_array(array: Array, device: str = "cpu") -> Any:
         raise InputError(msg) from error
 
 
+def copied(native: Any, device: str) -> Any:
+    """Return the array of a tensor on a device, without its history: arrays never change."""
+    return placed(value_of(native), device)
+
+
 class FlaxTensor(NativeTensor):
     """A JAX array, plain or on the tape, wrapped. Arrays never change: their version is always 0."""
 
@@ -121,9 +121,3 @@ class FlaxTensor(NativeTensor):
         """Return an array with the given bits; on the tape, gradients pass through it to this one."""
         value = from_array(self.fitting(array), self.device)
         return passed_through(value, self.native) if self.differentiable else value
-
-
-def new_leaf(array: Array, device: str, *, differentiable: bool) -> Any:
-    """Return a JAX array on a device, on the tape where gradients are asked for and possible."""
-    value = from_array(array, device)
-    return leaf(value) if differentiable and is_inexact(value) else value

@@ -10,8 +10,6 @@ from typing import Any
 
 from padiff.adapter import SpecialTransfer
 
-__all__ = ["TRANSFERS"]
-
 Arrays = Mapping[str, Any]
 Function = Callable[[Arrays], dict[str, Any]]
 

@@ -19,8 +19,6 @@ from padiff.adapter import Hook, Listener, Module, UnwatchableModel, qualified_n
 from padiff_flax import graph
 from padiff_flax.tape import at_eager_level
 
-__all__ = ["attach", "require_watchable"]
-
 
 @attrs.frozen(eq=False)
 class _Audience:

@@ -12,7 +12,7 @@ from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimp
 from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
 from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
-from padiff.adapter._module import Module, Parameter
+from padiff.adapter._module import Module, Parameter, class_names, qualified_name
 from padiff.adapter._reduction import Reducer, Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
@@ -21,7 +21,7 @@ from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTen
 from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
-from padiff.adapter.trees import TensorParameter, TreeModel, qualified_name, walk
+from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.adapter.versions import Offer, Offers
 from padiff.errors import AdapterError, InputError, LiftError, NotOffered, UnwatchableModel
 from padiff.kinds import (
@@ -92,6 +92,7 @@ __all__ = [
     "TreeModel",
     "Unit",
     "UnwatchableModel",
+    "class_names",
     "conversions",
     "dtypes",
     "extent_of",

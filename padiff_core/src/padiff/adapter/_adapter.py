@@ -15,6 +15,7 @@ import numpy as np
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook
 from padiff.adapter._model import Model
+from padiff.adapter._module import class_names
 from padiff.adapter._reduction import Reducer
 from padiff.adapter._tensor import Tensor
 from padiff.errors import NotOffered
@@ -148,11 +149,8 @@ class Adapter(ABC):
 
     def rule(self, module: Any) -> Rule | None:
         """Return the first rule along the MRO of a native module's class, else that of the first habit it shows."""
-        for cls in type(module).__mro__:
-            rule = self.table.get(f"{cls.__module__}.{cls.__qualname__}")
-            if rule is not None:
-                return rule
-        return next((habit.rule for habit in self.habits if habit.shown_by(module)), None)
+        known = (self.table[name] for name in class_names(module) if name in self.table)
+        return next(known, None) or next((habit.rule for habit in self.habits if habit.shown_by(module)), None)
 
     def as_module(self, function: Callable[..., Any]) -> Any:
         """Return a native module, without parameters, that calls a function: an operation that is run alone."""

@@ -15,6 +15,16 @@ from padiff.kinds import Rule
 from padiff.numerics import Array
 
 
+def qualified_name(native: Any) -> str:
+    """Return the qualified name of an object's class."""
+    return class_names(native)[0]
+
+
+def class_names(native: Any) -> tuple[str, ...]:
+    """Return the qualified names of an object's class and of those that it inherits from."""
+    return tuple(f"{one.__module__}.{one.__qualname__}" for one in type(native).__mro__)
+
+
 class Parameter(ABC):
     """A parameter or buffer of a model, wrapped.
 
@@ -94,7 +104,7 @@ class Module(ABC):
     @property
     def class_name(self) -> str:
         """Return the native class's qualified name."""
-        return f"{type(self.native).__module__}.{type(self.native).__qualname__}"
+        return qualified_name(self.native)
 
     @property
     def training(self) -> bool:
@@ -104,7 +114,7 @@ class Module(ABC):
     @property
     def classes(self) -> tuple[str, ...]:
         """Return the qualified names of the native class and of those that it inherits from."""
-        return tuple(f"{one.__module__}.{one.__qualname__}" for one in type(self.native).__mro__[:-1])
+        return class_names(self.native)[:-1]
 
     def is_a(self, cls: type | str) -> bool:
         """Return whether the module is of a class, or of a class of that name, qualified or bare."""

@@ -11,6 +11,7 @@ from padiff.adapter._adapter import Adapter, StepListener
 from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
+from padiff.adapter.dtypes import is_inexact
 from padiff.numerics import Array
 
 
@@ -51,6 +52,19 @@ class NativeTensor(Tensor):
         """Return the values, without a copy where possible."""
         values: Array = self.array_of(self.native)
         return values
+
+
+class Tensors(Protocol):
+    """A module of functions that make a framework's tensors."""
+
+    def from_array(self, array: Array, device: str = "cpu") -> Any:
+        """Return a tensor on a device with a copy of an array, which collects no gradients."""
+
+    def copied(self, native: Any, device: str) -> Any:
+        """Return a copy of a tensor on a device, without its history."""
+
+    def leaf(self, native: Any) -> Any:
+        """Return a new tensor as one that collects gradients."""
 
 
 class Optimizers(Protocol):
@@ -96,6 +110,7 @@ class FrameworkAdapter(Adapter):
     model_class: ClassVar[type[Model]]
     tensor_class: ClassVar[type[Tensor]]
     native_tensor: ClassVar[type]
+    tensors: Tensors
     optimizers: Optimizers
     operations: Operations
     """For the capability ``operations`` alone."""
@@ -111,6 +126,20 @@ class FrameworkAdapter(Adapter):
     def tensor(self, native: Any) -> Tensor:
         """Wrap a native tensor."""
         return self.tensor_class(native)
+
+    def from_numpy(self, array: Array, *, device: str = "cpu", differentiable: bool = False) -> Any:
+        """Return a native tensor with a copy of the array; integers never collect gradients."""
+        return self.leaf(self.tensors.from_array(np.asarray(array), device), differentiable)
+
+    def convert(self, value: Any, *, device: str, differentiable: bool = False) -> Any:
+        """Return a leaf of the inputs as a tensor of its own on the device, where it is array-like."""
+        if self.is_tensor(value):
+            return self.leaf(self.tensors.copied(value, device), differentiable)
+        return super().convert(value, device=device, differentiable=differentiable)
+
+    def leaf(self, native: Any, differentiable: bool) -> Any:
+        """Return a new tensor, which collects gradients where that is asked for and its dtype has any."""
+        return self.tensors.leaf(native) if differentiable and is_inexact(self.tensor(native).dtype) else native
 
     def as_module(self, function: Callable[..., Any]) -> Any:
         """Return a native module that calls a function."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 Family = tuple[str, str, Mapping[str, str]]
@@ -28,23 +28,22 @@ def plain(value: Any) -> Any:
     return float(f"{number:.7g}") if single else number
 
 
-def of_groups(
-    groups: Iterable[Mapping[str, Any]], implementation: Collection[str], family: str = ""
-) -> Iterator[tuple[str, Any]]:
-    """Yield the hyper-parameters of parameter groups; those of group 1 and later are prefixed ``group1.``.
+def of_groups(groups: Iterable[Mapping[str, Any]], implementation: Collection[str], family: str) -> dict[str, Any]:
+    """Return ``class`` and the hyper-parameters of parameter groups; from group 1 on they are prefixed ``group1.``.
 
     ``implementation`` are entries that say how an optimizer computes, and not what; ``family`` tells what its own names
     mean.
     """
-    names = _NAMES.get(family, {})
+    names, found = _NAMES.get(family, {}), {"class": family}
     for index, group in enumerate(groups):
         prefix = f"group{index}." if index else ""
         for name in (one for one in group if one not in implementation):
             values = group[name] if name in _PAIRS else (group[name],)
             for one, item in zip(_PAIRS.get(name, (name,)), values, strict=True):
-                yield f"{prefix}{names.get(one, one)}", plain(item)
+                found[f"{prefix}{names.get(one, one)}"] = plain(item)
         if family == _ROOT:
-            yield f"{prefix}eps_place", "added to the root"
+            found[f"{prefix}eps_place"] = "added to the root"
+    return found
 
 
 def of_family(optimizer: Any, families: Iterable[Family]) -> dict[str, Any]:

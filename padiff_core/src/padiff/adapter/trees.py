@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
-from padiff.adapter._module import Module, Parameter
+from padiff.adapter._module import Module, Parameter, qualified_name
 from padiff.adapter._reduction import Reducer, Reduction
 from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, UnwatchableModel
@@ -17,11 +17,6 @@ from padiff.numerics import Array
 Children = Callable[[Any], Iterable[tuple[str, Any]]]
 Trouble = tuple[str, str]
 """What keeps something from being compared, as the end of a sentence, and what to do about it."""
-
-
-def qualified_name(native: Any) -> str:
-    """Return the qualified name of an object's class."""
-    return f"{type(native).__module__}.{type(native).__qualname__}"
 
 
 def walk(root: Any, children: Children) -> Iterator[tuple[str, Any]]:
@@ -55,6 +50,11 @@ class TensorParameter(Parameter):
     def shape(self) -> tuple[int, ...]:
         """Return the native shape."""
         return self.tensor(self.ready()).shape
+
+    @property
+    def trainable(self) -> bool:
+        """Return whether it gets a gradient."""
+        return not self.buffer and self.tensor(self.native).differentiable
 
     def view(self) -> Array:
         """Return the values in native layout, without a copy on the CPU."""

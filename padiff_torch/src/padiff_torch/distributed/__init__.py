@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from padiff.adapter import class_names
+
 if TYPE_CHECKING:
     from padiff.adapter import Adapter
     from padiff_torch.distributed.wrappers import WrappedModel
@@ -36,8 +38,7 @@ def trained(model: Any, adapter: Adapter) -> WrappedModel | None:
 
 
 def _known(model: Any) -> str | None:
-    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(model).__mro__)
-    return next((_WRAPPERS[name] for name in names if name in _WRAPPERS), None)
+    return next((_WRAPPERS[name] for name in class_names(model) if name in _WRAPPERS), None)
 
 
 def _unwrapped(model: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from padiff.adapter import Placement, Ranks, Spread
+from padiff.adapter import Placement, Ranks, Spread, class_names
 from padiff_torch.distributed.numbers import MEGATRON
 from padiff_torch.distributed.pieces import is_partitioned, piece_of, whole_shape
 
@@ -71,7 +71,7 @@ def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -
 
 
 def _is_megatrons(module: Any) -> bool:
-    return any(cls.__module__.startswith("megatron.") for cls in type(module).__mro__)
+    return any(name.startswith("megatron.") for name in class_names(module))
 
 
 def _axes_of(mesh: Any) -> tuple[str, ...]:
@@ -116,8 +116,7 @@ def _gated(model: Any) -> set[int]:
     """
     found: set[int] = set()
     for _, module in model.natives():
-        known = any(f"{cls.__module__}.{cls.__qualname__}" == _MLP for cls in type(module).__mro__)
-        if known and module.config.gated_linear_unit:
+        if _MLP in class_names(module) and module.config.gated_linear_unit:
             found.update(map(id, module.linear_fc1.parameters()))
     return found
 
@@ -181,8 +180,7 @@ def _split_along(groups: Mapping[str, tuple[int, ...]], shards: frozenset[int] |
 
 def _output_of(module: Any, groups: Mapping[str, tuple[int, ...]], gated: Collection[int] = ()) -> Spread:
     """Return how the output of one of Megatron's parallel layers is spread over its tensor-parallel group."""
-    kind = next((cls.__name__ for cls in type(module).__mro__ if cls.__module__ == _LAYERS), None)
-    rule = _OUTPUTS.get(kind or "")
+    rule = next((_OUTPUTS[name] for name in class_names(module) if name in _OUTPUTS), None)
     along = _split_along(groups, _ranks_of_shards(module))
     if rule is None or along is None or along not in groups:
         return {}
@@ -199,10 +197,10 @@ def _reduced(module: Any) -> Placement:
     return _REPLICATE
 
 
-_LAYERS = "megatron.core.tensor_parallel.layers"
+_LAYERS = "megatron.core.tensor_parallel.layers."
 _OUTPUTS = {
-    "ColumnParallelLinear": lambda module: _REPLICATE if module.gather_output else Placement("shard", -1),
-    "RowParallelLinear": _reduced,
-    "VocabParallelEmbedding": _reduced,
+    f"{_LAYERS}ColumnParallelLinear": lambda module: _REPLICATE if module.gather_output else Placement("shard", -1),
+    f"{_LAYERS}RowParallelLinear": _reduced,
+    f"{_LAYERS}VocabParallelEmbedding": _reduced,
 }
-"""Bare name of one of Megatron's layers -> how its output is spread."""
+"""One of Megatron's layers -> how its output is spread."""

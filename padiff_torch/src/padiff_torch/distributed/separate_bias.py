@@ -15,7 +15,7 @@ _NAME = "_padiff_added"
 """Attribute of a native tensor: what is still to be added to it, and which version of it that was said of."""
 
 
-class ApartTensor(TorchTensor):
+class BiasedTensor(TorchTensor):
     """An output that is read with the bias that its layer handed on."""
 
     __slots__ = ()
@@ -65,4 +65,4 @@ def tensor_of(native: Any) -> TorchTensor:
     known = getattr(native, _NAME, None)
     if known is None or known[1] != TorchTensor(native).version:
         return TorchTensor(native)
-    return ApartTensor(native)
+    return BiasedTensor(native)
