@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from padiff.alignment._names import similarity
 from padiff.alignment._pairs import ModulePair, Pair
+from padiff.alignment._samples import FreeRuns
 from padiff.alignment._sequences import align_sequences
-from padiff.numerics import SAME, epsilon_of
 from padiff.trace import Call, Leaf, Trace
 
 _MOSTLY = 0.5
@@ -31,7 +31,7 @@ class Anchors:
         ours, theirs = reference.by_module(), candidate.by_module()
         self._reference: dict[Call, set[int]] = {}
         self._candidate: dict[Call, set[int]] = {}
-        self._samples = reference.samples, candidate.samples
+        self._runs = FreeRuns(reference, candidate)
         number = 0
         for pair in modules:
             a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])
@@ -92,19 +92,6 @@ class Anchors:
                 by_index = attrgetter("index")
                 yield from self._tie_chain(sorted(ours, key=by_index), sorted(theirs, key=by_index))
 
-    def overlapping(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield composites that cover mostly the same (one holds a layer more), largest first."""
-        free = {key: cover for key, cover in self._candidate.items() if key not in taken}
-        for ours, cover in sorted(self._reference.items(), key=lambda item: -len(item[1])):
-            if ours in pairs or ours.leaf:
-                continue
-            overlap = {k: len(cover & other) / len(cover | other) for k, other in free.items() if k not in taken}
-            best = max(overlap, key=lambda k: overlap[k], default=None)
-            if best is None or overlap[best] <= _MOSTLY:
-                continue
-            if not best.leaf and _borders(ours) == _borders(best) and not self._begins_elsewhere(ours, best):
-                yield ours, best
-
     def _begins_elsewhere(self, ours: Call, theirs: Call) -> bool:
         """Return whether what only one of two composites holds stands right before or behind the other one."""
         sides = (ours, self._reference), (theirs, self._candidate)
@@ -161,13 +148,7 @@ class Anchors:
 
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
-        for mine, yours in zip(a, b, strict=True):
-            x, y = self._samples[0].get(mine.token), self._samples[1].get(yours.token)
-            if x is None or y is None or x.shape != y.shape:
-                return False
-            if not float(np.linalg.norm(x - y)) <= SAME(epsilon_of(mine.dtype, yours.dtype)) * float(np.linalg.norm(x)):
-                return False
-        return bool(a)
+        return bool(a) and all(map(self._runs.same, a, b))
 
 
 def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:

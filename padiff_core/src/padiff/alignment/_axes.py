@@ -16,7 +16,7 @@ from functools import cache
 import attrs
 import numpy as np
 
-from padiff.alignment._pairs import Alignment, Pair, same_sort
+from padiff.alignment._pairs import Alignment, Pair, partners, same_sort
 from padiff.kinds import LAYOUT, ORDER_SETTINGS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Order, Orders
@@ -100,32 +100,9 @@ def _values(pair: Pair) -> Iterator[_Value]:
         ("input", pair.reference.inputs, call.inputs),
         ("output", pair.reference.outputs, call.outputs),
     ):
-        for i, j in _partners(ours, theirs):
+        for i, j in partners(ours, theirs, _may_be_turned):
             orders = orders_between(ours[i].shape, theirs[j].shape)
             yield _Value((*call.key, what, j), pair, ours[i], theirs[j], orders)
-
-
-def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[int, int]]:
-    """Yield which tensors may be the same: of one name, else of one shape, else the next of the same extents."""
-    free = list(range(len(theirs)))
-
-    def fits(i: int, j: int) -> bool:
-        a, b = ours[i], theirs[j]
-        return same_sort(a, b) and bool(orders_between(a.shape, b.shape))
-
-    rules: tuple[Callable[[int, int], bool], ...] = (
-        lambda i, j: ours[i].path == theirs[j].path,
-        lambda i, j: ours[i].shape == theirs[j].shape,
-        lambda i, j: True,
-    )
-    left = list(range(len(ours)))
-    for rule in rules:
-        for i in list(left):
-            found = next((j for j in free if rule(i, j) and fits(i, j)), None)
-            if found is not None:
-                left.remove(i)
-                free.remove(found)
-                yield i, found
 
 
 @cache
@@ -145,6 +122,10 @@ def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes
             if other == extent and axis not in begun and (extent != 1 or all(theirs[a] != 1 or a < axis for a in begun))
         ]
     return tuple(sorted(found, key=_inversions))
+
+
+def _may_be_turned(a: Leaf, b: Leaf) -> bool:
+    return same_sort(a, b) and bool(orders_between(a.shape, b.shape))
 
 
 def _inversions(axes: Axes) -> tuple[int, Axes]:

@@ -48,8 +48,6 @@ def align(
             tie(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
     for ours, theirs in anchors.covering(pairs, taken):
         tie(ours, theirs, "holds the same parameters")
-    for ours, theirs in anchors.overlapping(pairs, taken):
-        tie(ours, theirs, "holds mostly the same parameters")
     _tie_between(pairs, anchors, inside)
     return Alignment(
         sorted(pairs.values(), key=lambda pair: pair.candidate.index),

@@ -11,18 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from padiff.alignment._pairs import BY_PLACE, Alignment, Pair
-from padiff.numerics import SAME, difference, epsilon_of
+from padiff.alignment._samples import LARGE, FreeRuns
 from padiff.trace import Call, Leaf, Trace, plain_values
 
 Takers = dict[int, list[Call]]
 """Token of a tensor -> the calls that take it, in execution order."""
 
-_LARGE = 1e3
-"""Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
 _OTHERWISE = 2.0
 """How many times a mask's number is the other one that spells the same."""
 
@@ -46,25 +41,17 @@ class _Flow:
     """Know which tensors of two runs are the same."""
 
     def __init__(self, reference: Trace, candidate: Trace) -> None:
-        self._samples = reference.samples, candidate.samples
+        self._runs = FreeRuns(reference, candidate)
         self._ties: set[tuple[int, int]] = set()
         self._tied: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
         """By side: token -> those of the other side that are tied to it."""
-        self._sizes: tuple[dict[int, float], dict[int, float]] = {}, {}
-        """By side: token -> norm of its sample."""
 
     def tie(self, pair: Pair) -> None:
         """Take what a matched call takes and gives on one side for what it takes and gives on the other."""
-        ours, theirs = pair.reference, pair.candidate
-        for matched, mine, yours in (
-            (pair.inputs, ours.inputs, theirs.inputs),
-            (pair.outputs, ours.outputs, theirs.outputs),
-        ):
-            for a, b in matched:
-                tokens = mine[a].token, yours[b].token
-                self._ties.add(tokens)
-                self._tied[0].setdefault(tokens[0], set()).add(tokens[1])
-                self._tied[1].setdefault(tokens[1], set()).add(tokens[0])
+        for _, _, ours, theirs in pair.tensors:
+            self._ties.add((ours.token, theirs.token))
+            self._tied[0].setdefault(ours.token, set()).add(theirs.token)
+            self._tied[1].setdefault(theirs.token, set()).add(ours.token)
 
     def tied(self, around: Pair, alignment: Alignment) -> list[Pair]:
         """Return the operations that belong together in the code of a matched call, the surest matched first."""
@@ -128,34 +115,17 @@ class _Flow:
 
         That is no fault of the operation's: only the code that uses the mask tells whether both do.
         """
-        x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
-        if x is None or y is None or not (x.size and y.size):
+        both = self._runs.both(a, b)
+        if both is None or not both[0].size:
             return False
-        less, more = sorted((-float(x.min()), -float(y.min())))
-        return less >= _LARGE and more > _OTHERWISE * less
+        less, more = sorted(-float(one.min()) for one in both)
+        return less >= LARGE and more > _OTHERWISE * less
 
     def _gives_the_same(self, mine: Call, yours: Call) -> bool:
         return all(map(self._is_same, mine.outputs, yours.outputs))
 
     def _is_same(self, a: Leaf, b: Leaf) -> bool:
-        if a.shape != b.shape:
-            return False
-        if (a.token, b.token) in self._ties:
-            return True
-        x, y = self._samples[0].get(a.token), self._samples[1].get(b.token)
-        if x is None or y is None or x.shape != y.shape:
-            return False
-        bound = SAME(epsilon_of(a.dtype, b.dtype))
-        sizes = self._size(0, a.token, x), self._size(1, b.token, y)
-        if sizes[0] <= _LARGE and abs(sizes[0] - sizes[1]) > 2 * bound * sizes[0]:
-            return False  # a norm of the difference is at least the difference of the norms
-        return _is_close(x, y, bound)
-
-    def _size(self, side: int, token: int, values: NDArray[np.float64]) -> float:
-        known = self._sizes[side]
-        if token not in known:
-            known[token] = float(np.linalg.norm(values))
-        return known[token]
+        return a.shape == b.shape and ((a.token, b.token) in self._ties or self._runs.same(a, b))
 
     def _operands(self, mine: Call, yours: Call) -> list[tuple[int, int]]:
         """Return which inputs of two operations are the same tensor: of one place, if possible."""
@@ -187,14 +157,6 @@ _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
     (_Flow.stands_in_its_place, True),
 )
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
-
-
-def _is_close(x: NDArray[np.float64], y: NDArray[np.float64], bound: float) -> bool:
-    """Return whether two samples may be of one tensor; large numbers, such as a mask's, do not drown the others."""
-    size = float(np.linalg.norm(x))
-    if size <= _LARGE:
-        return float(np.linalg.norm(x - y)) <= bound * size
-    return difference(x, y).rel_l2 <= bound
 
 
 def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:

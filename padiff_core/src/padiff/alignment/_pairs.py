@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import attrs
@@ -14,7 +14,7 @@ BY_PLACE = "same kind, shapes and place"
 _NAME = re.compile(r"""\[(?:'[^']*'|"[^"]*")\]|\.\w+""")
 NAMED = "named by the mapping file"
 NAMED_LOOSELY = "named by the mapping file, and holds other parameters"
-GUESSED = (BY_PLACE, "holds the same parameters", "holds mostly the same parameters", NAMED_LOOSELY)
+GUESSED = (BY_PLACE, "holds the same parameters", NAMED_LOOSELY)
 """Why two calls were tied, where that is a guess that forcing may refute."""
 
 MAPPED = "mapped by the user, or tied by a special transfer"
@@ -59,6 +59,13 @@ class Pair:
     def made(self) -> list[tuple[Leaf, Leaf]]:
         """Return the matched tensors that both calls give."""
         return [(self.reference.outputs[i], self.candidate.outputs[j]) for i, j in self.outputs]
+
+    @property
+    def tensors(self) -> Iterator[tuple[str, int, Leaf, Leaf]]:
+        """Yield the matched tensors: ``input`` or ``output``, which one of the candidate's call, the two themselves."""
+        for side, matched in (("input", self.inputs), ("output", self.outputs)):
+            for i, j in matched:
+                yield side, j, self.reference.leaves(side)[i], self.candidate.leaves(side)[j]
 
     def name_of(self, call: Call) -> str:
         """Return the path of a call of the candidate's as the code of this pair's names it."""
@@ -225,6 +232,25 @@ def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[t
             found.append((i, fit))
             free.remove(fit)
     return tuple(sorted(found))
+
+
+def partners(
+    ours: Sequence[Leaf], theirs: Sequence[Leaf], fits: Callable[[Leaf, Leaf], bool]
+) -> Iterator[tuple[int, int]]:
+    """Yield which tensors that fit may be the same: of one name, else of one shape, else the next one."""
+    left, free = list(range(len(ours))), list(range(len(theirs)))
+    rules: tuple[Callable[[Leaf, Leaf], bool], ...] = (
+        lambda a, b: a.path == b.path,
+        lambda a, b: a.shape == b.shape,
+        lambda a, b: True,
+    )
+    for rule in rules:
+        for i in list(left):
+            found = next((j for j in free if rule(ours[i], theirs[j]) and fits(ours[i], theirs[j])), None)
+            if found is not None:
+                left.remove(i)
+                free.remove(found)
+                yield i, found
 
 
 def _misfits(

@@ -36,7 +36,7 @@ def may_be_permuted(
     both models hold the same weights: with others all that comes of them is another one.
     """
     looked = 0
-    for _, _, ours, theirs in _values(alignment):
+    for _, _, _, ours, theirs in _values(alignment):
         mine, yours = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
         if mine is None or yours is None or ours.shape != theirs.shape or max(ours.shape, default=0) < _FLAT:
             continue
@@ -64,7 +64,7 @@ def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orde
     found: dict[tuple[str, int, str, int], Order] = {}
     rows = _Rows()
     root = alignment.pairs[0]
-    for pair, what, ours, theirs in _values(alignment):
+    for pair, what, index, ours, theirs in _values(alignment):
         mine, yours = reference.value(ours), candidate.value(theirs)
         if mine is None or yours is None or mine.shape != yours.shape or not mine.size or not mine.ndim:
             continue
@@ -72,8 +72,6 @@ def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orde
             continue  # a whole model that takes its inputs in the reference's order gives its outputs so
         order = rows.order(pair.candidate, mine, yours, SAME(epsilon_of(ours.dtype, theirs.dtype)))
         if order is not None:
-            leaves = pair.candidate.inputs if what == "input" else pair.candidate.outputs
-            index = next(index for index, leaf in enumerate(leaves) if leaf is theirs)
             found[*pair.key, what, index] = order
     return found
 
@@ -86,7 +84,7 @@ def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace
     """
     found: dict[tuple[str, int, str, int], Order] = {}
     rows = _Rows(exact=True)
-    for pair, what, ours, theirs in _values(alignment):
+    for pair, what, index, ours, theirs in _values(alignment):
         few, fewer = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
         eps = epsilon_of(ours.dtype, theirs.dtype)
         if ours.shape != theirs.shape or not ours.shape or few is None or fewer is None:
@@ -100,8 +98,6 @@ def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace
         beside = reference.gradient(ours), candidate.gradient(theirs)
         order = rows.order(pair.candidate, mine, yours, SAME(eps), beside)
         if order is not None:
-            leaves = pair.candidate.inputs if what == "input" else pair.candidate.outputs
-            index = next(index for index, leaf in enumerate(leaves) if leaf is theirs)
             found[*pair.key, what, index] = order
     both: dict[tuple[str, int], dict[tuple[int, ...], set[str]]] = {}
     for (path, ordinal, what, _), order in found.items():
@@ -109,12 +105,8 @@ def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace
     return {place: order for place, order in found.items() if len(both[place[:2]][order.rows]) == len(("in", "out"))}
 
 
-def _values(alignment: Alignment) -> Iterator[tuple[Pair, str, Leaf, Leaf]]:
-    for pair in alignment.pairs:
-        for a, b in pair.inputs:
-            yield pair, "input", pair.reference.inputs[a], pair.candidate.inputs[b]
-        for a, b in pair.outputs:
-            yield pair, "output", pair.reference.outputs[a], pair.candidate.outputs[b]
+def _values(alignment: Alignment) -> Iterator[tuple[Pair, str, int, Leaf, Leaf]]:
+    return ((pair, *found) for pair in alignment.pairs for found in pair.tensors)
 
 
 class _Rows:

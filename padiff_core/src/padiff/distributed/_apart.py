@@ -88,7 +88,7 @@ def _of_weight(parts: Parts, path: str, side: _Side) -> Finding:
 
 def _of_value(parts: Parts, call: Call, kind: str, which: int, side: _Side) -> Finding:
     mine = Place(call.path, call.module.class_name, call=call.ordinal)
-    leaf = (call.inputs if kind == "input" else call.outputs)[which]
+    leaf = call.leaves(kind)[which]
     other = side.others.facing(call.path, call.ordinal)
     what = What(kind, leaf.path if kind == "input" else "", which)
     return _finding(parts, side, Phase.FORWARD, what, mine, other)

@@ -154,7 +154,7 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
     side, _, gradient = finding.what.kind.partition("_")
     if side not in ("input", "output") or gradient not in ("", "gradient") or own is None:
         return None
-    held = own.inputs if side == "input" else own.outputs
+    held = own.leaves(side)
     named = (
         number for number, leaf in enumerate(held) if finding.what.index is None and leaf.path == finding.what.name
     )

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, ModulePair, Resolved, align, same_sort
+from padiff.alignment import Alignment, ModulePair, Resolved, align, partners, same_sort
 from padiff.distributed._like import Like, Shape, Whole, sketch_like
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, PaddedRows, canonical, named_alike, pair_parameters, units_of
@@ -118,7 +118,7 @@ class Other:
     def _leaf(self, place: Spot) -> Leaf | None:
         key, side, index = place
         call = self.calls.get(key)
-        leaves: Sequence[Leaf] = () if call is None else call.inputs if side == "input" else call.outputs
+        leaves: Sequence[Leaf] = () if call is None else call.leaves(side)
         return leaves[index] if index < len(leaves) else None
 
     def extent(self, place: Spot) -> Shape | None:
@@ -224,21 +224,8 @@ def _places(calls: Alignment) -> Iterator[tuple[Spot, Spot]]:
     for pair in calls.pairs:
         a, b = pair.reference, pair.candidate
         for side, ours, theirs in (("input", a.inputs, b.inputs), ("output", a.outputs, b.outputs)):
-            for i, j in _partners(ours, theirs):
+            for i, j in partners(ours, theirs, _alike):
                 yield (a.key, side, i), (b.key, side, j)
-
-
-def _partners(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> Iterator[tuple[int, int]]:
-    """Yield which tensors may be the same, whatever part of it lies there: of one name, else in order."""
-    free = list(range(len(theirs)))
-    named = {i: j for i, a in enumerate(ours) for j, b in enumerate(theirs) if a.path == b.path and _alike(a, b)}
-    yield from named.items()
-    free = [j for j in free if j not in named.values()]
-    for i, leaf in enumerate(ours):
-        j = next((j for j in free if i not in named and _alike(leaf, theirs[j])), None)
-        if j is not None:
-            free.remove(j)
-            yield i, j
 
 
 def _alike(a: Leaf, b: Leaf) -> bool:

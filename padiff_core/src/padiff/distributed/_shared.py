@@ -42,16 +42,11 @@ def shared_calls(calls: Mapping[int, Mapping[Key, Call]], homes: Homes) -> list[
     return found
 
 
-def leaves_of(call: Call, side: str) -> Sequence[Leaf]:
-    """Return what a call is given (``input``), or gives (``output``)."""
-    return call.inputs if side == "input" else call.outputs
-
-
 def held_of(one: Shared, calls: Mapping[int, Mapping[Key, Call]], side: str, index: int) -> dict[int, Leaf] | None:
     """Return one tensor of a shared call on each of its ranks; None where a rank's call has fewer."""
     found: dict[int, Leaf] = {}
     for rank in one.ranks:
-        leaves = leaves_of(calls[rank][one.call.key], side)
+        leaves = calls[rank][one.call.key].leaves(side)
         if index >= len(leaves):
             return None
         found[rank] = leaves[index]

@@ -187,7 +187,7 @@ class _Joiner:
             one.args = tuple(slots.get(b.index, a) if isinstance(b, Slot) else a for a, b in pairs)
 
     def _leaf(self, one: Call, side: str, place: int, number: int, call: Call, index: int) -> Leaf:
-        stage, leaf = self.stages[number], (call.inputs if side == "input" else call.outputs)[index]
+        stage, leaf = self.stages[number], call.leaves(side)[index]
         trace, token = self.step.trace, self._token(number, leaf.token)
         copies = (stage.trace.parameters[path] for path in self.copies if path in stage.trace.parameters)
         # What a stage makes of its copy is a part of the gradient of the one that all have.

@@ -19,7 +19,7 @@ from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Spot
-from padiff.distributed._shared import Homes, Shared, held_of, leaves_of, shared_calls, shared_flow
+from padiff.distributed._shared import Homes, Shared, held_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
     Arrays,
     Held,
@@ -129,12 +129,12 @@ class _Merger:
             call = made[one.call.key] = attrs.evolve(one.call, index=len(self.step.trace.calls), parent=parent)
             call.children = []
             for side in ("input", "output"):
-                leaves = [self._leaf(one, side, index) for index in range(len(leaves_of(one.call, side)))]
+                leaves = [self._leaf(one, side, index) for index in range(len(one.call.leaves(side)))]
                 setattr(call, f"{side}s", leaves)
             self.step.trace.add(call)
 
     def _decide(self, one: Shared, side: str) -> None:
-        for index, own in enumerate(leaves_of(one.call, side)):
+        for index, own in enumerate(one.call.leaves(side)):
             held, name = held_of(one, self.calls, side, index), (one.lead, own.token)
             if held is None or name in self.spreads:
                 continue
@@ -172,7 +172,7 @@ class _Merger:
 
     def _says(self, one: Shared, side: str, index: int, arrays: Arrays | None) -> Spread:
         """Return how a framework says that a value lies; a parameter that a layer hands on lies as it is held."""
-        call, ranks, own = one.call, self.ranks[one.lead], leaves_of(one.call, side)[index]
+        call, ranks, own = one.call, self.ranks[one.lead], one.call.leaves(side)[index]
         if side == "input" or not index or isinstance(arrays, Sketches):  # which took it for any value
             return ranks.outputs.get(call.path, {}) if side == "output" and not index else {}
         held = self.traces[one.lead].parameters.items()
@@ -181,7 +181,7 @@ class _Merger:
 
     def _decide_alike(self, one: Shared, side: str) -> None:
         """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
-        for index, own in enumerate(leaves_of(one.call, side)):
+        for index, own in enumerate(one.call.leaves(side)):
             held, name = held_of(one, self.calls, side, index), (one.lead, own.token)
             known = name in self.spreads or self._like((one.call.key, side, index)) is not None
             if held is None or known or len(held) < len(self.traces):
@@ -205,7 +205,7 @@ class _Merger:
         return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
 
     def _leaf(self, one: Shared, side: str, index: int) -> Leaf:
-        own, first = leaves_of(one.call, side)[index], (one.lead, leaves_of(one.call, side)[index].token)
+        own, first = one.call.leaves(side)[index], (one.lead, one.call.leaves(side)[index].token)
         held = held_of(one, self.calls, side, index)
         name = tuple((rank, leaf.token) for rank, leaf in held.items()) if held else (first,)
         known = name in self.names

@@ -159,6 +159,10 @@ class Call:
         """Return what sorts calls in the order in which they end: what is inside before what holds it."""
         return max(call.index for call in self.subtree()), -self.index
 
+    def leaves(self, side: str) -> list[Leaf]:
+        """Return the tensors that it takes (``input``) or gives (``output``)."""
+        return self.inputs if side == "input" else self.outputs
+
     def subtree(self) -> Iterator[Call]:
         """Yield this call and all below it, in execution order."""
         yield self

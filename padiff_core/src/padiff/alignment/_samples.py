@@ -1,0 +1,45 @@
+"""Tell by samples of two free runs whether tensors are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.numerics import SAME, difference, epsilon_of
+from padiff.trace import Leaf, Trace
+
+LARGE = 1e3
+"""Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
+
+
+class FreeRuns:
+    """What two runs show of their tensors: a few elements of each."""
+
+    def __init__(self, reference: Trace, candidate: Trace) -> None:
+        self._samples = reference.samples, candidate.samples
+        self._norms: tuple[dict[int, float], dict[int, float]] = {}, {}
+        """By side: token -> norm of its sample."""
+
+    def both(self, ours: Leaf, theirs: Leaf) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return the samples of two tensors; None where a run has none, or they are of other sizes."""
+        x, y = self._samples[0].get(ours.token), self._samples[1].get(theirs.token)
+        return None if x is None or y is None or x.shape != y.shape else (x, y)
+
+    def same(self, ours: Leaf, theirs: Leaf) -> bool:
+        """Return whether two tensors hold the same; large numbers, such as a mask's, do not drown the others."""
+        found = self.both(ours, theirs)
+        if found is None:
+            return False
+        bound = SAME(epsilon_of(ours.dtype, theirs.dtype))
+        size, other = self._norm(0, ours, found[0]), self._norm(1, theirs, found[1])
+        if not size <= LARGE:
+            return difference(*found).rel_l2 <= bound
+        if abs(size - other) > 2 * bound * size:
+            return False  # a norm of the difference is at least the difference of the norms
+        return float(np.linalg.norm(found[0] - found[1])) <= bound * size
+
+    def _norm(self, side: int, leaf: Leaf, values: NDArray[np.float64]) -> float:
+        known = self._norms[side]
+        if leaf.token not in known:
+            known[leaf.token] = float(np.linalg.norm(values))
+        return known[leaf.token]
