@@ -103,8 +103,8 @@ def test_nothing_is_run_in_evaluation_mode_where_names_tell_or_nothing_is_drawn(
     def unwanted(*_: Any) -> None:
         pytest.fail("a trial in evaluation mode")
 
-    monkeypatch.setattr(_exchanges, "trial_without_chance", unwanted)
-    monkeypatch.setattr(_search, "trial_without_chance", unwanted)
+    monkeypatch.setattr(_exchanges, "trial_without_randomness", unwanted)
+    monkeypatch.setattr(_search, "trial_without_randomness", unwanted)
     sides = TorchAttention(), PaddleAttention(named=True)
     assert padiff.diff(*sides, (X,)).aligned
     _assert_in_place(*sides)

@@ -152,7 +152,7 @@ def _compared(
         if further is not None:
             again = before.forked()
             again.gather(number, (sides[0], _read_in(both[1], further.axes)), further, meter)
-            if _doubts(again) < _doubts(found):
+            if _left_to_explain(again) < _left_to_explain(found):
                 found, read = again, further
         notes += axis_notes(read) if number == steps[0] else []
         found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
@@ -189,17 +189,17 @@ def _rows(
 
     Which row is which may be another thing in each step: tokens go to other experts.
     """
-    if _doubts(found) == _doubts(before):
+    if _left_to_explain(found) == _left_to_explain(before):
         return None
     trace = _read_in(sides[1], known.axes).trace
     further = recorded_row_orders(known.alignment, sides[0].trace, trace)
     return read_so(known, composed(known.axes, further), _evidence(sides, meter)) if further else None
 
 
-def _doubts(found: Recorded) -> tuple[int, int, int]:
-    """Return how many sources were found, how many calls were taken apart, and how much differs among the others."""
+def _left_to_explain(found: Recorded) -> tuple[int, int, int]:
+    """Return how many sources were found, how many matched calls were dropped, and what else differs."""
     findings = found.findings
-    return sum(one.source for one in findings), found.apart, sum(one.counts for one in findings)
+    return sum(one.source for one in findings), found.dropped, sum(one.counts for one in findings)
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
@@ -281,7 +281,7 @@ def _evidence(sides: Any, meter: Meter) -> Evidence:
 
     def measured(link: Link) -> Difference | None:
         size = meter.before(link)
-        return None if size is None else size.apart
+        return None if size is None else size.difference
 
     ours, theirs = sides
     task = Task((), {})

@@ -24,10 +24,10 @@ def cause_of(found: Sequence[Contrast]) -> Cause | None:
     """Return hyper-parameters that differ as the cause of another shape of parameters, or None where none does."""
     if not found:
         return None
-    return Cause("settings", told_by(found), verified=any(one.setting in _OF_SHAPES for one in found))
+    return Cause("settings", as_parameters(found), verified=any(one.setting in _OF_SHAPES for one in found))
 
 
-def told_by(found: Sequence[Contrast]) -> dict[str, dict[str, str]]:
+def as_parameters(found: Sequence[Contrast]) -> dict[str, dict[str, str]]:
     """Return hyper-parameters that differ as a cause holds them."""
     return {one.setting: {"reference": one.reference, "candidate": one.candidate} for one in found}
 
@@ -42,7 +42,7 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
             ORDER_SETTINGS if pair.misfed else frozenset()
         )
         matters = any(one.setting not in without for one in found)
-        return Cause("settings", told_by(found), verified=own and matters)
+        return Cause("settings", as_parameters(found), verified=own and matters)
     called = called_otherwise(ours, theirs)
     return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=not pair.misfed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -11,7 +11,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced
 from padiff.judging._findings import place_of
 from padiff.judging._suspicion import Suspicion
-from padiff.numerics import SAME, difference, epsilon_of
+from padiff.numerics import SAME, Difference, difference, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import (
     ComparedCall,
@@ -118,13 +118,15 @@ def _brief(call: Call) -> Place:
 
 def _free(pair: Pair, trace: Trace, free: Trace) -> Figures | None:
     """Return how far a call's outputs differ where each model runs freely, as far as samples tell."""
-    found = []
-    for mine, yours in pair.made:
-        ours, theirs = trace.samples.get(mine.token), free.samples.get(yours.token)
-        if ours is not None and theirs is not None and ours.shape == theirs.shape:
-            found.append(difference(ours, theirs))
-    worst = max(found, key=lambda one: one.rel_l2, default=None)
+    worst = sampled_difference(pair.made, trace, free)
     return None if worst is None else Figures.of(worst)
+
+
+def sampled_difference(leaves: Iterable[tuple[Leaf, Leaf]], ours: Trace, theirs: Trace) -> Difference | None:
+    """Return the largest difference between matched tensors of two runs, as far as samples of them show."""
+    both = ((ours.samples.get(a.token), theirs.samples.get(b.token)) for a, b in leaves)
+    found = [difference(a, b) for a, b in both if a is not None and b is not None and a.shape == b.shape]
+    return max(found, key=lambda one: one.rel_l2, default=None)
 
 
 def downstream(calls: Sequence[ComparedCall], alignment: Alignment, found: Sequence[Finding]) -> Iterator[Finding]:

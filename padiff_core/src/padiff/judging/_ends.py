@@ -112,7 +112,7 @@ def unmatched_outputs(
     for ours, theirs in together:
         left[0].remove(ours)
         left[1].remove(theirs)
-        home, index = _maker(alignment, ours, theirs) or _parting(alignment)
+        home, index = _maker(alignment, ours, theirs) or _where_shapes_change(alignment)
         given = home is root or index >= len(home.candidate.outputs)
         index = root.reference.outputs.index(ours) if given else index
         made = home.reference.outputs[index], theirs if given else home.candidate.outputs[index]
@@ -141,7 +141,7 @@ def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] |
     return found
 
 
-def _parting(alignment: Alignment) -> tuple[Pair, int]:
+def _where_shapes_change(alignment: Alignment) -> tuple[Pair, int]:
     """Return the call that is given the shapes of the reference, and behind which all are others; and which output.
 
     Where shapes part and meet again before, as of tokens that one side flattens, that was meant.

@@ -15,10 +15,8 @@ from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Description, Frame
 
 
-def place_of(call: Call | None, *, at: Call | None = None, path: str | None = None, stack: bool = True) -> Place:
+def place_of(call: Call, *, at: Call | None = None, path: str | None = None, stack: bool = True) -> Place:
     """Name a call's place. ``at`` is the child whose call marks the line of its parent's code, if one does."""
-    if call is None:
-        return Place(path)
     module = call.module
     marks = (at or call).frames if stack else ()
     if (at or call).module.operation:

@@ -10,7 +10,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.judging._findings import finding_of
-from padiff.judging._parameters import Ignored, half_tied
+from padiff.judging._parameters import Ignored, tied_on_one_side
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
 from padiff.report import ComparedCall, Coverage, Figures, Finding, Matching, Note, Phase, Verdict
@@ -52,7 +52,7 @@ class Gathered:
         self, suspicions: Sequence[Suspicion], known: Correspondence, parameters: Sequence[Finding], step: int
     ) -> list[Finding]:
         """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
-        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | half_tied(known)
+        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | tied_on_one_side(known)
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         found = []
         for one in suspicions:

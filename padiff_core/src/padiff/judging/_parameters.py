@@ -47,7 +47,9 @@ def parameter_findings(
     """
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
-    found += _apart([both for both in links if not alike(both[1])], read, copied, rule, measures or Measures())
+    found += _with_other_values(
+        [both for both in links if not alike(both[1])], read, copied, rule, measures or Measures()
+    )
     return found + (list(_ties(links)) if backward else [])
 
 
@@ -197,7 +199,7 @@ def _place(unit: HeldUnit, held: Held) -> Place:
     return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
 
 
-def _apart(
+def _with_other_values(
     links: Sequence[tuple[UnitMatch, Link]],
     read: Reading,
     copied: bool,
@@ -212,7 +214,7 @@ def _apart(
         if isinstance(ours, Summary):
             size = size_of(ours, theirs, rule)
             if size is not None and (size.error > SAME(size.eps) if size.close is None else not size.close):
-                yield _differing(match, link, Figures.of(size.apart), None)
+                yield _differing(match, link, Figures.of(size.difference), None)
             continue
         # What was copied is as equal as the candidate's dtype allows; there is nothing for a rule to judge.
         exact = None if copied else rule
@@ -267,7 +269,7 @@ def special_notes(correspondence: Correspondence, *, copied: bool, backward: boo
             yield Note("transfer_without_gradients", data, reference, candidate)
 
 
-def half_tied(correspondence: Correspondence) -> set[str]:
+def tied_on_one_side(correspondence: Correspondence) -> set[str]:
     """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
     links = list(correspondence.links)
     found = set()

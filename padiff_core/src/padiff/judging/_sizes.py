@@ -35,7 +35,7 @@ _CRC32 = 8
 class Size:
     """How far apart one value of two runs is."""
 
-    apart: Difference
+    difference: Difference
     eps: float
     """Machine epsilon of the coarser type; 0 for whole numbers."""
     close: bool | None = None
@@ -49,7 +49,7 @@ class Size:
     @property
     def error(self) -> float:
         """Return the relative L2 error."""
-        return relative(self.apart, self.scale)
+        return relative(self.difference, self.scale)
 
 
 def held(trace: Trace, key: int | None) -> Held:
@@ -192,7 +192,7 @@ def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
     """Return how far apart a value that differs is where no mask drowns it; None where both do not mask alike."""
     both = _both(spot, size, traces)
     rest = None if both is None else beside_masks(*both)
-    return None if rest is None else attrs.evolve(size, apart=rest)
+    return None if rest is None else attrs.evolve(size, difference=rest)
 
 
 def _both(spot: Spot, size: Size, traces: Traces) -> tuple[Array, Array] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, is_alike, transfer
 from padiff.refinement._axes import aligned
-from padiff.refinement._dataflow import apart
+from padiff.refinement._dataflow import differing
 from padiff.refinement._evidence import Evidence
 
 _MOST = 8
@@ -24,7 +24,7 @@ _ALIKE = (False, 0)
 def with_constants(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence with the constants that are wrong; the candidate has the reference's from then on."""
     groups = _differing(correspondence.constants, evidence)
-    least = apart(correspondence, evidence) if groups else _ALIKE
+    least = differing(correspondence, evidence) if groups else _ALIKE
     for group in groups[:_MOST]:
         if least == _ALIKE:
             break
@@ -36,7 +36,7 @@ def with_constants(correspondence: Correspondence, evidence: Evidence) -> Corres
         tried = attrs.evolve(correspondence, wrong=[*correspondence.wrong, *group])
         try:
             tried = aligned(tried, evidence)
-            now = apart(tried, evidence)
+            now = differing(tried, evidence)
         except BaseException:
             evidence.candidate.assign(own)
             raise

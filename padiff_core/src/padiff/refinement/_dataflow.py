@@ -28,7 +28,7 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     then settle.
     The candidate is given its parameters anew, and its calls are matched anew.
     """
-    if not (evidence.transfer and _in_doubt(correspondence, evidence)):
+    if not (evidence.transfer and _may_be_wrong(correspondence, evidence)):
         return correspondence
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
@@ -51,24 +51,24 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the one of two under which less differs, or lies out of place; the candidate holds its parameters."""
-    before = _amiss(known, evidence)
+    before = _left_to_explain(known, evidence)
     _given(other, evidence)
     other = with_layouts(other, evidence)
     evidence.forget_runs()
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
-    if _amiss(other, evidence) < before:
+    if _left_to_explain(other, evidence) < before:
         return other
     _given(known, evidence)
     return known
 
 
-def _amiss(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
+def _left_to_explain(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
     """Return whether the free runs differ, and how much else a correspondence leaves to be explained.
 
     A fault leads the dataflow astray: one value less that differs is not worth a layer from another block.
     """
-    differs, wrong = apart(correspondence, evidence)
+    differs, wrong = differing(correspondence, evidence)
     return differs, wrong + out_of_place(correspondence.matches)
 
 
@@ -77,12 +77,12 @@ def _given(correspondence: Correspondence, evidence: Evidence) -> None:
     evidence.forget_runs()
 
 
-def _in_doubt(correspondence: Correspondence, evidence: Evidence) -> bool:
-    differs, wrong = apart(correspondence, evidence)
+def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:
+    differs, wrong = differing(correspondence, evidence)
     return wrong > 0 or (differs and not evidence.is_rounding(correspondence))
 
 
-def apart(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
+def differing(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
     """Return whether the free runs differ, and how many values of the forced run do."""
     forced = evidence.judged(correspondence).forced
     found = [(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in forced.checks]

@@ -19,7 +19,7 @@ from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles, ma
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
-from padiff.refinement._trials import RIGHT, Trial, trial_without_chance
+from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
 from padiff.report import Verdict
 from padiff.trace import Trace
 
@@ -61,7 +61,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
                 crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
         if not cycles:
             continue
-        trial = trial_without_chance(bench, owner)
+        trial = trial_without_randomness(bench, owner)
         drawn, trial = trial is not None, trial or Trial(bench, owner, bench.trace)
         least = trial.error()
         best = _best(cycles, min(least, RIGHT), trial)

@@ -48,7 +48,7 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not.
     """
     judge = evidence.judged(correspondence)
-    spots = [check.spot for check in _gross(judge)]
+    spots = [check.spot for check in _large_gradients(judge)]
     inner = {spot.reference.token for spot in spots if spot.what == "input"}
     ends = {spot.reference.token for spot in spots if spot.pair in correspondence.alignment.pairs[:1]}
     everywhere = {spot.reference.token for spot in spots}
@@ -82,11 +82,11 @@ def _loosened(
     before, after = (len(_wrong_parameters(one)) for one in (judge, again))
     if (lost and after > before) or (after >= before > 0 and not _differs(judge.forward())):
         return None
-    fewer = 2 * len(list(_gross(again))) < len(list(_gross(judge)))
+    fewer = 2 * len(list(_large_gradients(again))) < len(list(_large_gradients(judge)))
     return loosened if fewer or (not lost and len(_backward(again)) < len(_backward(judge))) else None
 
 
-def _gross(judge: Judge) -> Iterator[Check]:
+def _large_gradients(judge: Judge) -> Iterator[Check]:
     """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
     for check in judge.forced.checks:
         kind = check.spot.pair.reference.module.kind
@@ -173,7 +173,7 @@ def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Ju
 def _but_spoiled(
     masked: Sequence[Pair],
     wrong: list[Pair],
-    taken_apart: Callable[[Pair], Judge],
+    judged_without: Callable[[Pair], Judge],
     fresh: Callable[[Judge], list[Suspicion]],
 ) -> list[Pair]:
     """Return the wrong matches but for those of which taking apart one alone shows a difference right behind it.
@@ -184,7 +184,7 @@ def _but_spoiled(
     for pair in masked:
         classes = pair.reference.module.class_name, pair.candidate.module.class_name
         if classes not in told and len(told) < _SINGLY:
-            judge = taken_apart(pair)
+            judge = judged_without(pair)
             told[classes] = _spoils(pair, fresh(judge), judge)
         if told.get(classes):
             wrong = [one for one in wrong if one is not pair]
@@ -216,7 +216,7 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         composite = bool(pair.reference.children and pair.candidate.children)
         return pair if composite or (pair.why == BY_PLACE and not pair.candidate.children) else None
     stochastic = same_kind and CATALOGUE[pair.candidate.module.kind or ""].stochastic
-    if stochastic or judge.settler.chance.takes(pair):
+    if stochastic or judge.settler.randomness.takes_numbers(pair):
         return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
         return pair

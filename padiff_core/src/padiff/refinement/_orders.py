@@ -33,12 +33,12 @@ def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) ->
 
     The candidate runs forced once, and again for each of a few values whose order is in doubt.
     """
-    correspondence = _told_by_forcing(_with_rows(correspondence, evidence), evidence)
+    correspondence = _as_forced(_with_rows(correspondence, evidence), evidence)
     if not correspondence.axes:
         return correspondence
     wrong = {s.pair.key: s.pair for s in _wrong(correspondence, evidence)}
     for pair in list(wrong.values())[:_MOST]:
-        correspondence = _doubted(correspondence, pair, evidence)
+        correspondence = _unless_refuted(correspondence, pair, evidence)
     return correspondence
 
 
@@ -68,7 +68,7 @@ def _wrong(correspondence: Correspondence, evidence: Evidence) -> list[Suspicion
     return list(found.values())
 
 
-def _doubted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> Correspondence:
+def _unless_refuted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> Correspondence:
     """Return the correspondence with the order of a call's values refuted, where these alone make the call wrong."""
     inside = {call.key for call in pair.candidate.subtree()}
     places = {place for place in correspondence.axes if place[:2] in inside}
@@ -88,13 +88,13 @@ def _doubted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> 
     return plain if error <= RIGHT else correspondence
 
 
-def _told_by_forcing(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+def _as_forced(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence with values read so that they are the reference's, given that what made them was."""
     best, current, tries = correspondence, correspondence, 0
     wrong = least = _wrong(correspondence, evidence)
     rest = list(wrong)
     while rest and tries < _TRIES:
-        further = _order_told(rest.pop(0), evidence.judged(current))
+        further = _order_of_forced(rest.pop(0), evidence.judged(current))
         if further is None:
             continue
         tries += 1
@@ -108,7 +108,7 @@ def _told_by_forcing(correspondence: Correspondence, evidence: Evidence) -> Corr
     return best
 
 
-def _order_told(suspicion: Suspicion, judge: Judge) -> Orders | None:
+def _order_of_forced(suspicion: Suspicion, judge: Judge) -> Orders | None:
     """Return the order in which a wrong value is the reference's, with the others of its call that may be so."""
     spot = suspicion.spot
     if (

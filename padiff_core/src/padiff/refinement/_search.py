@@ -11,7 +11,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.refinement._evidence import Evidence
-from padiff.refinement._trials import RIGHT, Trial, in_float64, trial_without_chance
+from padiff.refinement._trials import RIGHT, Trial, in_float64, trial_without_randomness
 
 Choice = TypeVar("Choice")
 _Wrong = tuple[float, tuple[float, ...], tuple[float, ...]]
@@ -76,7 +76,7 @@ def best_of(
             alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
             whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
             best, least = (best, least) if wrong[0] else (whole, wrong)
-        trials = [trial_without_chance(bench, pair) for pair, bench in benches.items()] if least[0] else []
+        trials = [trial_without_randomness(bench, pair) for pair, bench in benches.items()] if least[0] else []
         still = [trial for trial in trials if trial is not None]
         if still:
             best, least = search(still)

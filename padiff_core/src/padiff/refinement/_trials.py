@@ -80,7 +80,7 @@ def in_float64(trial: Trial) -> Trial | None:
     return attrs.evolve(trial, truth=truth, dtype=_WIDE)
 
 
-def trial_without_chance(bench: Bench, pair: Pair) -> Trial | None:
+def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     """Return how to try a call in whose own code the reference draws random numbers: in evaluation mode.
 
     None where it draws none, or does not run alone. Where a model has no modes, or draws in every mode, each error of

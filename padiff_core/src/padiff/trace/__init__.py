@@ -47,8 +47,9 @@ from padiff.trace._settings import (
     called_otherwise,
     contrasts,
     contrasts_inside,
-    draws_otherwise,
+    is_sampling,
     plain_values,
+    samples_otherwise,
     settings_of,
 )
 from padiff.trace._shards import InShard

@@ -175,7 +175,13 @@ def called_otherwise(reference: Call, candidate: Call) -> tuple[str, str] | None
     return _as_called(reference), _as_called(candidate)
 
 
-def draws_otherwise(reference: Call, candidate: Call) -> bool:
+def is_sampling(call: Call) -> bool:
+    """Return whether a call is of a module that samples random numbers, and is at work."""
+    kind = CATALOGUE.get(call.module.kind or "")
+    return bool(kind and kind.stochastic and call.training) and settings_of(call).get("p") != 0
+
+
+def samples_otherwise(reference: Call, candidate: Call) -> bool:
     """Return whether both sides call a function with as many fractions, and with others: 0.5 here, 0.3 there."""
     if not (reference.module.operation and candidate.module.operation):
         return False

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Reader, Replayed, Spot
-from padiff.judging._causes import OF_STATE, told_by
+from padiff.judging._causes import OF_STATE, as_parameters
 from padiff.judging._forced._settle import Settler
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import ROUNDING, SAME, TOGETHER, difference, epsilon, numpy_dtype
@@ -28,15 +28,15 @@ def found_by_setting(settler: Settler, pair: Pair, matches: Sequence[UnitMatch],
     holds its activation.
     """
     groups: dict[Cause, dict[str, Mapping[str, Any]]] = {}
-    for path, found, wanted in _apart(settler.bench.alignment, pair, matches):
-        groups.setdefault(Cause("settings", told_by(found)), {})[path] = wanted
+    for path, found, wanted in _with_other_settings(settler.bench.alignment, pair, matches):
+        groups.setdefault(Cause("settings", as_parameters(found)), {})[path] = wanted
     for cause, all_wanted in groups.items():
         if _agrees(settler, pair, all_wanted, read):
             return attrs.evolve(cause, verified=True)
     return next((cause for cause, all_wanted in groups.items() if "" not in all_wanted), None)
 
 
-def _apart(
+def _with_other_settings(
     alignment: Alignment, pair: Pair, matches: Sequence[UnitMatch]
 ) -> Iterator[tuple[str, list[Contrast], dict[str, Any]]]:
     """Yield the paths of modules, below the pair's, with settings that differ, and what these are in the reference."""

@@ -36,7 +36,7 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
     if not (same and differing and all(_matters(one, judge.trace) for one in differing)):
         return []
-    if any(map(judge.settler.chance.takes, judge.alignment.pairs)):
+    if any(map(judge.settler.randomness.takes_numbers, judge.alignment.pairs)):
         return []  # one draw proves nothing
     least = min(one.ruling.figures.rel_l2 for one in differing)
     bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same

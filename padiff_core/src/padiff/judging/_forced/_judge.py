@@ -149,7 +149,7 @@ class Judge:
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
         eps = epsilon(numpy_dtype(check.spot.reference.dtype))
         asked = Question(owner, self._read(check.spot, owner), check.difference, eps, backward=False)
-        return self.settler.drawn(ruling, asked)
+        return self.settler.with_randomness(ruling, asked)
 
     def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
         """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""
@@ -197,7 +197,7 @@ class Judge:
             if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 if cut is None:
-                    suspicion = self._blame(check, expected, excused)
+                    suspicion = self._gradient_fault(check, expected, excused)
                 else:
                     suspicion = cuts.suspicion(check, cut, excused)
                 if suspicion is not None:
@@ -238,7 +238,7 @@ class Judge:
         bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
         return known | {pair.key for pair in (*unfit, *around, *bare)}
 
-    def _blame(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
+    def _gradient_fault(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
         spot = check.spot
         # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
@@ -299,7 +299,7 @@ class Judge:
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
             what = value_at(spot, gradient=True)
             return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
-        if any(map(self.settler.chance.takes, suspects)):
+        if any(map(self.settler.randomness.takes_numbers, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
         if check.close is None:
             rounding = self.settler.rounding(suspects, gradient_reader(spot.reference.token), apart)

@@ -15,7 +15,13 @@ from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless
 from padiff.judging._forced._judge import Judge
-from padiff.judging._forced._soundness import Whole, of_one_distribution, prove, undrawn_finding, unexplained_finding
+from padiff.judging._forced._soundness import (
+    Whole,
+    of_one_distribution,
+    prove,
+    unexplained_finding,
+    unrepeatable_finding,
+)
 from padiff.judging._forced._state import of_rewritten, of_state
 from padiff.judging._forced._unread import Unread, unread_finding, unread_inputs
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
@@ -30,7 +36,7 @@ from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
 from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
-from padiff.trace import Description, Leaf, Trace, contrasts, draws_otherwise, temporary_store
+from padiff.trace import Description, Leaf, Trace, contrasts, samples_otherwise, temporary_store
 
 
 @attrs.define(eq=False)
@@ -122,13 +128,17 @@ class Outcome(Gathered):
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or self.differs or Verdict.IGNORED in verdicts:
             return
-        by_code = [pair for pair in judge.alignment.pairs if judge.settler.chance.takes(pair) and not _by_kind(pair)]
+        by_code = [
+            pair
+            for pair in judge.alignment.pairs
+            if judge.settler.randomness.takes_numbers(pair) and not _by_kind(pair)
+        ]
         chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
         ends = Ends(judge.alignment)
         known_random = Verdict.STOCHASTIC in verdicts
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         if proof.by is Whole.RANDOM and is_recorded(sides[0]):
-            self.findings.append(undrawn_finding(ends.root, step))
+            self.findings.append(unrepeatable_finding(ends.root, step))
             return
         drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
@@ -228,7 +238,7 @@ class Outcome(Gathered):
         found = []
         for suspicion in suspicions:
             pair = suspicion.pair
-            differing = contrasts(pair.reference, pair.candidate) or draws_otherwise(pair.reference, pair.candidate)
+            differing = contrasts(pair.reference, pair.candidate) or samples_otherwise(pair.reference, pair.candidate)
             if suspicion.verdict is Verdict.STOCHASTIC and differing and not self.is_ignored(pair):
                 found.append(attrs.evolve(finding_of(suspicion, source=True, step=step), verdict=Verdict.DIFFERS))
         return found

@@ -17,10 +17,9 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._replays import PairReplays
-from padiff.kinds import CATALOGUE
 from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
 from padiff.report import SIDES, Cause, Evidence
-from padiff.trace import Call, Key, contrasts, settings_of
+from padiff.trace import Call, Key, contrasts, is_sampling, settings_of
 
 _SEEDS = range(1, 9)
 """Under how many seeds a value is asked for before it is called the same under all."""
@@ -30,7 +29,7 @@ assert 2 * SEEDS[-1] < _APART
 
 
 @attrs.frozen
-class Lone:
+class OneSided:
     """Say what draws on one side only."""
 
     evidence: Evidence
@@ -41,15 +40,15 @@ class Lone:
     """Keys of the calls that draw and have no counterpart."""
 
 
-def _only(ours: bool) -> Lone:
+def _only(ours: bool) -> OneSided:
     side = {"side": SIDES[not ours]}
-    return Lone(Evidence("randomness", side), Cause("randomness", side, verified=True), ours)
+    return OneSided(Evidence("randomness", side), Cause("randomness", side, verified=True), ours)
 
 
 ONLY_REFERENCE, ONLY_CANDIDATE = _only(True), _only(False)
 
 
-class Chance:
+class Randomness:
     """Know what calls do under other seeds; each is run once for all its suspects."""
 
     def __init__(self, bench: Bench, replays: PairReplays) -> None:
@@ -58,25 +57,25 @@ class Chance:
         self._known: dict[Hashable, bool | None] = {}
         """What dropouts that are set alike have in common -> whether the two sides' are of other distributions."""
 
-    def draws(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
+    def samples(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side disagrees with itself under other seeds here; or draws, at least.
 
         What drops whole samples of a small batch, and seldom, may draw the same twice, and more often.
         """
-        if _is_drawing(pair.reference if ours else pair.candidate):
+        if is_sampling(pair.reference if ours else pair.candidate):
             return True
         seeds = _SEEDS if self._took(pair, ours=ours) is not False else _SEEDS[:2]
-        return any(self._apart(pair, read, ours, backward, seeds[0], seed) for seed in seeds[1:])
+        return any(self._disagrees(pair, read, ours, backward, seeds[0], seed) for seed in seeds[1:])
 
-    def takes(self, pair: Pair) -> bool:
+    def takes_numbers(self, pair: Pair) -> bool:
         """Return whether a pair's own code is known to take random numbers, on either side."""
-        if any(map(_is_drawing, (pair.reference, pair.candidate))):
+        if any(map(is_sampling, (pair.reference, pair.candidate))):
             return True
         return any(self._took(pair, ours=ours) for ours in (True, False))
 
-    def is_steady(self, pair: Pair) -> bool:
+    def takes_none(self, pair: Pair) -> bool:
         """Return whether the candidate's own code is known to take no random numbers."""
-        return not _is_drawing(pair.candidate) and self._took(pair, ours=False) is False
+        return not is_sampling(pair.candidate) and self._took(pair, ours=False) is False
 
     def _took(self, pair: Pair, *, ours: bool) -> bool | None:
         """Return whether one side's own code took random numbers; None where that is not seen."""
@@ -114,11 +113,11 @@ class Chance:
         different = bool(first) and differ(sample, SAME(epsilon(first[0].dtype)))
         return None if missing else different
 
-    def _apart(self, pair: Pair, read: Reader, ours: bool, backward: bool, first: int, second: int) -> bool:
+    def _disagrees(self, pair: Pair, read: Reader, ours: bool, backward: bool, first: int, second: int) -> bool:
         a, b = (self._seen(pair, read, ours, backward, seed) for seed in (first, second))
         return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
-    def apart(self, pair: Pair, read: Reader, *, backward: bool = True) -> Difference | None:
+    def difference(self, pair: Pair, read: Reader, *, backward: bool = True) -> Difference | None:
         """Return how far apart what both sides give is, at most, under a few seeds; None where that is not known."""
         found = []
         for seed in _SEEDS:
@@ -128,10 +127,8 @@ class Chance:
             found.append(difference(a, b))
         return max(found, key=lambda one: one.rel_l2)
 
-    def steady(self, pair: Pair, read: Reader, *, backward: bool = True) -> tuple[Array, Array] | None:
-        """Return what both sides give, where neither gives anything else under other seeds."""
-        if any(self.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)):
-            return None
+    def under_one_seed(self, pair: Pair, read: Reader, *, backward: bool = True) -> tuple[Array, Array] | None:
+        """Return what both sides give under one seed; None where that is not known."""
         a, b = (self._seen(pair, read, ours, backward, _SEEDS[0]) for ours in (True, False))
         return None if a is None or b is None else (a, b)
 
@@ -140,16 +137,16 @@ class Chance:
         found = None if run is None else read(run, ours)
         return None if found is None else flat(found)
 
-    def lone(self, pair: Pair) -> Lone | None:
+    def on_one_side(self, pair: Pair) -> OneSided | None:
         """Return what draws in a pair's own code on one side, where nothing but functions can draw on the other."""
-        if any(map(_is_drawing, (pair.reference, pair.candidate))):
+        if any(map(is_sampling, (pair.reference, pair.candidate))):
             return None
         ours, theirs = (list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False))
         if bool(ours) == bool(theirs):
             return None
         side = SIDES[not ours]
         calls = [_described(call) for call in ours or theirs]
-        return Lone(
+        return OneSided(
             Evidence.of("without_dropout", side=side),
             Cause("dropout", {"side": side, "calls": calls}, verified=True),
             bool(ours),
@@ -158,7 +155,7 @@ class Chance:
 
     def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
         # Of what takes random numbers the values will be asked for, and the gradients.
-        backward = backward or (self._bench.backward and self.takes(pair))
+        backward = backward or (self._bench.backward and self.takes_numbers(pair))
         return self._replays.of_side(pair, ours, {"seed": seed, "backward": backward}, thinned=True)
 
 
@@ -183,12 +180,6 @@ def like_calls(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | 
     return (what, backward, *sides)
 
 
-def _is_drawing(call: Call) -> bool:
-    """Return whether a call is of a module that draws numbers, and is at work."""
-    module = call.module
-    return bool(module.kind and CATALOGUE[module.kind].stochastic and call.training and settings_of(call).get("p", 0.0))
-
-
 def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Iterator[Call]:
     """Yield the outermost calls of one side that draw, are called by a pair's own code and have no counterpart."""
     matched = alignment.of_reference if ours else alignment.of_candidate
@@ -197,7 +188,7 @@ def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Ite
         for child in call.children:
             if matched(child) is not None:
                 continue
-            if _is_drawing(child):
+            if is_sampling(child):
                 yield child
             else:
                 yield from inside(child)

@@ -44,18 +44,18 @@ def sampled_gradients(settler: Settler, known: Sequence[Suspicion]) -> Iterator[
 
 
 def _takers(settler: Settler) -> list[Pair]:
-    return [pair for pair in settler.bench.alignment.pairs if settler.chance.takes(pair)]
+    return [pair for pair in settler.bench.alignment.pairs if settler.randomness.takes_numbers(pair)]
 
 
 def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: bool) -> Ruling | None:
-    chance = settler.chance
-    apart = chance.apart(pair, read, backward=backward)
-    if apart is None or not any(chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)):
+    randomness = settler.randomness
+    apart = randomness.difference(pair, read, backward=backward)
+    if apart is None or not any(randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)):
         return None
     ruling = Ruling(Verdict.EQUAL, Figures.of(apart), ())
     eps = epsilon_of(spot.reference.dtype)
     asked = Question(pair, read, apart, eps, backward=backward, what=within(pair, spot))
-    ruling = settler.drawn(ruling, asked)
+    ruling = settler.with_randomness(ruling, asked)
     # Settings that differ tell, whatever the numbers.
     hidden = ruling.verdict is Verdict.STOCHASTIC and contrasts(pair.reference, pair.candidate)
     return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None

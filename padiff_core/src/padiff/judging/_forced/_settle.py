@@ -17,7 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, is_recorded
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
-from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, Chance, Lone, like_calls
+from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
 from padiff.numerics import (
@@ -81,7 +81,7 @@ class Question:
         """Return whether both sides' settings are the same."""
         return not contrasts(self.pair.reference, self.pair.candidate)
 
-    def apart(self, ours: Array, theirs: Array) -> float:
+    def error_between(self, ours: Array, theirs: Array) -> float:
         """Return the relative error between two values of it."""
         return relative(difference(ours, theirs), self.scale)
 
@@ -106,7 +106,7 @@ class Settler:
     def __init__(self, bench: Bench, replays: Replays[Any] | None = None) -> None:
         self.bench = bench
         self._replays = PairReplays(bench, replays)
-        self.chance = Chance(bench, self._replays)
+        self.randomness = Randomness(bench, self._replays)
         self._narrow = Narrow(self.runs, self._replays)
         self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
         """Calls that do nothing -> what settles suspects without them."""
@@ -141,8 +141,8 @@ class Settler:
                 return Ruling(Verdict.ROUNDING, attrs.evolve(asked.figures, floor=floor), (like_it,))
         ruling = self._alone(asked)
         # Against another draw in float64 the reference's own error is no floor.
-        if ruling.verdict is not Verdict.ROUNDING or self.chance.takes(pair):
-            ruling = self.drawn(ruling, asked)
+        if ruling.verdict is not Verdict.ROUNDING or self.randomness.takes_numbers(pair):
+            ruling = self.with_randomness(ruling, asked)
             # What evaluation mode tells it tells by values.
             chance = ruling.verdict is Verdict.STOCHASTIC or any(one.kind == "distribution" for one in ruling.evidence)
             return (chance and self._evaluated(asked)) or ruling
@@ -161,12 +161,12 @@ class Settler:
             ours, theirs = _zeros_for_missing(asked.read(runs.reference, True), asked.read(runs.candidate, False))
             if ours is None or theirs is None:
                 return _by_floor(asked, DOES_NOT_ARISE)
-            wide = asked.apart(ours, theirs)
+            wide = asked.error_between(ours, theirs)
             rest = None if asked.backward else beside_masks(ours, theirs)
             if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
                 told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
                 return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))
-            floor = None if truth is None or truth.shape != ours.shape else asked.apart(ours, truth)
+            floor = None if truth is None or truth.shape != ours.shape else asked.error_between(ours, truth)
             return self._rule(asked, Figures(asked.error, native.max_abs, floor, wide), dtype)
         if eps == 0:
             return _by_floor(asked, self.runs(asked.pair, None, backward=asked.backward).refused)
@@ -207,11 +207,11 @@ class Settler:
         bound = (SAME if backward else ROUNDING if asked.alike else NEGLIGIBLE)(eps)
         exact = None if lifted.reference is None else read(lifted.reference, True)
         if exact is not None:
-            floor, error, side = asked.apart(exact, ours), asked.apart(exact, theirs), "reference"
+            floor, error, side = asked.error_between(exact, ours), asked.error_between(exact, theirs), "reference"
         elif lifted.candidate is not None and (exact := read(lifted.candidate, False)) is not None:
-            floor, error, side = asked.apart(exact, theirs), asked.apart(exact, ours), "candidate"
+            floor, error, side = asked.error_between(exact, theirs), asked.error_between(exact, ours), "candidate"
         else:
-            error = asked.apart(ours, theirs)
+            error = asked.error_between(ours, theirs)
             evidence = Evidence("native", {**reason(lifted.refused), "wide": error})
             small = error <= (bound if backward else UNSETTLED(eps)) and not asked.native.nan_mismatch
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
@@ -219,7 +219,7 @@ class Settler:
         if max(FLOORS * floor, bound) < error <= UNSETTLED(eps):
             by_reference = side == "reference"
             near = rounding_nearby(
-                self._replays, asked.pair, read, asked.apart, eps, ours=by_reference, backward=backward
+                self._replays, asked.pair, read, asked.error_between, eps, ours=by_reference, backward=backward
             )
             floor, measured["nearby"] = max(floor, near), near
         evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
@@ -266,36 +266,36 @@ class Settler:
         sides = ((pair, ours) for ours in (True, False) for pair in pairs)
         return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, scale, ours=ours)), None)
 
-    def drawn(self, ruling: Ruling, asked: Question) -> Ruling:
+    def with_randomness(self, ruling: Ruling, asked: Question) -> Ruling:
         """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
         pair, read, backward, figures = asked.pair, asked.read, asked.backward, asked.figures
 
-        def fault(found: Lone) -> Ruling:
+        def fault(found: OneSided) -> Ruling:
             return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
 
-        lone = self.chance.lone(pair)
-        if lone is not None and not self.chance.draws(pair, read, ours=not lone.ours, backward=backward):
+        lone = self.randomness.on_one_side(pair)
+        if lone is not None and not self.randomness.samples(pair, read, ours=not lone.ours, backward=backward):
             calls = (lone.calls, frozenset[Key]()) if lone.ours else (frozenset[Key](), lone.calls)
             idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
             without = idle._alone(attrs.evolve(asked, native=_TOGETHER_AT_SIGHT, truth=None))
             if without.settled and without.verdict is not Verdict.DIFFERS:
                 return fault(lone)
-        draws = [self.chance.draws(pair, read, ours=ours, backward=backward) for ours in (True, False)]
+        draws = [self.randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)]
         if not any(draws):
-            if not self.chance.takes(pair) or asked.error <= SAME(asked.eps):
+            if not self.randomness.takes_numbers(pair) or asked.error <= SAME(asked.eps):
                 return ruling
             if is_recorded(self.bench.reference):
                 return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
             # What no seed changes may still be drawn, and seldom: then both sides nearly always give the same.
-            steady = self.chance.steady(pair, read, backward=backward)
+            steady = self.randomness.under_one_seed(pair, read, backward=backward)
             if steady is None or is_suspect(difference(*steady), steady[0].dtype, asked.scale):
                 return ruling
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
         if is_recorded(self.bench.reference):
-            if not draws[1] and self.chance.is_steady(pair):
+            if not draws[1] and self.randomness.takes_none(pair):
                 return fault(ONLY_REFERENCE)
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
-        if asked.alike and self.chance.differ(pair, read, asked.what, backward=backward):
+        if asked.alike and self.randomness.differ(pair, read, asked.what, backward=backward):
             if not all(draws):
                 return fault(ONLY_REFERENCE if draws[0] else ONLY_CANDIDATE)
             return Ruling(Verdict.DIFFERS, figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
@@ -315,7 +315,7 @@ class Settler:
         )
         if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
             return None
-        if any(still.chance.draws(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
+        if any(still.randomness.samples(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
             return None
         ruling = still._alone(attrs.evolve(asked, native=apart, truth=ours))
         if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:

@@ -159,7 +159,7 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
     )
 
 
-def undrawn_finding(root: Pair, step: int) -> Finding:
+def unrepeatable_finding(root: Pair, step: int) -> Finding:
     """Write that a recorded run drew random numbers, which no other run draws again: it proves nothing as a whole."""
     drawn = Evidence("recorded_draws")
     return finding_at(root, Phase.FORWARD, What("output", "", 0), drawn, verdict=Verdict.UNMATCHED, step=step)

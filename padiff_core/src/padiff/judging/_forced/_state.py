@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
-from padiff.judging._causes import OF_STATE, told_by
+from padiff.judging._causes import OF_STATE, as_parameters
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
 from padiff.judging._suspicion import Ruling, Suspicion, contrasted
@@ -108,7 +108,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         ruling is None
         or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
         or any(pair.key in excused for pair in around)
-        or any(map(judge.settler.chance.takes, pairs))
+        or any(map(judge.settler.randomness.takes_numbers, pairs))
         or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
     ):
         return None
@@ -176,7 +176,7 @@ def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
     ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled)]
     apart = min(difference(check.reference - before, way - before).rel_l2 for way in ways)
     explains = apart <= SAME(epsilon(check.reference.dtype))
-    return Cause("settings", told_by(found), verified=True) if explains else None
+    return Cause("settings", as_parameters(found), verified=True) if explains else None
 
 
 def _calling_more(judge: Judge, pairs: Sequence[Pair]) -> Pair | None:

@@ -52,7 +52,7 @@ def unread_inputs(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Ru
         ours, theirs = after
         if ours is None or theirs is None:
             continue
-        answers = [_apart(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
+        answers = [_largest_beyond(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
         names = root.reference.inputs[i].path, root.candidate.inputs[j].path
         if set(answers) == {True, False}:
             yield Unread(i, *names, ("reference", "candidate")[answers.index(False)])
@@ -86,10 +86,10 @@ def _outputs(side: Side, task: Task) -> list[Array] | None:
 def _between(root: Pair, ours: Sequence[Array], theirs: Sequence[Array]) -> float:
     """Return how far apart both sides' outputs are, where that is gross."""
     matched = [(a, b) for a, b in root.outputs if a < len(ours) and b < len(theirs)]
-    return _apart([ours[a] for a, _ in matched], [theirs[b] for _, b in matched], GROSS)
+    return _largest_beyond([ours[a] for a, _ in matched], [theirs[b] for _, b in matched], GROSS)
 
 
-def _apart(ours: Sequence[Array], theirs: Sequence[Array], bound: Threshold = ROUNDING) -> float:
+def _largest_beyond(ours: Sequence[Array], theirs: Sequence[Array], bound: Threshold = ROUNDING) -> float:
     """Return the largest relative L2 beyond a threshold between outputs, zero where there is none."""
     found = 0.0
     for a, b in zip(ours, theirs, strict=False):

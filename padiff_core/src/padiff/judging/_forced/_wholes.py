@@ -11,6 +11,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Side, compared_gradients
+from padiff.judging._compared import sampled_difference
 from padiff.numerics import (
     CONSTANT,
     NEGLIGIBLE,
@@ -206,13 +207,9 @@ def leap(alignment: Alignment, runs: Runs) -> Pair | None:
 
 def _sampled(runs: Runs, ours: Sequence[Leaf], theirs: Sequence[Leaf], matched: Iterable[tuple[int, int]]) -> float:
     """Return the largest relative L2 between matched tensors of two calls, as far as samples of them show."""
-    found = 0.0
-    for a, b in matched:
-        if a < len(ours) and b < len(theirs):
-            first, second = runs.reference.samples.get(ours[a].token), runs.candidate.samples.get(theirs[b].token)
-            if first is not None and second is not None and first.shape == second.shape:
-                found = max(found, difference(first, second).rel_l2)
-    return found
+    leaves = ((ours[a], theirs[b]) for a, b in matched if a < len(ours) and b < len(theirs))
+    found = sampled_difference(leaves, runs.reference, runs.candidate)
+    return 0.0 if found is None else found.rel_l2
 
 
 def response_by_gradients(trace: Trace) -> float | None:

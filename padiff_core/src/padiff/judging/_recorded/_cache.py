@@ -77,7 +77,7 @@ class Measurements:
         name = both.name
         if name is None or size is None:
             return
-        text = json.dumps([name, attrs.asdict(size.apart), size.eps, self._rule, size.close]).encode()
+        text = json.dumps([name, attrs.asdict(size.difference), size.eps, self._rule, size.close]).encode()
         try:
             self._file.write(b"%08x %s\n" % (zlib.crc32(text), text))
         except OSError as error:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import Alignment
 from padiff.forcing import Spot
-from padiff.kinds import CATALOGUE
 from padiff.report import SIDES
-from padiff.trace import Call, Key, Trace, settings_of
+from padiff.trace import Call, Key, Trace
 
 Takers = dict[int, list[Call]]
-_STOCHASTIC = {name for name, kind in CATALOGUE.items() if kind.stochastic}
 _Place = tuple[Key, str, int]
 """A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
 
@@ -91,14 +89,6 @@ def is_unread(spot: Spot, known: tuple[Takers, Takers], traces: tuple[Trace, Tra
 
 def _is_within(call: Call, other: Call) -> bool:
     return any(above is other for above in call.ancestors())
-
-
-def draws(pair: Pair) -> bool:
-    """Return whether both calls are of a kind that samples random numbers, and do so."""
-    calls = (pair.reference, pair.candidate)
-    if not all((call.module.kind or "") in _STOCHASTIC for call in calls):
-        return False
-    return all(call.training and settings_of(call).get("p") != 0 for call in calls)
 
 
 def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:

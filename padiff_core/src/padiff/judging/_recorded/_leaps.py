@@ -14,7 +14,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._recorded._gradients import Sums, draws, given, is_computed_again, is_unread, takers, tells_nothing
+from padiff.judging._recorded._gradients import Sums, given, is_computed_again, is_unread, takers, tells_nothing
 from padiff.judging._recorded._levels import Drift, Level, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
@@ -35,7 +35,7 @@ from padiff.numerics import (
     is_coarse,
 )
 from padiff.report import Evidence, Figures, Phase, Verdict
-from padiff.trace import Call, Key, Leaf, contrasts, draws_otherwise
+from padiff.trace import Call, Key, Leaf, contrasts, is_sampling, samples_otherwise
 
 
 class Leaps:
@@ -138,7 +138,7 @@ class Leaps:
                 self._values[key].add(self.levels[spot.owner.key])
         taker.add(self._values[key])
 
-    def blamed(self, pair: Pair, *, backward: bool = False) -> Pair:
+    def innermost_known(self, pair: Pair, *, backward: bool = False) -> Pair:
         """Return a call, or where it is not known what that was given, the innermost one around of which it is."""
         unknown = self._unknown | self._ungraded if backward else self._unknown
         while pair.key in unknown and (above := self.alignment.around(pair)) is not None:
@@ -149,7 +149,7 @@ class Leaps:
         """Return whether a call gives something that was not compared."""
         return any(pair.reference.outputs[i].token not in self.compared for i, _ in pair.outputs)
 
-    def drawn(self, token: int) -> bool:
+    def is_random(self, token: int) -> bool:
         """Return whether a value of the reference's follows from random numbers."""
         return any(level.random and level.error for key, level in self._values.items() if key[0] == token)
 
@@ -171,17 +171,17 @@ class Leaps:
         kept = says_the_same_here(spot, size, self.meter.traces)
         if not kept and (rest := size_beside_masks(spot, size, self.meter.traces)) is not None:
             size, self.masks = rest, True
-        check = Check(spot, False, size.apart, kept=kept, close=size.close)
-        if not size.apart.equal:
+        check = Check(spot, False, size.difference, kept=kept, close=size.close)
+        if not size.difference.equal:
             self.checks.append(check)
         if kept:
             level.error = 0.0
             return  # what the call makes of it tells
         owner = spot.owner
         if owner is None:
-            level.differs = not size.apart.equal if size.close is None else not size.close
+            level.differs = not size.difference.equal if size.close is None else not size.close
             return  # given by the script: see `unlike_inputs`
-        owner = self.blamed(owner)
+        owner = self.innermost_known(owner)
         known = self.levels[owner.key]
         ruling, source = self._ruled(owner, size, known)
         level.eps = size.eps
@@ -195,13 +195,14 @@ class Leaps:
             yield attrs.evolve(found, arises=source)
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
-        figures = Figures.of(size.apart)
+        figures = Figures.of(size.difference)
         alone = owner.reference.leaf and owner.candidate.leaf
-        if size.close is not None or size.apart.equal:
+        if size.close is not None or size.difference.equal:
             return self._by_leap(size, known, NEGLIGIBLE)
-        if draws(owner) and not contrasts(owner.reference, owner.candidate):
+        calls = owner.reference, owner.candidate
+        if all(map(is_sampling, calls)) and not contrasts(*calls):
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
-        shown = contrasted(owner) or draws_otherwise(owner.reference, owner.candidate)
+        shown = contrasted(owner) or samples_otherwise(*calls)
         sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
         if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
@@ -213,14 +214,14 @@ class Leaps:
 
         Where the user gave a rule, that decides; and the difference arises where what its code was given is nearer.
         """
-        figures = Figures.of(size.apart)
+        figures = Figures.of(size.difference)
         if size.close is not None:
             evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
             verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
             follows = (_consequence(known),) if known.differs and not size.close else ()
             arises = not known.differs and size.error > FLOORS * known.error
             return Ruling(verdict, figures, (evidence, *follows)), arises
-        if size.apart.equal:
+        if size.difference.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
         bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), VANISHES * drift)
@@ -302,8 +303,8 @@ class Leaps:
                 self.magnified.setdefault(spot.pair, how)
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             level.vaguely(known, size.least)
-            check = Check(spot, True, size.apart, close=size.close)
-            if not size.apart.equal:
+            check = Check(spot, True, size.difference, close=size.close)
+            if not size.difference.equal:
                 self.checks.append(check)
             if ruling.verdict not in AGREEING:
                 pair = spot.owner or spot.pair

@@ -74,9 +74,9 @@ def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drif
             continue
         size = meter.of_link(link, when)
         if size is not None:
-            squares = meter.scale(link, when) ** 2 * size.apart.count
+            squares = meter.scale(link, when) ** 2 * size.difference.count
             apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
-            apart += 0.0 if size.apart.equal else size.apart.rel_l2**2 * squares
+            apart += 0.0 if size.difference.equal else size.difference.rel_l2**2 * squares
             sums[match.candidate.module.path] = apart, whole + squares
     apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
     modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
@@ -94,7 +94,7 @@ def _statistics(meter: Meter, known: Correspondence) -> dict[str, float]:
     for match, link in known.links:
         if link.buffer and link.role == "running_var" and meter.knows(link):
             size = meter.of_link(link, "before")
-            found[match.candidate.module.path] = 0.0 if size is None or size.apart.equal else size.error
+            found[match.candidate.module.path] = 0.0 if size is None or size.difference.equal else size.error
     return found
 
 
@@ -104,7 +104,7 @@ def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
     Where no run says when its optimizer stepped, an evaluation behind training is.
     """
     calls = pair.reference, pair.candidate
-    told = _told(pair, traces)
+    told = _behind_step(pair, traces)
     if told:
         return all(told)
     return all(_is_evaluation(call, trace) for call, trace in zip(calls, traces, strict=True))
@@ -112,11 +112,11 @@ def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
 
 def behind_on(pair: Pair, traces: tuple[Trace, Trace]) -> str | None:
     """Return the side on which alone a call is made behind the optimizer's step; None where no such is known."""
-    told = _told(pair, traces)
+    told = _behind_step(pair, traces)
     return SIDES[told.index(True)] if set(told) == {False, True} else None
 
 
-def _told(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
+def _behind_step(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
     """Return, of each side that says when its optimizer stepped, whether a call was made behind that."""
     held = zip((pair.reference, pair.candidate), traces, strict=True)
     return [call.index >= trace.stepped_at for call, trace in held if trace.stepped_at is not None]

@@ -42,7 +42,7 @@ def _cancels(spot: Spot, size: Size, meter: Meter) -> bool:
         for both in pair.made
     )
     taken = _norm(meter, (spot.reference, spot.candidate), (ours.values, theirs.values))
-    apart = size.apart.rel_l2 * size.apart.scale * math.sqrt(size.apart.count)
+    apart = size.difference.rel_l2 * size.difference.scale * math.sqrt(size.difference.count)
     return taken > 0 and apart * taken <= UNSETTLED(size.eps) * made
 
 
@@ -50,8 +50,8 @@ def _norm(meter: Meter, both: tuple[Leaf, Leaf], named: tuple[Mapping[int, int],
     """Return the L2 norm of what the reference holds; 0 where it is not known."""
     keys = named[0].get(both[0].token), named[1].get(both[1].token)
     size = meter.size(*keys)
-    known = size is not None and math.isfinite(size.apart.scale)
-    scale = size.apart.scale if size is not None and known else magnitude(held(meter.traces[0], keys[0]))
+    known = size is not None and math.isfinite(size.difference.scale)
+    scale = size.difference.scale if size is not None and known else magnitude(held(meter.traces[0], keys[0]))
     return scale * math.sqrt(math.prod(both[0].shape))
 
 
@@ -78,7 +78,7 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     slopes = sent * other_came, other_sent * came
     large = np.maximum(*map(np.abs, slopes))
     apart = np.abs(slopes[0] - slopes[1]) > ORDER(size.eps) / 2 * large
-    apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.apart.scale
+    apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.difference.scale
     if not 0 < apart.sum() <= apart.size / _FEW:
         return False
     known = max(CONSTANT(size.eps), _error(came, other_came))

@@ -126,8 +126,8 @@ class Meter:
     def scale(self, link: Link, when: When) -> float:
         """Return the root mean square of what the reference holds of a link."""
         size = self.of_link(link, when)
-        measured = size is not None and math.isfinite(size.apart.scale)
-        return size.apart.scale if size is not None and measured else magnitude(self.held(link, when)[0])
+        measured = size is not None and math.isfinite(size.difference.scale)
+        return size.difference.scale if size is not None and measured else magnitude(self.held(link, when)[0])
 
     def before(self, link: Link) -> Size | None:
         """Return how far apart a parameter is before the step, measured now if it was not yet; None where unknown."""
@@ -161,7 +161,7 @@ class Meter:
         dtypes = link.reference.parameter.dtype, link.candidate.parameter.dtype
         if size is None or dtypes[0] != dtypes[1]:
             return False
-        return not is_suspect(size.apart, numpy_dtype(dtypes[0])) if size.close is None else size.close
+        return not is_suspect(size.difference, numpy_dtype(dtypes[0])) if size.close is None else size.close
 
     def value_pairs(self, alignment: Alignment) -> list[Keyed]:
         """Return what matched calls took and gave, and its gradients, as pairs of values to measure."""

@@ -126,7 +126,7 @@ def _share(trace: Trace, pair: Pair, out: Leaf, one: Suspicion) -> float:
     for leaf in _made_without(pair.reference, spot.pair.reference):
         if leaf.shape == out.shape and leaf.token not in (out.token, spot.reference.token):
             rest = size_of(whole, held(trace, trace.values.get(leaf.token)))
-            shares += [] if rest is None or rest.least else [rest.apart.rel_l2]
+            shares += [] if rest is None or rest.least else [rest.difference.rel_l2]
     return float(min(shares))
 
 

@@ -39,7 +39,7 @@ def _buffers(leaps: Leaps, match: UnitMatch, calls: list[Call], users: list[Pair
             yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
         elif size is not None:
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _told(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
+            yield from _suspicions(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
 
 
 def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
@@ -53,25 +53,25 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
     for link, size in gradients_of(leaps.meter, match):
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            yield from _told(leaps, leaps.left(size, users, gradient=True), users[0], link, Phase.BACKWARD, what)
+            yield from _suspicions(leaps, leaps.left(size, users, gradient=True), users[0], link, Phase.BACKWARD, what)
 
 
 def gradients_of(meter: Meter, match: UnitMatch) -> list[tuple[Link, Size | None]]:
     """Return how far apart gradients are; one that cancels to zero (a bias before a softmax) is held to its unit's."""
     links = [link for link in match.links if not link.buffer and link.differentiated]
     found = [(link, meter.of_link(link, "gradient")) for link in links]
-    if all(size is None or size.apart.equal for _, size in found):
+    if all(size is None or size.difference.equal for _, size in found):
         return found
     scale = max(meter.scale(link, "gradient") for link in links)
     return [(link, None if size is None else attrs.evolve(size, scale=scale)) for link, size in found]
 
 
-def _told(
+def _suspicions(
     leaps: Leaps, ruled: tuple[Ruling, bool], pair: Pair, link: Link, phase: Phase, what: What
 ) -> Iterator[Suspicion]:
     ruling, source = ruled
     if ruling.verdict not in AGREEING:
-        blamed = leaps.blamed(pair, backward=phase is Phase.BACKWARD)
+        blamed = leaps.innermost_known(pair, backward=phase is Phase.BACKWARD)
         order, vague = pair.candidate.index, blamed is not pair
         yield Suspicion(blamed, phase, what, ruling, order, held=link.candidate, arises=source, vague=vague)
 

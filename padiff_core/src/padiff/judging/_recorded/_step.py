@@ -59,8 +59,8 @@ class Recorded(Gathered):
     """Whether gradients were compared."""
     forward_only: str | None = None
     """Why they were not, in words."""
-    apart: int = 0
-    """How many calls were taken apart, which begin or end elsewhere on the other side."""
+    dropped: int = 0
+    """How many matched calls were dropped, which begin or end elsewhere on the other side."""
 
     @property
     def rule(self) -> Rule | None:
@@ -144,7 +144,7 @@ class Recorded(Gathered):
         leaps = Leaps(meter, known.alignment, drift, after)
         told = list(leaps.forward())
         while wrong := misplaced(leaps, told):  # the fewer calls are matched, the more is seen at one around
-            self.apart += len(wrong)
+            self.dropped += len(wrong)
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
             leaps = Leaps(meter, known.alignment, drift, after)
             told = list(leaps.forward())
@@ -226,7 +226,7 @@ class Recorded(Gathered):
             return None
         worst = max(one.error for one in found)
         if not self.calls:
-            self.output = Figures(worst, max(one.apart.max_abs for one in found))
+            self.output = Figures(worst, max(one.difference.max_abs for one in found))
             within = [one.close for one in found if one.close is not None]
             self.output_within = all(within) if within else None
         return worst
@@ -297,7 +297,7 @@ def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Findi
         leaf = root.reference.outputs[i]
         kept = leaf.token in leaps.compared
         why = "its values were not kept in both runs; record them in both, by values= and modules="
-        if kept and leaps.drawn(leaf.token):
+        if kept and leaps.is_random(leaf.token):
             why = "each run drew random numbers of its own before; record in evaluation mode, or without dropout"
         elif kept:
             continue

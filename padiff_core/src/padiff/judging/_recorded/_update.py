@@ -48,7 +48,7 @@ class _Step:
         return _norm(self.ours) / (_norm(_exact(self.before[0])) or 1.0)
 
     @property
-    def apart(self) -> float:
+    def difference(self) -> float:
         """Return how far apart both steps are, relative to the values."""
         return _norm(self.theirs - self.ours) / (_norm(_exact(self.before[0])) or 1.0)
 
@@ -87,7 +87,7 @@ def of_recorded_update(
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     for match, link in links:
         size = meter.of_link(link, "updated")
-        if size is None or size.apart.equal or is_ignored(match, link, ignored):
+        if size is None or size.difference.equal or is_ignored(match, link, ignored):
             continue
         if size.close is None and not size.error > EXACT(size.eps):
             continue  # however far the step went
@@ -104,14 +104,17 @@ def of_recorded_update(
 
 
 def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:
-    figures = {"step_rel_l2": 0.0 if done is None else done.moved, "rel_l2": size.error if done is None else done.apart}
+    figures = {
+        "step_rel_l2": 0.0 if done is None else done.moved,
+        "rel_l2": size.error if done is None else done.difference,
+    }
     return finding_of_link(
         match,
         link,
         Phase.UPDATE,
         "updated_parameter",
         Evidence("update_of_runs", figures),
-        figures=Figures.of(size.apart),
+        figures=Figures.of(size.difference),
         cause=None if done is None else done.cause,
         step=step,
     )
@@ -123,7 +126,7 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tu
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
     handed = (given_gradients(meter.traces[0]), given_gradients(meter.traces[1])) if found else ({}, {})
-    causes = [_told(link, finding, meter, handed) for link, finding in found]
+    causes = [_settings_cause(link, finding, meter, handed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
@@ -135,7 +138,7 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tu
     return named
 
 
-def _told(
+def _settings_cause(
     link: Link, finding: Finding, meter: Meter, handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
 ) -> Cause | None:
     """Return the settings that differ where a parameter is stepped on both sides; None where nobody says.
@@ -205,7 +208,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
         clean = noise <= SAME(size.eps)
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean)
         return sums.exceeds(done.eps, least)
-    return done.apart > max(allowed * done.moved, EXACT(size.eps))
+    return done.difference > max(allowed * done.moved, EXACT(size.eps))
 
 
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
