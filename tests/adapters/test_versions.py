@@ -83,7 +83,7 @@ def test_what_is_missing_is_told_and_goes_without(framework: str) -> None:
     nothing = room_of(framework, SimpleNamespace())
     assert len(nothing.missing()) == len(offers)
     assert nothing.lost() <= set(CAPABILITIES)
-    assert nothing.told().get("this version", "") == "; ".join(one.without for one in offers.values() if one.without)
+    assert nothing.notes().get("this version", "") == "; ".join(one.without for one in offers.values() if one.without)
     for name, offer in offers.items():
         private = any(map(is_private, offer.path.split(".")))
         assert bool(offer.reason) is private, f"{name}: a private interface has a reason, and only that"

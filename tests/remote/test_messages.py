@@ -26,7 +26,7 @@ import padiff
 from padiff.codec import Codec, Custom, Known, Unsendable, home_of
 from padiff.forcing import Side
 from padiff.isolation._connection import ANSWER, PROTOCOL, Connection, Gone, Silent
-from padiff.isolation._errors import Told, raised_again
+from padiff.isolation._errors import ErrorRecord, raised_again
 from padiff.isolation._messages import codec
 from padiff.numerics import Difference, numpy_dtype
 from padiff.recording import Task
@@ -424,7 +424,7 @@ def test_an_answer_of_another_kind_than_was_asked_for(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("name", ["eval", "SystemExit", "KeyboardInterrupt", "os.system", "__class__", ""])
 def test_an_error_of_any_name_is_an_error_and_nothing_else(name: str) -> None:
-    for found in (Told("said", "trace", name), Told("said", "trace", None, name, name, name)):
+    for found in (ErrorRecord("said", "trace", name), ErrorRecord("said", "trace", None, name, name, name)):
         error = raised_again(found, "the worker")
         assert isinstance(error, Exception)
         assert not isinstance(error, SystemExit)

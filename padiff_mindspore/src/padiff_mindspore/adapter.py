@@ -81,7 +81,7 @@ class MindSporeAdapter(FrameworkAdapter):
             "device": device_name(),
             "threads": os.environ.get("OMP_NUM_THREADS", str(mindspore.get_context("runtime_num_threads"))),
             "deterministic": str(mindspore.get_context("deterministic")),
-            **MINDSPORE.told(),
+            **MINDSPORE.notes(),
         }
 
     @contextmanager

@@ -99,7 +99,7 @@ class PaddleAdapter(FrameworkAdapter):
             "device": paddle.get_device().replace("gpu", "cuda"),
             "cuda": str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else "none",
             "threads": str(os.environ.get("OMP_NUM_THREADS", threads)),
-            **PADDLE.told(),
+            **PADDLE.notes(),
         }
 
     @contextmanager

@@ -126,7 +126,7 @@ class TorchAdapter(FrameworkAdapter):
         }
         with suppress(RuntimeError):  # where switches of each backend are used
             found["matmul precision"] = torch.get_float32_matmul_precision()
-        found |= TORCH.told()
+        found |= TORCH.notes()
         kind = TORCH.accelerator()
         if kind is not None:
             found["device"] = kind

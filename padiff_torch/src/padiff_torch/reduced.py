@@ -44,25 +44,25 @@ class TorchReducer(Reducer):
         """What tensors that are read together have in common -> them, flat, each with its number."""
         self._found: list[tuple[Sequence[int], dict[str, Any]]] = []
 
-    def add(self, native: Any, asked: Reduction, *, steady: bool = False) -> bool:
+    def add(self, native: Any, reduction: Reduction, *, steady: bool = False) -> bool:
         """Take a tensor; one that is not ``steady`` may be written to before the rest is there."""
         if not reducible(native):
             return False
-        self._take(native, asked, steady=steady)
+        self._take(native, reduction, steady=steady)
         return True
 
     @torch.no_grad()
-    def _take(self, native: Any, asked: Reduction, *, steady: bool) -> None:
+    def _take(self, native: Any, reduction: Reduction, *, steady: bool) -> None:
         value = native.detach()
-        value = value if asked.order is None else value.permute(asked.order)
+        value = value if reduction.order is None else value.permute(reduction.order)
         flat, index = value.reshape(-1), self._count
         self._count += 1
-        if not asked.norm:
+        if not reduction.norm:
             self._found.append(([index], {"sample": flat[_places(flat.numel(), flat.device)][None]}))
         elif flat.numel() >= _TOGETHER:
-            self._found.append(([index], _figures([flat], asked)))
+            self._found.append(([index], _figures([flat], reduction)))
         else:
-            key = flat.device, flat.dtype, flat.numel(), asked
+            key = flat.device, flat.dtype, flat.numel(), reduction
             waiting = self._waiting.setdefault(key, [])
             waiting.append((index, flat if steady else flat.clone()))
             self._bytes += flat.numel() * flat.element_size()
@@ -97,7 +97,7 @@ class TorchReducer(Reducer):
         return list(told)
 
 
-def _figures(flats: Sequence[Any], asked: Reduction) -> dict[str, Any]:
+def _figures(flats: Sequence[Any], reduction: Reduction) -> dict[str, Any]:
     """Return the figures of flat tensors of one size, each a row for each tensor."""
     rows = flats[0][None] if len(flats) == 1 else torch.stack(list(flats))
     found = {"sample": rows[:, _places(rows.shape[1], rows.device)]}
@@ -105,7 +105,7 @@ def _figures(flats: Sequence[Any], asked: Reduction) -> dict[str, Any]:
         rows = rows.double()
     elif rows.element_size() == 1:
         rows = rows.float()
-    parts = [_of_part(rows[:, at : at + _ONCE], asked, at) for at in range(0, rows.shape[1], _ONCE)]
+    parts = [_of_part(rows[:, at : at + _ONCE], reduction, at) for at in range(0, rows.shape[1], _ONCE)]
     if len(parts) == 1:
         return found | parts[0]
     stacked = {name: torch.stack([part[name] for part in parts]) for name in parts[0]}
@@ -113,7 +113,7 @@ def _figures(flats: Sequence[Any], asked: Reduction) -> dict[str, Any]:
     return found | joined
 
 
-def _of_part(rows: Any, asked: Reduction, start: int) -> dict[str, Any]:
+def _of_part(rows: Any, reduction: Reduction, start: int) -> dict[str, Any]:
     """Return the figures of a part of flat tensors, in which what is not finite counts as zero."""
     finite = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
     found = {
@@ -121,10 +121,10 @@ def _of_part(rows: Any, asked: Reduction, start: int) -> dict[str, Any]:
         "wrong": (rows != finite).sum(1),
         "nans": rows.isnan().sum(1),
     }
-    if asked.extremes:
+    if reduction.extremes:
         found["total"] = finite.sum(1, dtype=torch.float64)
         found["low"], found["high"] = torch.aminmax(finite, dim=1)
-    if asked.sketched:
+    if reduction.sketched:
         found["sketch"] = _sketched(finite, start // sketching.BLOCK)
     return found
 

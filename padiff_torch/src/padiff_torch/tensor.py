@@ -168,9 +168,9 @@ class TorchTensor(NativeTensor):
             return _exposed(host)
         return _exposed(host).copy(order="C")
 
-    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+    def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed on the device where it lies."""
-        return reducer.add(self.native, asked, steady=steady)
+        return reducer.add(self.native, reduction, steady=steady)
 
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""

@@ -70,7 +70,7 @@ class Parameter(ABC):
         """Return an array in the parameter's dtype; raises ``ValueError`` for another shape, which is never bent."""
         return fitted(array, self.shape, self.dtype, repr(self.path))
 
-    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+    def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed where the value lies, as `Reducer.add` says."""
         return False
 

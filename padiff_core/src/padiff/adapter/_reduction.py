@@ -29,7 +29,7 @@ class Reduction:
 class Reducer:
     """What reduces tensors to few numbers where they lie, and brings these over at once; as it stands it takes none."""
 
-    def add(self, native: Any, asked: Reduction, *, steady: bool = False) -> bool:
+    def add(self, native: Any, reduction: Reduction, *, steady: bool = False) -> bool:
         """Take a native tensor, without waiting for its device; return False where it is better read here.
 
         That is: it lies on the host, is empty, or is no plain block of real numbers. One that is ``steady`` is not

@@ -86,7 +86,7 @@ class Tensor(ABC):
         """Return ``function(*arrays, values)``, computed in the tensor's own process: a function of padiff or numpy."""
         return function(*arrays, self.view())
 
-    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+    def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed where the value lies, as `Reducer.add` says."""
         return False
 

@@ -8,7 +8,7 @@ from padiff.adapter._adapter import Adapter
 from padiff.adapter._model import Model
 
 
-def _asked(name: str) -> Any:
+def _of_inner(name: str) -> Any:
     """Return a method that asks ``inner``."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -26,13 +26,13 @@ class DelegatingModel(Model):
         self.inner = inner
 
     device = property(lambda self: self.inner.device)
-    modules, parameters = _asked("modules"), _asked("parameters")
-    attach, intercept_operations = _asked("attach"), _asked("intercept_operations")
+    modules, parameters = _of_inner("modules"), _of_inner("parameters")
+    attach, intercept_operations = _of_inner("attach"), _of_inner("intercept_operations")
     hear_operations = intercept_operations
-    run, tape = _asked("run"), _asked("tape")
-    preserved, evaluate, lifted = _asked("preserved"), _asked("evaluate"), _asked("lifted")
-    rebuild, ranks = _asked("rebuild"), _asked("ranks")
-    step, loss, optimizer = _asked("step"), _asked("loss"), _asked("optimizer")
+    run, tape = _of_inner("run"), _of_inner("tape")
+    preserved, evaluate, lifted = _of_inner("preserved"), _of_inner("evaluate"), _of_inner("lifted")
+    rebuild, ranks = _of_inner("rebuild"), _of_inner("ranks")
+    step, loss, optimizer = _of_inner("step"), _of_inner("loss"), _of_inner("optimizer")
 
     def __getattr__(self, name: str) -> Any:
         """Be the model itself in all else."""
@@ -52,11 +52,15 @@ class DelegatingAdapter(Adapter):
         self.library = inner.library
 
     own = property(lambda self: self.inner.own)
-    wrap, rule, as_module = _asked("wrap"), _asked("rule"), _asked("as_module")
-    is_tensor, tensor = _asked("is_tensor"), _asked("tensor")
-    from_numpy, placed, convert = _asked("from_numpy"), _asked("placed"), _asked("convert")
-    reducer = _asked("reducer")
-    environment, seeded, random_state = _asked("environment"), _asked("seeded"), _asked("random_state")
-    ambient, quiet = _asked("ambient"), _asked("quiet")
-    is_optimizer, step, optimizer_settings = _asked("is_optimizer"), _asked("step"), _asked("optimizer_settings")
-    optimizer_parameters, on_step = _asked("optimizer_parameters"), _asked("on_step")
+    wrap, rule, as_module = _of_inner("wrap"), _of_inner("rule"), _of_inner("as_module")
+    is_tensor, tensor = _of_inner("is_tensor"), _of_inner("tensor")
+    from_numpy, placed, convert = _of_inner("from_numpy"), _of_inner("placed"), _of_inner("convert")
+    reducer = _of_inner("reducer")
+    environment, seeded, random_state = _of_inner("environment"), _of_inner("seeded"), _of_inner("random_state")
+    ambient, quiet = _of_inner("ambient"), _of_inner("quiet")
+    is_optimizer, step, optimizer_settings = (
+        _of_inner("is_optimizer"),
+        _of_inner("step"),
+        _of_inner("optimizer_settings"),
+    )
+    optimizer_parameters, on_step = _of_inner("optimizer_parameters"), _of_inner("on_step")

@@ -60,9 +60,9 @@ class TensorParameter(Parameter):
         """Return the values in native layout, without a copy on the CPU."""
         return self.tensor(self.ready()).view()
 
-    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+    def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed where the value lies."""
-        return reducer.add(self.ready(), asked, steady=steady)
+        return reducer.add(self.ready(), reduction, steady=steady)
 
     def gradient(self) -> Array | None:
         """Return the gradient, dense, or None."""

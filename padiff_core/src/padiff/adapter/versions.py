@@ -65,7 +65,7 @@ class Offers:
         """Return the capabilities that go with that."""
         return {offer.capability for offer in self.missing() if offer.capability is not None}
 
-    def told(self) -> dict[str, str]:
+    def notes(self) -> dict[str, str]:
         """Return what a report says of that, beside the framework's version."""
         without = [offer.without for offer in self.missing() if offer.without]
         return {"this version": "; ".join(without)} if without else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from padiff.alignment import LayerMap
-from padiff.compat._asked import is_swapped
+from padiff.compat._arguments import is_swapped
 from padiff.compat._log import say
 from padiff.compat._proxy import mapping_of, unwrapped
 from padiff.engine import copied_by_name

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from padiff.compat._asked import Wanted, wanted_of
+from padiff.compat._arguments import Arguments, arguments_of
 from padiff.compat._lines import closing, first_difference, is_of_weights, opening, outcome, title
-from padiff.compat._listed import api_check
 from padiff.compat._log import FOLDERS, say, write_reports
+from padiff.compat._module_lists import api_check
 from padiff.compat._proxy import ProxyModel
 from padiff.compat._struct import struct
 from padiff.engine import diff
@@ -38,69 +38,69 @@ def auto_diff(*models_and_inputs: Any, **keywords: Any) -> bool:
     Returns whether the models are aligned. Reports of a failure go to ``padiff_log`` or, in the second form,
     ``diff_log``. Raises ``TypeError`` for unknown keywords, and `PadiffError`s as `padiff.diff` does.
     """
-    wanted = wanted_of(models_and_inputs, keywords)
-    say(*opening(wanted))
-    reference, candidate = wanted.ordered(wanted.models)
-    inputs, candidate_inputs = wanted.ordered(wanted.inputs)
+    arguments = arguments_of(models_and_inputs, keywords)
+    say(*opening(arguments))
+    reference, candidate = arguments.ordered(arguments.models)
+    inputs, candidate_inputs = arguments.ordered(arguments.inputs)
     report = diff(
         reference,
         candidate,
         inputs,
         candidate_inputs=candidate_inputs,
-        loss=None if wanted.losses is None else wanted.ordered(wanted.losses),
-        optimizers=None if wanted.optimizers is None else wanted.ordered(wanted.optimizers),
-        steps=wanted.steps,
-        phase=wanted.phase,
-        transfer=wanted.transfer,
-        mapping=wanted.mapping,
-        tolerance=wanted.tolerance,
+        loss=None if arguments.losses is None else arguments.ordered(arguments.losses),
+        optimizers=None if arguments.optimizers is None else arguments.ordered(arguments.optimizers),
+        steps=arguments.steps,
+        phase=arguments.phase,
+        transfer=arguments.transfer,
+        mapping=arguments.mapping,
+        tolerance=arguments.tolerance,
         operations=api_check(),
     )
-    passed = _passed(report, wanted)
-    say(*outcome(report, wanted))
+    passed = _passed(report, arguments)
+    say(*outcome(report, arguments))
     if passed:
         say("SUCCESS !!!", "")
     else:
-        sides = side_of(wanted.models[0]).about, side_of(wanted.models[1]).about
-        say(*closing(report, wanted, sides, _written(report, wanted, sides)), "")
+        sides = side_of(arguments.models[0]).about, side_of(arguments.models[1]).about
+        say(*closing(report, arguments, sides, _written(report, arguments, sides)), "")
     print(report)
-    for index, model in enumerate(wanted.proxies):
+    for index, model in enumerate(arguments.proxies):
         if isinstance(model, ProxyModel):
-            loss = None if wanted.losses is None else wanted.losses[index]
-            backward = wanted.phase != "forward" and report.forward_only is None
-            model.dump_run(wanted.inputs[index], loss, backward=backward)
+            loss = None if arguments.losses is None else arguments.losses[index]
+            backward = arguments.phase != "forward" and report.forward_only is None
+            model.dump_run(arguments.inputs[index], loss, backward=backward)
     return passed
 
 
-def _passed(report: Report, wanted: Wanted) -> bool:
+def _passed(report: Report, arguments: Arguments) -> bool:
     """Return the verdict: in single step each layer's own, else with what adds up over the layers."""
-    if not report.aligned or wanted.single_step or wanted.phase == "backward":
+    if not report.aligned or arguments.single_step or arguments.phase == "backward":
         return report.aligned
     excused = any(report.counts.get(verdict.value) for verdict in _BEYOND)
     return report.output_within is not False or excused
 
 
-def _written(report: Report, wanted: Wanted, sides: tuple[Description, Description]) -> Path | None:
+def _written(report: Report, arguments: Arguments, sides: tuple[Description, Description]) -> Path | None:
     """Write the reports to the documented folder; say so and return None where it cannot be written to."""
-    folder = Path.cwd() / FOLDERS[wanted.form]
+    folder = Path.cwd() / FOLDERS[arguments.form]
     try:
-        write_reports(folder, dict(_files(report, wanted, sides)))
+        write_reports(folder, dict(_files(report, arguments, sides)))
     except OSError as error:
         say(f"Reports could not be written to `{folder}`: {error.strerror or error}")
         return None
     return folder
 
 
-def _files(report: Report, wanted: Wanted, sides: tuple[Description, Description]) -> Iterator[tuple[str, str]]:
+def _files(report: Report, arguments: Arguments, sides: tuple[Description, Description]) -> Iterator[tuple[str, str]]:
     """Yield each report's name and text."""
     yield "report.txt", to_text(report, color=False, width=0) + "\n"
     yield "report.json", report.to_json() + "\n"
     first = first_difference(report)
     places = (None, None) if first is None else (first.reference.path, first.candidate.path)
-    for index, (model, path) in enumerate(zip(sides, wanted.ordered(places), strict=True)):
-        name = title(wanted, index)
+    for index, (model, path) in enumerate(zip(sides, arguments.ordered(places), strict=True)):
+        name = title(arguments, index)
         lines = struct(model, name, path, whole=True)
-        yield f"model_struct_{wanted.form.value[index]}.log", "\n".join(lines) + "\n"
+        yield f"model_struct_{arguments.form.value[index]}.log", "\n".join(lines) + "\n"
     of_weights = [finding for finding in report.findings if is_of_weights(finding)]
     for name, gradients in (("weight_diff.log", False), ("grad_diff.log", True)):
         found = [finding for finding in of_weights if (finding.phase is Phase.BACKWARD) is gradients]

@@ -125,7 +125,7 @@ def _same_run(first: Path, second: Path, is_close: Close, phases: Sequence[str])
                 (None, []),
             )
             if pair is not None:
-                say(f"The {phase} stage comparing failed !!!", *_told(pair, differences, ours, theirs, phase))
+                say(f"The {phase} stage comparing failed !!!", *_place_of(pair, differences, ours, theirs, phase))
                 return False
     return True
 
@@ -160,7 +160,9 @@ def _differences(pair: Pair, traces: tuple[Trace, Trace], phase: str, is_close: 
         yield f"output: shape {list(ours[i].shape)} vs {list(theirs[j].shape)}"
 
 
-def _told(pair: Pair, differences: list[str], ours: ReportRecord, theirs: ReportRecord, phase: str) -> Iterator[str]:
+def _place_of(
+    pair: Pair, differences: list[str], ours: ReportRecord, theirs: ReportRecord, phase: str
+) -> Iterator[str]:
     """Yield the documented lines about the first call that differs."""
     a, b = pair.reference, pair.candidate
     yield f"    Diff found in `{phase.capitalize()} Stage`"

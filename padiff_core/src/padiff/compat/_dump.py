@@ -9,7 +9,7 @@ from typing import Any
 
 from padiff.adapter import Model, Parameter
 from padiff.compat._archive import Arrays, DumpedParameters, write
-from padiff.compat._listed import Listed
+from padiff.compat._module_lists import ModuleLists
 from padiff.compat._run import RunReport
 from padiff.compat._struct import parent_of
 from padiff.numerics import Array
@@ -18,7 +18,7 @@ from padiff.recording import describe
 from padiff.trace import Call, Leaf, ReportRecord, Trace
 
 
-def dump_report(model: Model, name: str, report: RunReport, listed: Listed, folder: Path) -> None:
+def dump_report(model: Model, name: str, report: RunReport, listed: ModuleLists, folder: Path) -> None:
     """Write ``report.json``, and outputs and gradients below ``tensors/``."""
     arrays = Arrays(folder)
     arrays.begin("tensors")
@@ -54,7 +54,7 @@ def _shown(leaves: list[Leaf], read: Callable[[Leaf], Array | None], arrays: Arr
 def dump_parameters(
     model: Model,
     name: str,
-    listed: Listed,
+    listed: ModuleLists,
     file: Path,
     *,
     weights: bool = True,
@@ -100,7 +100,7 @@ def _tree(model: Model, recorded: Collection[str], files: Mapping[str, Mapping[s
     return nodes[""]
 
 
-def _head(model: Model, name: str, listed: Listed) -> dict[str, Any]:
+def _head(model: Model, name: str, listed: ModuleLists) -> dict[str, Any]:
     modules = model.modules()
     names = [f"{model.adapter.name}::{modules[path].class_name.rpartition('.')[2]}" for path in listed.layer_map]
     return {

@@ -6,7 +6,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from padiff.compat._asked import Wanted
+from padiff.compat._arguments import Arguments
 from padiff.compat._struct import net_id, struct
 from padiff.report import Finding, Phase, Place, Report, Verdict
 from padiff.trace import Description
@@ -27,31 +27,31 @@ _UNCOMPARED = (Verdict.UNMATCHED, Verdict.NOT_COMPARED, Verdict.IGNORED, Verdict
 _MARGIN = " " * 7
 
 
-def title(wanted: Wanted, index: int) -> str:
+def title(arguments: Arguments, index: int) -> str:
     """Return what a model is called: its class, and which argument it was."""
-    return f"{wanted.names[index]}({wanted.form.value[index]})"
+    return f"{arguments.names[index]}({arguments.form.value[index]})"
 
 
-def opening(wanted: Wanted) -> Iterator[str]:
+def opening(arguments: Arguments) -> Iterator[str]:
     """Yield what a call is going to do."""
-    yield from (f"  {sentence}" for sentence in wanted.changed)
-    rule = wanted.tolerance
+    yield from (f"  {sentence}" for sentence in arguments.changed)
+    rule = arguments.tolerance
     options = {
         "atol": "measured" if rule is None else rule["atol"],
         "rtol": "measured" if rule is None else rule["rtol"],
-        "compare_mode": wanted.compare_mode,
-        "auto_init": wanted.transfer,
-        "single_step": wanted.single_step,
-        "diff_phase": wanted.phase,
-        "steps": wanted.steps,
-        "use_loss": wanted.losses is not None,
-        "use_opt": wanted.optimizers is not None,
+        "compare_mode": arguments.compare_mode,
+        "auto_init": arguments.transfer,
+        "single_step": arguments.single_step,
+        "diff_phase": arguments.phase,
+        "steps": arguments.steps,
+        "use_loss": arguments.losses is not None,
+        "use_opt": arguments.optimizers is not None,
     }
     yield "\n".join(["Your options:", "{", *(f"  {name}: `{value}`" for name, value in options.items()), "}"])
     yield "Start auto_diff, may need a while to generate reports..."
 
 
-def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
+def outcome(report: Report, arguments: Arguments) -> Iterator[str]:
     """Yield what was copied, measured and compared."""
     copied = report.transfer
     if copied is not None:
@@ -62,13 +62,13 @@ def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
     yield f"Max output diff is {found.max_abs}" if found else "Max output diff is unknown: nothing in them corresponds"
     yield ""
     phases = {finding.phase for finding in _differences(report)}
-    backward = wanted.phase != "forward" and report.forward_only is None
+    backward = arguments.phase != "forward" and report.forward_only is None
     if any(is_of_weights(finding) for finding in _differences(report)):
         yield "Differences in weight or grad !!!"
     elif backward:
         yield "weight and weight.grad is compared."
     count = sum(number for verdict, number in report.counts.items() if verdict not in _UNCOMPARED)
-    if wanted.phase != "backward" and not phases & {Phase.FORWARD, Phase.PARAMETER}:
+    if arguments.phase != "backward" and not phases & {Phase.FORWARD, Phase.PARAMETER}:
         yield f"forward {count} steps compared."
     if backward and not phases:
         yield f"backward {count} steps compared."
@@ -77,7 +77,7 @@ def outcome(report: Report, wanted: Wanted) -> Iterator[str]:
 
 
 def closing(
-    report: Report, wanted: Wanted, sides: tuple[Description, Description], folder: Path | None
+    report: Report, arguments: Arguments, sides: tuple[Description, Description], folder: Path | None
 ) -> Iterator[str]:
     """Yield where the models differ first: stage, types, route, call stacks, trees. ``sides`` as the arguments."""
     if folder is not None:
@@ -92,20 +92,20 @@ def closing(
         )
         return
     places = (finding.reference, finding.candidate)
-    models = wanted.ordered(sides)
+    models = arguments.ordered(sides)
     ids = [net_id(model, place.path) for model, place in zip(models, places, strict=True)]
     types = [f"<class '{place.class_name}'>" for place in places]
-    titles = wanted.ordered((title(wanted, 0), title(wanted, 1)))
+    titles = arguments.ordered((title(arguments, 0), title(arguments, 1)))
     routes = [f"{name}.{place.path}" if place.path else name for name, place in zip(titles, places, strict=True)]
     yield f"    Diff found in `{STAGES[finding.phase]}` in step: {finding.step}, net_id is {ids[0]} vs {ids[1]}"
     yield f"    Type of layer is  : {types[0]} vs {types[1]}"
     yield f"    Route: {routes[0]}"
     yield f"           {routes[1]}"
     yield f"    Value: {_value(finding)}"
-    shown = wanted.ordered(places)  # that is: in the order of the arguments again
+    shown = arguments.ordered(places)  # that is: in the order of the arguments again
     stacks = (_stack(model, place) for model, place in zip(sides, shown, strict=True))
     trees = (
-        struct(model, title(wanted, index), place.path, whole=False)
+        struct(model, title(arguments, index), place.path, whole=False)
         for index, (model, place) in enumerate(zip(sides, shown, strict=True))
     )
     yield "\n".join(["    Call stacks and model struct:", "", *(line for lines in (*stacks, *trees) for line in lines)])

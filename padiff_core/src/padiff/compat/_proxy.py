@@ -14,8 +14,8 @@ from padiff.adapter import Hook, Model, Parameter, Tape
 from padiff.alignment import LayerMap
 from padiff.compat import _dump
 from padiff.compat._folders import claim, put_aside, rank
-from padiff.compat._listed import Listed, api_check
 from padiff.compat._log import say
+from padiff.compat._module_lists import ModuleLists, api_check
 from padiff.compat._run import Keeper, RunReport
 from padiff.errors import InputError
 from padiff.plugins import adapter_for, transfers
@@ -80,7 +80,7 @@ class ProxyModel:
             raise InputError(msg)
         wrapped: Model = adapter_for(model).wrap(model)
         self._wrapped = operating(wrapped) if api_check() else wrapped
-        self._listed = Listed(self._wrapped)
+        self._listed = ModuleLists(self._wrapped)
         self._keeper: Keeper | None = None
         self._tape: Tape | None = None
         self._aside = False
@@ -276,7 +276,7 @@ class ProxyModel:
             self.clear_report()
 
     @property
-    def listed(self) -> Listed:
+    def listed(self) -> ModuleLists:
         """Return which modules are recorded."""
         return self._listed
 

@@ -24,7 +24,7 @@ from padiff.judging import place_of
 from padiff.numerics import Array, is_array
 from padiff.options import PAIR
 from padiff.pytree import leaves
-from padiff.recording import Task, first_nonfinite, is_finite, nonfinite_inputs, told_as_own
+from padiff.recording import Task, first_nonfinite, internal_errors, is_finite, nonfinite_inputs
 from padiff.report import Note
 from padiff.trace import Trace
 
@@ -52,7 +52,7 @@ def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             msg = f"{function.__name__}(): {error}.\nHint: {function.__name__}({', '.join(positional)})"
             raise TypeError(msg) from None
-        with told_as_own():
+        with internal_errors():
             return function(*args, **kwargs)
 
     return checked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from padiff.distributed import open_ranks
 from padiff.errors import InputError, PadiffError, PluginError
-from padiff.plugins import readers, told
+from padiff.plugins import failure, readers
 from padiff.trace import Run, is_url, open_run, rank_folder
 
 
@@ -30,7 +30,7 @@ def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
         except PadiffError:
             raise
         except Exception as error:
-            msg = f"the reader {reader.name!r} {told(error)} at {place}.\nHint: tell its author."
+            msg = f"the reader {reader.name!r} {failure(error)} at {place}.\nHint: tell its author."
             raise PluginError(msg) from error
     if rank is not None and not place.exists():
         msg = f"{path} has no rank {rank}: it is no dump of several ranks.\nHint: leave the rank out."

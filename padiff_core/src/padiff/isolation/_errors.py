@@ -17,8 +17,8 @@ _HIDDEN = (os.path.dirname(errors.__file__) + os.sep, os.path.dirname(importlib.
 
 
 @attrs.frozen
-class Told:
-    """An error as the worker tells of it."""
+class ErrorRecord:
+    """An error of the worker's, as plain data."""
 
     text: str
     trace: str
@@ -30,7 +30,7 @@ class Told:
     """The nearest of Python's own classes that it is derived from."""
     line: str | None = None
     """``file:line`` of the user's code that raised it."""
-    cause: Told | None = None
+    cause: ErrorRecord | None = None
 
 
 def traceback_of(error: BaseException, hidden: tuple[str, ...] = ()) -> str:
@@ -45,19 +45,19 @@ def traceback_of(error: BaseException, hidden: tuple[str, ...] = ()) -> str:
     return "".join(found.format()).rstrip()
 
 
-def told(error: BaseException, line: str | None, hidden: tuple[str, ...] = ()) -> Told:
+def error_record(error: BaseException, line: str | None, hidden: tuple[str, ...] = ()) -> ErrorRecord:
     """Return what the parent needs to raise an error again."""
     text, trace, mro = str(error), traceback_of(error, hidden), type(error).__mro__
     if isinstance(error, PadiffError):
         name = next(cls.__name__ for cls in mro if cls.__module__ == errors.__name__)
-        cause = None if error.__cause__ is None else told(error.__cause__, line, hidden)
-        return Told(text, trace, name, cause=cause)
+        cause = None if error.__cause__ is None else error_record(error.__cause__, line, hidden)
+        return ErrorRecord(text, trace, name, cause=cause)
     base = next((cls.__name__ for cls in mro if cls.__module__ == "builtins"), "Exception")
-    return Told(text, trace, None, type(error).__module__, type(error).__qualname__, base, line)
+    return ErrorRecord(text, trace, None, type(error).__module__, type(error).__qualname__, base, line)
 
 
-def raised_again(found: Told, where: str) -> Exception:
-    """Return the error that a worker told of; ``where`` names the worker."""
+def raised_again(found: ErrorRecord, where: str) -> Exception:
+    """Return the error that a worker recorded; ``where`` names the worker."""
     error: Exception
     if found.padiff is None:
         error = _class_like(found.module, found.name, found.base)(found.text, found.line)

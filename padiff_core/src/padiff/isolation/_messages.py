@@ -5,14 +5,14 @@ from __future__ import annotations
 from padiff import forcing, trace
 from padiff.alignment import Pair
 from padiff.codec import Codec, Custom, Known
-from padiff.isolation._errors import Told
+from padiff.isolation._errors import ErrorRecord
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Difference
 from padiff.recording import Order, Task
 
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
-    *(Difference, Order, Pair, Part, Task, Told, Unit),
+    *(Difference, Order, Pair, Part, Task, ErrorRecord, Unit),
     *(*trace.TRACE_RECORDS, trace.Cut, trace.Description, trace.ModuleDescription, Placement, Ranks),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]

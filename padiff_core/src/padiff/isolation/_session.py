@@ -10,7 +10,7 @@ from padiff._version import __version__
 from padiff.codec import Malformed, Unsendable
 from padiff.errors import InputError, WorkerError
 from padiff.isolation._connection import ANSWER, ASK, FAIL, PROTOCOL, Connection, Gone, Silent
-from padiff.isolation._errors import Told, raised_again
+from padiff.isolation._errors import ErrorRecord, raised_again
 from padiff.isolation._messages import codec
 from padiff.isolation._process import Process
 from padiff.plugins import FRAMEWORKS
@@ -73,7 +73,7 @@ class Session:
             self._connection.send(ASK, (name, arguments, self._connection.codec.known.dropped()))
             kind, body = self._connection.receive(self._is_at_work)
             self.answered = True
-            if kind == FAIL and type(body) is Told:
+            if kind == FAIL and type(body) is ErrorRecord:
                 raise raised_again(body, self._who)
             if kind != ANSWER or not self._connection.codec.checker(answer)(body):
                 msg = f"a {type(body).__name__} came where {answer} was expected"

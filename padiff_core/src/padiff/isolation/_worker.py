@@ -21,12 +21,12 @@ from padiff.forcing import Assessment, Fed, ForceRequest, Given, LocalSide
 from padiff.import_string import SpecError, called, guarded, load
 from padiff.isolation._beat import Beat
 from padiff.isolation._connection import ANSWER, FAIL, Connection, Gone
-from padiff.isolation._errors import told, traceback_of
+from padiff.isolation._errors import error_record, traceback_of
 from padiff.isolation._messages import codec
 from padiff.numerics import Array
 from padiff.plugins import FRAMEWORKS, adapter_for, set_environment
 from padiff.pytree import map_leaves
-from padiff.recording import Task, TellingAdapter, line_of, operating, package_of, told_as_own
+from padiff.recording import Task, TrackedAdapter, internal_errors, line_of, operating, package_of
 from padiff.trace import Description, SharedStore, Trace
 
 _AT_ONCE = 1 << 25
@@ -86,14 +86,14 @@ class Worker:
                 _, (name, arguments, dropped) = self._connection.receive()
                 self._connection.codec.known.drop(dropped)
                 try:
-                    with told_as_own():
+                    with internal_errors():
                         answer = getattr(self, name)(*arguments)
                     self._connection.send(ANSWER, answer)
                     del answer
                 except (Exception, SystemExit) as error:
                     if isinstance(error, Gone):
                         raise
-                    self._connection.send(FAIL, self._told(error))
+                    self._connection.send(FAIL, self._record_of(error))
                 del arguments  # what lies in it is given back
 
     def build(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], path: list[str]) -> None:
@@ -108,7 +108,7 @@ class Worker:
             there = f"Hint: {sys.executable} -m pip install"
             raise type(error)(str(error).replace("Hint: pip install", there)) from error
         gc.freeze()  # what frameworks hold for good is not looked through again after each diff
-        self._native, self._adapter = native, TellingAdapter(adapter, self._beat.show)
+        self._native, self._adapter = native, TrackedAdapter(adapter, self._beat.show)
         self._homes = {package_of(module.native) for module in adapter.wrap(native).modules().values()}
 
     def use(self, target: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -212,14 +212,14 @@ class Worker:
         gc.collect()
         return {"records": len(self._connection.codec.known), **Segment.mapped()}
 
-    def _told(self, error: BaseException) -> Any:
+    def _record_of(self, error: BaseException) -> Any:
         if isinstance(error, Unsendable):
             msg = f"what was to be returned cannot be sent: {error}.\nHint: return arrays and plain Python values."
             error = WorkerError(msg)
         adapter = self._adapter
         if adapter is None:
-            return told(error, None)
-        return told(error, line_of(error, adapter, self._homes), (*adapter.machinery, *adapter.own))
+            return error_record(error, None)
+        return error_record(error, line_of(error, adapter, self._homes), (*adapter.machinery, *adapter.own))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from padiff.errors import PluginError
 from padiff.numerics import Array
-from padiff.plugins import Metric, Row, contributions, told
+from padiff.plugins import Metric, Row, contributions, failure
 from padiff.report import Measurement
 
 Arrays = Iterable[tuple[Array, Array]]
@@ -43,7 +43,7 @@ class Measures:
                 values = [_value(metric, *pair) for pair in fitting]
             except Exception as error:
                 self._rows.remove(row)
-                row.failed = f"its function {told(error)}"
+                row.failed = f"its function {failure(error)}"
                 self.trouble.append(
                     f"the metric {row.label} of {_HOOK}() is left out from here on: {row.failed}.\n"
                     f"Hint: tell the author of {row.distribution}; the rest of the report is complete."
@@ -80,7 +80,7 @@ class ByMetric:
             return self.lowest <= _value(self.metric, reference, candidate) <= self.highest
         except Exception as error:
             msg = (
-                f"the metric {self.label}, asked for as the tolerance, {told(error)}, given "
+                f"the metric {self.label}, asked for as the tolerance, {failure(error)}, given "
                 f"{reference.dtype.name}{list(reference.shape)} and {candidate.dtype.name}{list(candidate.shape)}.\n"
                 "Hint: leave the tolerance out, or choose another metric (`padiff plugins` lists them)."
             )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from padiff.errors import PluginError, PluginWarning
 from padiff.numerics import Array
 from padiff.parameters._units import Native
-from padiff.plugins import Row, SpecialTransfer, told, transfers
+from padiff.plugins import Row, SpecialTransfer, failure, transfers
 from padiff.trace import Description, ModuleRecord, ParameterRecord
 
 Places = NDArray[np.intp]
@@ -182,7 +182,7 @@ class Relation:
         try:
             self.special.function(reference, candidate)
         except Exception as error:
-            raise self._failed(told(error)) from error
+            raise self._failed(failure(error)) from error
 
     def _rearranged(self) -> set[str]:
         """Return the names whose every element is one of the reference's, on which nothing else depends.
@@ -234,7 +234,7 @@ class Relation:
         try:
             given = function(watched)
         except Exception as error:
-            raise self._failed(told(error)) from error
+            raise self._failed(failure(error)) from error
         self._read |= watched.read
         if not isinstance(given, Mapping):
             why = f"gave a {type(given).__qualname__}; expected a dict of arrays by name"

@@ -8,7 +8,7 @@ or a caller asks for it.
 from padiff.adapter import Metric, Reader, Renderer, SpecialTransfer, hookimpl
 from padiff.plugins._detect import adapter_for, adapter_of_tensor
 from padiff.plugins._framework import FRAMEWORKS, principal
-from padiff.plugins._hooks import HOOKS, told
+from padiff.plugins._hooks import HOOKS, failure
 from padiff.plugins._installed import Contributed, Installed, State, contributed, installed
 from padiff.plugins._load import load
 from padiff.plugins._lookup import contributions, find, readers, rendered, renderer, renderer_for

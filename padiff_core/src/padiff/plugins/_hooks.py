@@ -50,7 +50,7 @@ def answers(point: importlib.metadata.EntryPoint) -> Iterator[Answer]:
         plugin = point.load()
         hooks = _implemented(plugin)
     except (Exception, SystemExit) as error:
-        yield Answer(None, broken=f"its plugin {point.value!r} {told(error)}")
+        yield Answer(None, broken=f"its plugin {point.value!r} {failure(error)}")
         return
     if not hooks:
         known = ", ".join(f"{name}()" for name in HOOKS)
@@ -73,7 +73,7 @@ def _called(plugin: Any, hook: str) -> Iterator[Answer]:
         manager.register(plugin)
         found = [_listed(hook, given) for given in getattr(manager.hook, hook)()]
     except (Exception, SystemExit) as error:
-        yield Answer(hook, broken=f"{hook}() {told(error)}")
+        yield Answer(hook, broken=f"{hook}() {failure(error)}")
         return
     for item in (item for items in found for item in items):
         if isinstance(item, expected):
@@ -146,7 +146,7 @@ _MACHINERY = (
 )
 
 
-def told(error: BaseException) -> str:
+def failure(error: BaseException) -> str:
     """Return what an exception said, and where, as the end of a sentence."""
     if isinstance(error, _PlainError):
         return str(error)

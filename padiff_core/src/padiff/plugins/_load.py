@@ -11,7 +11,7 @@ from typing import Any
 from padiff.adapter import Adapter, AdapterInfo
 from padiff.errors import AdapterError, MissingFramework, PluginWarning
 from padiff.plugins._framework import FRAMEWORKS, principal
-from padiff.plugins._hooks import told, why_unusable
+from padiff.plugins._hooks import failure, why_unusable
 from padiff.plugins._registry import Row, registry
 
 
@@ -60,7 +60,7 @@ def _made(info: AdapterInfo, early: str | None) -> Adapter:
         if missing:
             raise MissingFramework(missing) from error
         hint = _order(info) if early else "upgrade the adapter and the framework, or tell the adapter's author."
-        msg = f"the adapter {info.name!r} is broken: {info.factory} {told(error)}.\nHint: {hint}"
+        msg = f"the adapter {info.name!r} is broken: {info.factory} {failure(error)}.\nHint: {hint}"
         raise AdapterError(msg) from error
     if isinstance(adapter, Adapter):
         return adapter
@@ -87,7 +87,7 @@ def _missing(error: BaseException, info: AdapterInfo, early: str | None) -> str 
     if root is None:
         return None
     hint = _order(info) if early else f'{sys.executable} -c "import {root}" shows the same error.'
-    return f"the adapter {info.name!r} needs {root}, whose import {told(error)}.\nHint: {hint}"
+    return f"the adapter {info.name!r} needs {root}, whose import {failure(error)}.\nHint: {hint}"
 
 
 def _too_early(info: AdapterInfo) -> str | None:

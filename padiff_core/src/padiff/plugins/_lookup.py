@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from padiff.adapter import Reader, Renderer
 from padiff.errors import InputError, PluginError, did_you_mean
-from padiff.plugins._hooks import told
+from padiff.plugins._hooks import failure
 from padiff.plugins._registry import Row, conflict, registry
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def rendered(report: Report, row: Row) -> str:
     try:
         text = row.item.function(report)
     except Exception as error:
-        msg = f"the renderer {row.label} {told(error)}.\nHint: {_OTHERS.format(row.distribution)}"
+        msg = f"the renderer {row.label} {failure(error)}.\nHint: {_OTHERS.format(row.distribution)}"
         raise PluginError(msg) from error
     if isinstance(text, str):
         return text

@@ -7,15 +7,15 @@ from padiff.recording._flow import refused
 from padiff.recording._frames import line_of, package_of
 from padiff.recording._functions import operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
+from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
+from padiff.recording._optimizer_settings import settings_by_path
 from padiff.recording._order import Cuts, Order, Orders, composed
-from padiff.recording._own import told_as_own
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reread import reread
 from padiff.recording._sampling import mark_sampling
 from padiff.recording._starts import by_value, differentiator
-from padiff.recording._stepped import settings_by_path
-from padiff.recording._telling import TellingAdapter
+from padiff.recording._tracked import TrackedAdapter
 from padiff.recording._watcher import Watcher, fill
 from padiff.recording._weights import Weights

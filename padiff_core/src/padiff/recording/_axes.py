@@ -205,9 +205,6 @@ class _PermutedAdapter(DelegatingAdapter):
             return plain
         return _PermutedTensor(plain, known[1], self.inner)
 
-    def wrap(self, model: Any) -> Model:
-        return _PermutedModel(self.inner.wrap(model), self)
-
 
 def weak(identity: Any) -> Callable[[], Any]:
     """Return what gives an object as long as it is alive; one that cannot be referred to weakly is kept."""
@@ -273,10 +270,6 @@ class _PermutedTensor(Tensor):
 
     def view(self) -> Array:
         return self.order.read(self._inner.view())
-
-    def writable(self) -> Array | None:
-        memory = self._inner.writable()
-        return None if memory is None or self.order.rows else self.order.read(memory)
 
     def extent(self) -> Extent | None:
         return self._inner.extent()

@@ -24,8 +24,7 @@ _LONGEST = 200
 def described(module: Module, reader: SettingsReader | None = None) -> ModuleDescription:
     """Return a module as plain data."""
     units = {} if module.rule is None else module.rule.units_of(module.native)
-    settings = settings_at(module) if reader is None else reader.of(module)
-    return ModuleDescription(module_record(module), settings, dict(units))
+    return ModuleDescription(module_record(module), dict((reader or SettingsReader()).of(module)), dict(units))
 
 
 def describe(model: Model, live: Live | None = None) -> Description:
@@ -87,12 +86,6 @@ def parameter_record(parameter: Parameter) -> ParameterRecord:
     return ParameterRecord(
         parameter.path, tuple(parameter.paths), parameter.dtype, shape, parameter.buffer, parameter.trainable
     )
-
-
-def settings_at(module: Module) -> dict[str, SettingRecord]:
-    """Return a module's hyper-parameters as they are now."""
-    settings = {} if module.rule is None else module.rule.settings
-    return {name: _setting(setting, module.native, setting.native(module.native)) for name, setting in settings.items()}
 
 
 def _setting(setting: Setting, module: Any, native: Any) -> SettingRecord:

@@ -96,24 +96,24 @@ class Follower(Listener):
             changed = self._listener.enter(module, args, kwargs)
         finally:
             self._deep -= 1
-        self._told(self._begun, module, changed or (args, kwargs))
+        self._guarded(self._begun, module, changed or (args, kwargs))
         return changed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """End a call."""
-        self._told(self._left, module, (args, kwargs), output)
+        self._guarded(self._left, module, (args, kwargs), output)
         self._deep += 1
         try:
             return self._listener.leave(module, args, kwargs, output)
         finally:
             self._deep -= 1
 
-    def _told(self, note: Callable[..., None], *told: Any) -> None:
+    def _guarded(self, note: Callable[..., None], *given: Any) -> None:
         if self._refused:
             return
         try:
-            note(*told)
-        except Exception as error:  # what cannot be followed is matched without, and told
+            note(*given)
+        except Exception as error:  # what cannot be followed is matched without, and reported
             self._refused = refused(error)
 
     def _begun(self, module: Module, given: Any) -> None:
@@ -186,10 +186,10 @@ class Follower(Listener):
             given = list(self._tensors((args, kwargs)))
             said = short_name(name)
             taken = given[:1] + [one for one in given[1:] if one.shape or said != "getitem"]
-            self._told(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], said)))
+            self._guarded(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], said)))
             output = handed_on(function, args, kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
-            self._told(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
+            self._guarded(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
             return output
         finally:
             self._deep -= 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Parameter, Tensor
 from padiff.numerics import Array, epsilon, epsilon_of
-from padiff.recording._describe import SettingsReader, settings_at
+from padiff.recording._describe import SettingsReader
 from padiff.trace import Call, Key, ModuleRecord
 
 
@@ -115,7 +115,7 @@ class Live:
         module = None if call.module.operation else self.modules.get(call.path)
         if module is None or module.rule is None or not call.settings:
             return []
-        now, told = settings_at(module), module.rule.settings
+        now, told = SettingsReader().of(module), module.rule.settings
         # What is derived may depend on the inputs of the last call.
         return [name for name in now if told[name].derive is None and now[name] != call.settings.get(name)]
 

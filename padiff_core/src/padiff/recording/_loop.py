@@ -15,9 +15,9 @@ from padiff.garbage import collecting_later
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
+from padiff.recording._optimizer_settings import step_settings
 from padiff.recording._places import Places
 from padiff.recording._step_recorder import Chosen, StepRecorder
-from padiff.recording._stepped import stepped_with
 from padiff.trace import Background, Flow, Kept, RunWriter, SteppedRecord, Trace
 
 
@@ -128,16 +128,16 @@ class Loop(Listener):
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
         recorder.watch_parameters(self.model)
         for number in range(len(self.optimizers)):  # now, where nobody tells of its step
-            recorder.stepped[number] = self._stepped_with(number)
+            recorder.stepped[number] = self._step_settings(number)
         return recorder
 
-    def _stepped_with(self, number: int) -> list[SteppedRecord]:
-        return stepped_with(self.model.adapter, self.model.parameters().values(), self.optimizers[number])
+    def _step_settings(self, number: int) -> list[SteppedRecord]:
+        return step_settings(self.model.adapter, self.model.parameters().values(), self.optimizers[number])
 
     def _about_to_step(self, number: int, gradients: Iterable[tuple[Any, Any]]) -> None:
         """Keep what an optimizer steps with, as the script left it: behind its clipping and its schedule."""
         if self._recorder is not None:
-            self._recorder.stepped[number] = self._stepped_with(number)
+            self._recorder.stepped[number] = self._step_settings(number)
             paths = {id(one.native): path for path, one in self.model.parameters().items()}
             self._recorder.about_to_step(paths, gradients)
 

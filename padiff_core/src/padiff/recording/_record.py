@@ -20,8 +20,8 @@ from padiff.recording._describe import SettingsReader, parameter_record, plain
 from padiff.recording._flow import Follower
 from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
+from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
-from padiff.recording._own import told_as_own
 from padiff.recording._reduced import sampled
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
@@ -233,7 +233,7 @@ def guarded_run(
         return starts
 
     with ExitStack() as stack:
-        stack.enter_context(told_as_own(adapter))
+        stack.enter_context(internal_errors(adapter))
         stack.enter_context(adapter.quiet())
         stack.enter_context(model.attach(watcher) if follower is None else follower.attached())
         stack.enter_context(watcher.hooks)

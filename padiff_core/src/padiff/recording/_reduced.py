@@ -31,33 +31,33 @@ class Reductions:
         self._awaited: list[tuple[int, Reduction]] = []
         """The keys of the summaries of which only the type and the shape are known so far."""
 
-    def keep(self, value: Tensor | Parameter, asked: Reduction, *, steady: bool = False) -> int | None:
+    def keep(self, value: Tensor | Parameter, reduction: Reduction, *, steady: bool = False) -> int | None:
         """Let a tensor or a parameter be reduced where it lies; return the summary's key, or None where it is not."""
-        if not value.reduce(self._reducer, asked, steady=steady):
+        if not value.reduce(self._reducer, reduction, steady=steady):
             return None
         key = self._trace.summarized(Summary(value.dtype, tuple(value.shape)))
-        self._awaited.append((key, asked))
+        self._awaited.append((key, reduction))
         return key
 
     def fetch(self) -> None:
         """Wait for the device, and complete the summaries."""
         awaited, self._awaited = self._awaited, []
         summaries = self._trace.summaries
-        for (key, asked), numbers in zip(awaited, self._reducer.fetch(), strict=True):
-            summaries[key] = completed(summaries[key], asked, numbers)
+        for (key, reduction), numbers in zip(awaited, self._reducer.fetch(), strict=True):
+            summaries[key] = completed(summaries[key], reduction, numbers)
 
 
-def completed(known: Summary, asked: Reduction, numbers: Mapping[str, Array]) -> Summary:
+def completed(known: Summary, reduction: Reduction, numbers: Mapping[str, Array]) -> Summary:
     """Return a summary as `padiff.trace.summarized` makes it of an array."""
     work = work_of(numpy_dtype(known.dtype))
-    figures: dict[str, Any] = {"sample": numbers["sample"].astype(work if asked.sketched else np.float64)}
-    if asked.norm:
+    figures: dict[str, Any] = {"sample": numbers["sample"].astype(work if reduction.sketched else np.float64)}
+    if reduction.norm:
         wrong, nans = int(numbers["wrong"]), int(numbers["nans"])
         count = known.size - wrong
         figures |= {"nans": nans, "infinities": wrong - nans}
         if count:
             figures["norm"] = float(numbers["norm"])
-        if count and asked.extremes:
+        if count and reduction.extremes:
             figures["mean"] = float(numbers["total"]) / count
             if not wrong:  # else zeros stand there for what is not finite
                 figures |= {"low": float(numbers["low"]), "high": float(numbers["high"])}

@@ -94,13 +94,13 @@ class StepRecorder(Recorder):
 
     def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool, steady: bool = False) -> int | None:
         """Let a device summarize what lies there; return the key, or None where the value is to be read here."""
-        asked = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
-        return None if asked is None else self._reductions.keep(value, asked, steady=steady)
+        reduction = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
+        return None if reduction is None else self._reductions.keep(value, reduction, steady=steady)
 
     def glimpse(self, parameter: Parameter) -> int:
         """Keep a few elements of a parameter: enough to see whether it is another than it was."""
-        asked = Reduction(norm=False, sketched=self._kind == "sketch")
-        key = None if self._kind == "tensors" else self._reductions.keep(parameter, asked)
+        reduction = Reduction(norm=False, sketched=self._kind == "sketch")
+        key = None if self._kind == "tensors" else self._reductions.keep(parameter, reduction)
         return self.trace.summarized(_glimpse(parameter, self._kind)) if key is None else key
 
     def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:

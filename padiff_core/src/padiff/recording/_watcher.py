@@ -40,10 +40,6 @@ class Tokens:
         self._known[key] = (weak(identity), version, self._next)
         return self._next, True
 
-    def rename(self, tensor: Tensor, token: int) -> None:
-        """Let a tensor carry the token of the one that it replaces."""
-        self._known[id(tensor.identity), order_of(tensor)] = (weak(tensor.identity), tensor.version, token)
-
 
 class Watcher(Listener):
     """A listener that builds the tree of calls; subclasses see each call's tensors through `arrive` and `depart`.

@@ -34,9 +34,9 @@ class BiasedTensor(TorchTensor):
         """Return the values with the bias: a copy."""
         return self.view()
 
-    def reduce(self, reducer: Reducer, asked: Reduction, *, steady: bool = False) -> bool:
+    def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed of the values with the bias."""
-        return reducer.add(self.native.detach() + self.added.detach(), asked, steady=True)
+        return reducer.add(self.native.detach() + self.added.detach(), reduction, steady=True)
 
     def overwrite(self, array: Array) -> bool:
         """Write values into the memory, without the bias."""

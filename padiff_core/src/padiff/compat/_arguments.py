@@ -18,7 +18,7 @@ _DOCUMENTED = {"atol": 0.0, "rtol": 1e-7, "compare_mode": "mean"}
 
 
 @attrs.frozen
-class Wanted:
+class Arguments:
     """What a call asks for. Pairs are in the order of the arguments, ``reference`` says which is right."""
 
     form: Form
@@ -51,7 +51,7 @@ def is_swapped(first: Any, second: Any) -> bool:
     return [side_of(unwrapped(model)).about.framework for model in (first, second)] == ["torch", "paddle"]
 
 
-def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
+def arguments_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Arguments:
     """Return what a call asks for.
 
     Raises ``TypeError`` for keywords that do not exist or do not go together, `InputError` for values that make no
@@ -73,7 +73,7 @@ def wanted_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Wanted:
     tolerance = {key: options[key] for key in ("atol", "rtol") if options.get(key) is not None}
     mode = _one_of("compare_mode", options.get("compare_mode", "mean"), _MODES)
     phase, steps, optimizers, changed = _sensible(values, options)
-    return Wanted(
+    return Arguments(
         form=call.form,
         models=models,
         reference=0 if call.form is Form.BASE else 1,

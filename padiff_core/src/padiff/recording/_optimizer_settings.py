@@ -20,7 +20,7 @@ def settings_by_path(
     return {paths[id(native)]: dict(settings) for native, settings in known if id(native) in paths} or None
 
 
-def stepped_with(adapter: Adapter, parameters: Iterable[Parameter], optimizer: Any) -> list[SteppedRecord]:
+def step_settings(adapter: Adapter, parameters: Iterable[Parameter], optimizer: Any) -> list[SteppedRecord]:
     """Return what an optimizer steps which parameters with, as plain data.
 
     Of one that holds ranges in place of parameters (DeepSpeed's ZeRO) what all of its groups have in common.

@@ -10,7 +10,7 @@ import pytest
 import padiff
 from padiff.adapter import handed_on
 from padiff.plugins import adapter_for
-from padiff.recording import told_as_own
+from padiff.recording import internal_errors
 from padiff.recording._frames import own_line
 from padiff.testing.toy import rows
 
@@ -71,7 +71,7 @@ def test_what_padiff_calls_in_the_users_place_raises_for_the_user() -> None:
 
 
 def test_no_memory_is_no_fault_of_code() -> None:
-    with pytest.raises(MemoryError), told_as_own(adapter_for(Net())):
+    with pytest.raises(MemoryError), internal_errors(adapter_for(Net())):
         handed_on(exec, ("raise MemoryError",))
     for error in (MemoryError(), type("OutOfMemoryError", (RuntimeError,), {})()):
         assert own_line(error, (adapter_for(Net()),)) is None
@@ -86,7 +86,7 @@ def test_an_adapter_that_fails_outside_of_a_run_is_named_too(monkeypatch: pytest
         raise AttributeError(msg)
 
     monkeypatch.setattr(type(adapter), "wrap", failing)
-    with pytest.raises(padiff.InternalError, match=r"padiff failed itself: AttributeError at .*test_own_errors.py:\d+"):
+    with pytest.raises(padiff.InternalError, match=r"padiff failed itself: AttributeError at .*_errors.py:\d+"):
         padiff.diff(Net(), Net(), (numbers(),))
     with pytest.raises(TypeError, match="no option"):
         padiff.diff(Net(), Net(), (numbers(),), atol=1)

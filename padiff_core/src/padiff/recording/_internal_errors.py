@@ -14,7 +14,7 @@ from padiff.recording._frames import own_line
 
 
 @contextmanager
-def told_as_own(adapter: Adapter | None = None) -> Iterator[None]:
+def internal_errors(adapter: Adapter | None = None) -> Iterator[None]:
     """Raise `InternalError` where padiff's own code fails within: what arises elsewhere is raised as it is.
 
     Around a run of a model, whose ``adapter`` is known, that is any of padiff's code; elsewhere that of adapters.

@@ -12,7 +12,7 @@ from padiff.errors import InputError, MappingError
 _MODES = ("self", "sublayers", "all")
 
 
-class Listed:
+class ModuleLists:
     """A model's lists. Once anything is on the white list, the black list has no say; the root always counts."""
 
     def __init__(self, model: Model) -> None:
