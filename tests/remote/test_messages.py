@@ -452,9 +452,9 @@ def test_a_name_for_a_type_is_looked_through() -> None:
     """Numpy 2.5's NDArray is one, as the statement ``type`` makes it."""
     from typing_extensions import TypeAliasType, TypeVar
 
-    from padiff.codec._hints import checker_of
+    from padiff.codec import checker_of
 
     item = TypeVar("item")
-    check = checker_of(TypeAliasType("Named", np.ndarray[Any, np.dtype[item]], type_params=(item,))[np.float32], {})
+    check = checker_of(TypeAliasType("Named", np.ndarray[Any, np.dtype[item]], type_params=(item,))[np.float32])
     assert check(np.ones(2, np.float32))
     assert not check([1.0])

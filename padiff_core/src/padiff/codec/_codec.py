@@ -6,7 +6,6 @@ checked against the annotation of the field that it goes to.
 
 from __future__ import annotations
 
-import enum
 import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,12 +15,10 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.codec._arrays import Sink, Source
-from padiff.codec._dtypes import DTYPES, name_of
+from padiff.codec._arrays import DTYPES, Sink, Source, name_of
 from padiff.codec._errors import Malformed, Unsendable
-from padiff.codec._hints import Checker, checker_of, no_function
+from padiff.codec._fields import Checker, Shape, no_function, shapes_of
 from padiff.codec._known import Known
-from padiff.codec._shapes import Shape, shapes_of
 
 Array = NDArray[Any]
 
@@ -64,10 +61,6 @@ class Codec:
         self.types = {cls.__name__: cls for cls in records}
         self.names = {cls: name for name, cls in self.types.items()}
         self.shapes = shapes_of(tuple(self.types.values()))
-
-    def checker(self, hint: Any) -> Checker:
-        """Return what tells whether a value fits an annotation."""
-        return checker_of(hint, self.types)
 
     def encode(self, value: Any, arrays: Sink) -> bytes:
         """Return a value's text; raise `Unsendable`."""
@@ -147,9 +140,7 @@ class _Encoder:
         raise Unsendable(msg)
 
     def _record(self, name: str, value: Any) -> Any:
-        shape, number = self._codec.shapes.get(name), None
-        if shape is None:
-            return ["e", name, value.name]
+        shape, number = self._codec.shapes[name], None
         if shape.lasting:
             number, new = self._codec.known.number(value)
             if not new:
@@ -243,14 +234,6 @@ class _Decoder:
         name, value = items
         return self._codec.customs[name].read(self.decoded(value))
 
-    def _enum(self, items: list[Any]) -> Any:
-        kind, name = items
-        found = self._codec.types[kind]
-        if not issubclass(found, enum.Enum):
-            msg = f"a {kind} is no choice"
-            raise Malformed(msg)
-        return found[name]
-
     def _again(self, items: list[Any]) -> Any:
         index = items[0]
         if type(index) is not int or not 0 <= index < len(self._once):
@@ -317,7 +300,6 @@ _DECODERS: Mapping[str, Callable[[_Decoder, list[Any]], Any]] = {
     "b": _Decoder._bytes,
     "c": _Decoder._complex,
     "d": _Decoder._mapping,
-    "e": _Decoder._enum,
     "k": _Decoder._custom,
     "n": _Decoder._scalar,
     "p": _Decoder._slice,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from padiff._version import __version__
-from padiff.codec import Malformed, Unsendable
+from padiff.codec import Malformed, Unsendable, checker_of
 from padiff.errors import InputError, WorkerError
 from padiff.isolation._connection import ANSWER, ASK, FAIL, PROTOCOL, Connection, Gone, Silent
 from padiff.isolation._errors import ErrorRecord, raised_again
@@ -75,7 +75,7 @@ class Session:
             self.answered = True
             if kind == FAIL and type(body) is ErrorRecord:
                 raise raised_again(body, self._who)
-            if kind != ANSWER or not self._connection.codec.checker(answer)(body):
+            if kind != ANSWER or not checker_of(answer)(body):
                 msg = f"a {type(body).__name__} came where {answer} was expected"
                 raise Malformed(msg)
             return body
