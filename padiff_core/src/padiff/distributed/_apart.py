@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import attrs
-
-from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._others import Other
-from padiff.distributed._run import RankedRun
+from padiff.distributed._job import Job
+from padiff.distributed._merged_step import Parts
 from padiff.numerics import difference
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 from padiff.trace import Call, Key
 
 
-@attrs.frozen(eq=False)
-class _Side:
-    """The job whose ranks are held against each other, as it is compared with the other side."""
-
-    run: RankedRun
-    index: int
-    others: Other
-    number: int
-    """The number of the step."""
-
-
-def disagreements(
-    step: MergedStep, run: RankedRun, index: int, others: Other, number: int, known: set[str], *, differs: bool
-) -> Iterator[Finding]:
+def disagreements(job: Job, known: set[str], *, differs: bool) -> Iterator[Finding]:
     """Yield where ranks begin to disagree in a step: in weights, in what they are given, or in what a call gives.
 
     ``known`` are the parameters of which it was said before, and grows. Inputs that no framework spreads may be each
     rank's own: they are told where something ``differs`` from the other side.
     """
-    side = _Side(run, index, others, number)
+    step = job.step
     held = step.trace.parameters  # a buffer may follow each rank's own data
     weights = [
         path
@@ -43,19 +27,19 @@ def disagreements(
     fresh = [path for path in weights if path not in known]
     known.update(weights)
     for path in fresh:
-        yield _of_weight(step.parameters["weights", path], path, side)
+        yield _of_weight(step.parameters["weights", path], path, job)
     unlike = {place for place, parts in step.values.items() if parts.spreading.unlike}
     sums = {place for place, parts in step.values.items() if partial_axes(parts)}
     root = step.trace.root
     given = sorted(place for place in unlike if place[:2] == (root.key, "input"))
     if given and differs and not weights:
         for place in given:
-            yield _of_value(step.values[place], root, "input", place[2], side)
+            yield _of_value(step.values[place], root, "input", place[2], job)
         return
     for call in step.trace.calls:
         which = next((i for key, at, i in sorted(unlike) if key == call.key and at == "output"), None)
         if which is not None and _begins(call, unlike | sums, weights):
-            yield _of_value(step.values[call.key, "output", which], call, "output", which, side)
+            yield _of_value(step.values[call.key, "output", which], call, "output", which, job)
 
 
 def partial_axes(parts: Parts) -> list[str]:
@@ -79,37 +63,35 @@ def _begins(call: Call, unlike: set[tuple[Key, str, int]], weights: Sequence[str
 _LEAVES = ("input", "output")
 
 
-def _of_weight(parts: Parts, path: str, side: _Side) -> Finding:
+def _of_weight(parts: Parts, path: str, job: Job) -> Finding:
     home, _, name = path.rpartition(".")
-    about = side.run.about.modules.get(home)
+    about = job.run.about.modules.get(home)
     mine = Place(home, "" if about is None else about.module.class_name)
-    return _finding(parts, side, Phase.PARAMETER, What("parameter", name), mine, side.others.facing(home, None))
+    return _finding(parts, job, Phase.PARAMETER, What("parameter", name), mine, job.others.facing(home, None))
 
 
-def _of_value(parts: Parts, call: Call, kind: str, which: int, side: _Side) -> Finding:
+def _of_value(parts: Parts, call: Call, kind: str, which: int, job: Job) -> Finding:
     mine = Place(call.path, call.module.class_name, call=call.ordinal)
     leaf = call.leaves(kind)[which]
-    other = side.others.facing(call.path, call.ordinal)
+    other = job.others.facing(call.path, call.ordinal)
     what = What(kind, leaf.path if kind == "input" else "", which)
-    return _finding(parts, side, Phase.FORWARD, what, mine, other)
+    return _finding(parts, job, Phase.FORWARD, what, mine, other)
 
 
-def _finding(parts: Parts, side: _Side, phase: Phase, what: What, mine: Place, other: Place | None) -> Finding:
-    other = attrs.evolve(mine, path=None) if other is None else other
+def _finding(parts: Parts, job: Job, phase: Phase, what: What, mine: Place, other: Place | None) -> Finding:
     wrong = list(parts.spreading.unlike)
-    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    arrays = parts.read()
     first = next(rank for rank in arrays if rank not in wrong)
     apart = max((difference(arrays[first], arrays[rank]) for rank in wrong), key=lambda one: one.rel_l2)
     return Finding(
         verdict=Verdict.DIFFERS,
         phase=phase,
-        reference=other if side.index else mine,
-        candidate=mine if side.index else other,
+        **job.places(mine, other),
         what=what,
         figures=Figures.of(apart),
-        evidence=(Evidence("ranks_disagree", {"side": SIDES[side.index], "ranks": wrong, "first": first}),),
+        evidence=(Evidence("ranks_disagree", {"side": job.side, "ranks": wrong, "first": first}),),
         cause=Cause("out_of_step", {"ranks": wrong, "first": first}, verified=True),
         source=True,
         side=None,
-        step=side.number,
+        step=job.number,
     )

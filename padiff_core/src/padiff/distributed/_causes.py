@@ -10,14 +10,13 @@ import attrs
 
 from padiff.distributed._apart import disagreements, partial_axes
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import merged
+from padiff.distributed._job import Job
 from padiff.distributed._like import Like
 from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, facing_value, is_same
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, What
+from padiff.report import Cause, Evidence, Finding, Phase, Place, What
 from padiff.trace import Call, Trace
 
 
@@ -28,49 +27,53 @@ def explained(findings: Sequence[Finding], runs: Sequence[Any], traces: Sequence
     """
     found = list(findings)
     for index, run in reversed([*enumerate(runs)]):  # the reference is right, whatever its ranks are
-        if not isinstance(run, RankedRun):
-            continue
-        merged_step, others = run.merged(step), Other(traces[1 - index], run.ties, index, None, run.padding)
-        alone = index == 1 or not isinstance(runs[1], RankedRun)
-        for number, one in enumerate(found):
-            if one.step == step and one.source and one.cause is not None and one.what.kind == "input":
-                cause = _cause_of(one, index, merged_step, run.grid, others)
-                said = [] if cause is None else [Evidence("inputs_of_ranks", {"cause": str(cause)})]
-                found[number] = attrs.evolve(one, evidence=(*one.evidence, *said))
-            elif one.step == step and one.source and one.cause is None:
-                cause = _cause_of(one, index, merged_step, run.grid, others)
-                unsummed = None if cause is not None else _unsummed(one, index, merged_step)
-                found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
-        found = _once(_of_parameters(found, index, merged_step, run.grid, others, step), step)
-        # What is told of an earlier step is the reason of what follows.
-        told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
-        if not any(one.source and one.step < step for one in found):
-            here = [one for one in found if one.source and one.step == step and one.phase is not Phase.UPDATE]
-            at = {getattr(one, SIDES[index]).path for one in here}
-            more = list(disagreements(merged_step, run, index, others, step, told, differs=bool(here)))
-            new = [one for one in more if one.what.kind != "output" or getattr(one, SIDES[index]).path not in at]
-            known = {_held_by(one, index) for one in here}
-            new = [one for one in new if one.what.kind != "parameter" or _held_by(one, index) not in known]
-            held = {getattr(one, SIDES[index]).path for one in new if one.what.kind == "parameter"}
-            # What a module gives with a weight that is another on each rank is a consequence of that.
-            found = [_consequence(one, index, step, held) for one in found]
-            found = [_handed_on(one, index, merged_step) if new and one.step == step else one for one in found] + new
-            if alone and not any(_is_of_ranks(one) and one.step == step for one in found):
-                found = of_updates(found, runs, index, traces, step)
-        found = [_placed(one, index, run, alone=alone) if one.step == step else one for one in found]
+        if isinstance(run, RankedRun):
+            alone = index == 1 or not isinstance(runs[1], RankedRun)
+            found = _explained(found, Job.of(runs, traces, index, step), alone=alone)
     return found
 
 
-def _placed(finding: Finding, index: int, run: RankedRun, *, alone: bool) -> Finding:
+def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Finding]:
+    """Return the findings with what one job's ranks tell; it is ``alone`` where no candidate of several ranks is."""
+    found = list(findings)
+    for number, one in enumerate(found):
+        if one.step == job.number and one.source and one.cause is not None and one.what.kind == "input":
+            cause = _cause_of(one, job)
+            said = [] if cause is None else [Evidence("inputs_of_ranks", {"cause": str(cause)})]
+            found[number] = attrs.evolve(one, evidence=(*one.evidence, *said))
+        elif one.step == job.number and one.source and one.cause is None:
+            cause = _cause_of(one, job)
+            unsummed = None if cause is not None else _unsummed(one, job)
+            found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
+    found = _once(_of_parameters(found, job), job.number)
+    # What is told of an earlier step is the reason of what follows.
+    told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
+    if not any(one.source and one.step < job.number for one in found):
+        here = [one for one in found if one.source and one.step == job.number and one.phase is not Phase.UPDATE]
+        at, known = {job.mine(one).path for one in here}, {_held_by(one, job) for one in here}
+        more = disagreements(job, told, differs=bool(here))
+        new = [one for one in more if one.what.kind != "output" or job.mine(one).path not in at]
+        new = [one for one in new if one.what.kind != "parameter" or _held_by(one, job) not in known]
+        held = {job.mine(one).path for one in new if one.what.kind == "parameter"}
+        # What a module gives with a weight that is another on each rank is a consequence of that.
+        found = [_consequence(one, job, held) for one in found]
+        found = [_handed_on(one, job) if new and one.step == job.number else one for one in found] + new
+        if alone and not any(_is_of_ranks(one) and one.step == job.number for one in found):
+            found = of_updates(found, job)
+    return [_placed(one, job, alone=alone) if one.step == job.number else one for one in found]
+
+
+def _placed(finding: Finding, job: Job, *, alone: bool) -> Finding:
     """Return a finding with its ranks: those that its cause names, or that hold its module where not all do."""
-    place, named = getattr(finding, SIDES[index]), finding.cause.parameters.get("ranks", ()) if finding.cause else ()
+    place, named = job.mine(finding), finding.cause.parameters.get("ranks", ()) if finding.cause else ()
     if place.path is None or place.ranks:
         return finding
     ends = [name for name in reversed(finding.between or ()) if name not in ("start", "end")]
     inner = (f"{place.path}.{name}" if place.path else name for name in ends)
-    held = next((found for path in (*inner, place.path) if (found := run.holders(path))), ())
+    held = next((found for path in (*inner, place.path) if (found := job.run.holders(path))), ())
     ranks = tuple(named) if named and alone else held
-    return attrs.evolve(finding, **{SIDES[index]: attrs.evolve(place, ranks=ranks)}) if ranks else finding
+    there: dict[str, Any] = {job.side: attrs.evolve(place, ranks=ranks)} if ranks else {}
+    return attrs.evolve(finding, **there)
 
 
 _OF_RANKS = ("missing_all_reduce", "wrong_group", "wrong_on_ranks", "nothing_on_ranks", "out_of_step")
@@ -99,24 +102,22 @@ def _once(findings: Sequence[Finding], step: int) -> list[Finding]:
     return found
 
 
-def _of_parameters(
-    findings: Sequence[Finding], index: int, step: MergedStep, grid: Grid, others: Other, number: int
-) -> list[Finding]:
+def _of_parameters(findings: Sequence[Finding], job: Job) -> list[Finding]:
     """Return findings, where gradients of parameters in place of one of the code around them that nothing explains.
 
     What one rank does not train is no fault of the code that uses it.
     """
     found = list(findings)
     for one in findings:
-        if not (one.step == number and one.source and one.phase is Phase.BACKWARD and one.cause is None):
+        if not (one.step == job.number and one.source and one.phase is Phase.BACKWARD and one.cause is None):
             continue
-        around = getattr(one, SIDES[index]).path
+        around = job.mine(one).path
         below = [
             (at, cause)
             for at, other in enumerate(found)
-            if other.step == number and other.what.kind == "parameter_gradient" and not other.source
-            if f"{getattr(other, SIDES[index]).path}.".startswith(f"{around}." if around else "")
-            if (cause := _cause_of(other, index, step, grid, others)) is not None
+            if other.step == job.number and other.what.kind == "parameter_gradient" and not other.source
+            if f"{job.mine(other).path}.".startswith(f"{around}." if around else "")
+            if (cause := _cause_of(other, job)) is not None
         ]
         for at, cause in below:
             kept = tuple(said for said in found[at].evidence if said.kind != "consequence")
@@ -125,31 +126,31 @@ def _of_parameters(
     return found
 
 
-def _held_by(finding: Finding, index: int) -> tuple[str | None, str]:
-    return getattr(finding, SIDES[index]).path, finding.what.name.rpartition(".")[2]
+def _held_by(finding: Finding, job: Job) -> tuple[str | None, str]:
+    return job.mine(finding).path, finding.what.name.rpartition(".")[2]
 
 
-def _consequence(finding: Finding, index: int, step: int, held: Collection[str | None]) -> Finding:
-    after = finding.step == step and finding.phase in (Phase.FORWARD, Phase.BACKWARD)
-    return attrs.evolve(finding, source=False) if after and getattr(finding, SIDES[index]).path in held else finding
+def _consequence(finding: Finding, job: Job, held: Collection[str | None]) -> Finding:
+    after = finding.step == job.number and finding.phase in (Phase.FORWARD, Phase.BACKWARD)
+    return attrs.evolve(finding, source=False) if after and job.mine(finding).path in held else finding
 
 
-def _handed_on(finding: Finding, index: int, step: MergedStep) -> Finding:
+def _handed_on(finding: Finding, job: Job) -> Finding:
     """Return a finding as what it is where ranks disagree already in what its call takes: a consequence."""
-    place = getattr(finding, SIDES[index])
+    place, step = job.mine(finding), job.step
     calls = (call for call in step.trace.calls if call.key == (place.path, place.call))
     inputs = (step.values.get((call.key, "input", i)) for call in calls for i in range(len(call.inputs)))
     unlike = any(parts is not None and parts.spreading.unlike for parts in inputs)
     return attrs.evolve(finding, source=False) if unlike and finding.phase is Phase.FORWARD else finding
 
 
-def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others: Other) -> Cause | None:
+def _cause_of(finding: Finding, job: Job) -> Cause | None:
     """Return what the parts on the ranks tell of a difference."""
-    mine, theirs = (finding.candidate, finding.reference) if index else (finding.reference, finding.candidate)
+    mine, theirs, step, grid = job.mine(finding), job.theirs(finding), job.step, job.run.grid
     if mine.path is None or theirs.path is None:
         return None
     if finding.what.kind in _HELD:
-        return _cause_held(finding, step, grid, others)
+        return _cause_held(finding, job)
     own = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
     side, _, gradient = finding.what.kind.partition("_")
     if side not in ("input", "output") or gradient not in ("", "gradient") or own is None:
@@ -162,7 +163,7 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
     place = own.key, side, which
     parts = None if which >= len(held) else step.values.get(place)
     parts = step.gradients.get(held[which].token) if parts is not None and gradient else parts
-    like = others.value(place, gradient or "value")
+    like = job.others.value(place, gradient or "value")
     if parts is None or like is None:
         return None
     if gradient and not own.path:
@@ -173,8 +174,7 @@ def _cause_of(finding: Finding, index: int, step: MergedStep, grid: Grid, others
 
 def _loss_scaled(parts: Parts, grid: Grid, like: Like) -> Cause | None:
     """Return that the loss sends a multiple of the other side's gradient, where it is so."""
-    arrays = {rank: read() for rank, read in parts.arrays.items()}
-    ours, whole = merged(arrays, grid, parts.spreading.placements), facing_value(parts, grid, like)
+    ours, whole = parts.value(grid), facing_value(parts, grid, like)
     if whole is None or ours.shape != whole.shape or not (whole.any() and ours.any()):
         return None
     times = float((ours * whole).sum()) / float((whole * whole).sum())
@@ -188,13 +188,13 @@ def _parameters_of(step: MergedStep, call: Call) -> dict[str, Any]:
     return {name: trace.array(key) for name, key in own.items() if "." not in name}
 
 
-def _unsummed(finding: Finding, index: int, step: MergedStep) -> Finding | None:
+def _unsummed(finding: Finding, job: Job) -> Finding | None:
     """Return the finding at the call before it whose ranks gave parts of a sum, where this one's code took these.
 
     Parts that add up to the other side's value are a sum where nobody says otherwise; where what is made of them is
     wrong, nobody summed them.
     """
-    mine, theirs = (finding.candidate, finding.reference) if index else (finding.reference, finding.candidate)
+    mine, theirs, step = job.mine(finding), job.theirs(finding), job.step
     call = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
     if call is None or finding.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return None
@@ -203,13 +203,11 @@ def _unsummed(finding: Finding, index: int, step: MergedStep) -> Finding | None:
     if found is None:
         return None
     giver, which, ranks = found
-    leaf = (giver.inputs if backward else giver.outputs)[which]
+    leaf = giver.leaves("input" if backward else "output")[which]
     place = Place(giver.path, giver.module.class_name, call=giver.ordinal)
-    other = place if theirs.path is not None else theirs
     return attrs.evolve(
         finding,
-        reference=other if index else place,
-        candidate=place if index else other,
+        **job.places(place, place if theirs.path is not None else theirs),
         what=What("input_gradient" if backward else "output", leaf.path, which),
         cause=Cause("missing_all_reduce", {"ranks": ranks}, verified=True),
         evidence=(*finding.evidence, Evidence("taken_unsummed", {"call": mine.path or ""})),
@@ -248,16 +246,16 @@ _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_grad
 """Kind of what a finding is about -> where a trace keeps it, under the parameter's path."""
 
 
-def _cause_held(finding: Finding, step: MergedStep, grid: Grid, others: Other) -> Cause | None:
+def _cause_held(finding: Finding, job: Job) -> Cause | None:
     name = _HELD[finding.what.kind]
     # A unit of several modules names its parameter from where these lie.
     told = dict.fromkeys((finding.what.name, finding.what.name.rpartition(".")[2]))
     for home, own in itertools.product((finding.candidate.path, finding.reference.path), told):
-        path = others.mine(f"{home}.{own}" if home else own)
-        parts = None if path is None else step.parameters.get((name, path))
-        like = None if path is None or parts is None else others.parameter(name, path, parts.whole)
+        path = job.others.mine(f"{home}.{own}" if home else own)
+        parts = None if path is None else job.step.parameters.get((name, path))
+        like = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
         if parts is not None and like is not None:
-            return cause_of(parts, grid, like) or _unlike(parts)
+            return cause_of(parts, job.run.grid, like) or _unlike(parts)
     return None
 
 

@@ -10,7 +10,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, merged, ways_of
 from padiff.distributed._like import Whole
 from padiff.distributed._others import Spot
-from padiff.distributed._sketches import Arrays, Sketches, read
+from padiff.distributed._sketches import Arrays, Sketches, leading, read
 from padiff.kinds import Placement, Spread
 from padiff.numerics import Array
 from padiff.trace import Trace
@@ -25,6 +25,15 @@ class Parts:
     whole: tuple[int, ...] | None = None
     added: Array | None = None
     """What is read with each part of a sum, and counts once."""
+
+    def read(self) -> dict[int, Array]:
+        """Return what each rank holds."""
+        return read(self.arrays)
+
+    def value(self, grid: Grid) -> Array:
+        """Return the whole value; raises ``ValueError`` where the parts do not fit."""
+        how = self.spreading.placements
+        return merged(read(leading(self.arrays, grid, how)), grid, how, self.whole, self.added)
 
 
 def _shared(how: Spread, known: Spread) -> dict[str, Placement]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.distributed._grid import grid_of
 from padiff.distributed._placements import is_part_of
-from padiff.distributed._placements import part_of as shard_of
+from padiff.distributed._placements import part_of as part_along
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.kinds import Placement, Ranks
@@ -122,7 +122,7 @@ def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:
     part = whole
     for axis in reversed(grid_of({ranks.rank: ranks}).axes):
         group = ranks.groups[axis]
-        part = _cut(part, spread.get(axis, Placement()), group.index(ranks.rank), len(group))
+        part = part_along(part, spread.get(axis, Placement()), len(group), group.index(ranks.rank))
     if part.shape != shape:
         told = ", ".join(f"{axis}: {how}" for axis, how in spread.items()) or "nothing says how it is spread"
         msg = f"rank {ranks.rank} of {ranks.world} holds {list(shape)} of {path!r}, and its part of "
@@ -132,18 +132,3 @@ def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:
 
 
 _HINT = "Hint: shard it with DTensor, or set tensor_model_parallel and partition_dim on the parameter."
-
-
-def _cut(whole: Array, how: Placement, index: int, count: int) -> Array:
-    """Return what one rank of a group holds of a value: of what does not come out even, the last ones hold less."""
-    if how.kind == "range":
-        flat = whole.reshape(-1)
-        size = -(-flat.size // count)
-        return flat[index * size : (index + 1) * size]
-    if how.kind != "shard":
-        return whole
-    dim = how.dim % whole.ndim
-    if how.stride == 1 and not how.ends:
-        size = -(-whole.shape[dim] // count)
-        return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
-    return shard_of(whole, how, count, index)

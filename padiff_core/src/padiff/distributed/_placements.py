@@ -61,7 +61,18 @@ def _scaled(array: Array, count: int) -> Array:
 
 
 def part_of(whole: Array, placement: Placement, count: int, index: int) -> Array:
-    """Return the shard of a value that one of ``count`` ranks holds: the reverse of `joined`, for equal shards."""
+    """Return what one of ``count`` ranks holds of a value: the reverse of `joined`.
+
+    Of what does not come out even, the last ones hold less; of a sum each holds all.
+    """
+    if placement.kind == "range":
+        return part_of(whole.reshape(-1), Placement("shard", 0), count, index)
+    if placement.kind != "shard":
+        return whole
+    if not placement.ends and placement.stride == 1:
+        dim = placement.dim % whole.ndim
+        size = -(-whole.shape[dim] // count)
+        return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
     if not placement.ends:
         return np.concatenate(np.split(whole, count * placement.stride, placement.dim)[index::count], placement.dim)
     blocks = np.split(whole, 2 * count * placement.stride, placement.dim)

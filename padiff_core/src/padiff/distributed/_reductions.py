@@ -37,7 +37,7 @@ def cause_of(
     whole = facing_value(parts, grid, like)
     if whole is None:
         return None
-    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    arrays = parts.read()
     held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole, parts.added, given)
     if held.value(held.how).shape != whole.shape:
         return None  # the other side has no rows that pad a vocabulary
@@ -262,8 +262,7 @@ def _wrong(held: _Held) -> list[int]:
 
 def facing_value(parts: Parts, grid: Grid, like: Like) -> Array | None:
     """Return what the other side holds in place of a value, with its axes as they lie here."""
-    arrays = {rank: read() for rank, read in parts.arrays.items()}
-    near = like.nearest(merged(arrays, grid, parts.spreading.placements, parts.whole, parts.added))
+    near = like.nearest(parts.value(grid))
     return None if near is None else near.value
 
 

@@ -15,7 +15,7 @@ from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, Ties
 from padiff.distributed._stages import joined_stages, stages_of
-from padiff.distributed._trace import merge_step
+from padiff.distributed._trace import Merger
 from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
 from padiff.kinds import Ranks
@@ -81,6 +81,10 @@ class RankedRun:
     def padding(self) -> PaddedRows | None:
         """Return what its model pads, and the one that it is compared with does not."""
         return None if self._facing is None else self._facing.padding[self._facing.index]
+
+    def facing(self, trace: Trace, index: int) -> Other:
+        """Return a step of the run that it is compared with; it is the reference's (0), or the candidate's."""
+        return Other(trace, self.ties, index, None, self.padding)
 
     @property
     def _lead(self) -> Ranks:
@@ -195,14 +199,13 @@ class RankedRun:
         paths = [{call.path for trace in stage.values() for call in trace.calls} for stage in stages]
         told = {rank: one.loss for rank, one in traces.items() if one.loss is not None}
         losses = Losses(told, self.grid, None if other is None else other.trace.loss)
+        homes = {rank: run.about.modules.keys() for rank, run in self.runs.items()}
         found, ends = [], dict[str, bool]()
         for number, stage in enumerate(stages):
             before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
             inner = {"input": before, "output": behind}
-            how: dict[str, Any] = {"stacked": self._stacked, "store": store, "inner": inner, "calls": calls}
-            how["losses"], how["ends"] = losses, ends
-            how["homes"] = {rank: run.about.modules.keys() for rank, run in self.runs.items()}
-            found.append(merge_step(stage, self.grid, self.ranks, other, **how))
+            known = stage, self.grid, self.ranks, other, self._stacked, store, inner, losses, homes, ends
+            found.append(Merger(*known).merge(calls=calls))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
         return joined_stages(found, store, copies)
 

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._handed import keep_handed
-from padiff.distributed._infer import Spreading, behind, differing, merged
+from padiff.distributed._infer import Spreading, behind, differing
 from padiff.distributed._joined import joined_of
 from padiff.distributed._like import Like, Shape, shape_left
 from padiff.distributed._losses import Losses
@@ -25,7 +25,6 @@ from padiff.distributed._sketches import (
     Held,
     Sketches,
     gathered,
-    leading,
     read,
     shapes_of,
     spread_over,
@@ -39,49 +38,31 @@ from padiff.numerics import Array
 from padiff.trace import OF_PARAMETERS, Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
 
-def merge_step(
-    traces: Mapping[int, Trace],
-    grid: Grid,
-    ranks: Mapping[int, Ranks],
-    other: Other | None = None,
-    *,
-    stacked: bool = False,
-    store: MergedStore | None = None,
-    inner: Mapping[str, Collection[str]] | None = None,
-    calls: bool = True,
-    losses: Losses | None = None,
-    homes: Homes | None = None,
-    ends: dict[str, bool] | None = None,
-) -> MergedStep:
-    """Return what the ranks did as one trace; without ``calls``, their parameters alone.
+@attrs.define(eq=False, slots=False)
+class Merger:
+    """What makes the traces of ranks one."""
 
-    ``other`` is another run, whose values tell how these are spread. ``stacked`` says that the other run's ranks lie
-    alike: what nobody can put together is compared rank by rank, one behind the other. ``inner`` are the paths of
-    modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage of a
-    pipeline hands on. ``losses`` are those of the whole job, ``homes`` says which modules each rank holds, ``ends``,
-    which grows, along which axes ranks have parts from both ends of what the model is given.
-    """
-    known = store or MergedStore(), inner or {}, losses or Losses({}, grid), homes or {}, {} if ends is None else ends
-    return _Merger(traces, grid, ranks, other, stacked, *known).merge(calls=calls)
+    traces: Mapping[int, Trace]
+    grid: Grid
+    ranks: Mapping[int, Ranks]
+    other: Other | None
+    """Another run, whose values tell how these are spread."""
+    stacked: bool
+    """Whether its ranks lie alike: what nobody can put together is compared rank by rank, one behind the other."""
+    store: MergedStore
+    inner: Mapping[str, Collection[str]]
+    """Paths of modules, for ``input`` and ``output``, with whose values another run has nothing in common: what a stage
+    of a pipeline hands on."""
+    losses: Losses
+    """Those of the whole job."""
+    homes: Homes
+    ends: dict[str, bool]
+    """Which grows: along which axes ranks have parts from both ends of what the model is given."""
 
-
-class _Merger:
-    def __init__(
-        self,
-        traces: Mapping[int, Trace],
-        grid: Grid,
-        ranks: Mapping[int, Ranks],
-        other: Other | None,
-        stacked: bool,
-        store: MergedStore,
-        inner: Mapping[str, Collection[str]],
-        losses: Losses,
-        homes: Homes,
-        ends: dict[str, bool],
-    ) -> None:
-        self.traces, self.grid, self.ranks = traces, grid, ranks
-        self.other, self.stacked, self.inner, self.losses = other, stacked, inner, losses
-        self.lead, self.store, self.homes, self.ends = next(iter(traces)), store, homes, ends
+    def __attrs_post_init__(self) -> None:
+        """Begin with nothing."""
+        traces, grid = self.traces, self.grid
+        self.lead = next(iter(traces))
         self.cut = any(grid.lacks(list(traces), axis) for axis in grid.axes)
         self.step = MergedStep(Trace(self.store, summaries=self.store.summaries), grid=grid)
         self.calls = {rank: {call.key: call for call in trace.calls} for rank, trace in traces.items()}
@@ -101,7 +82,7 @@ class _Merger:
         """Tokens of a tensor on the ranks -> its token in the merged trace."""
 
     def merge(self, *, calls: bool) -> MergedStep:
-        """Return the merged step."""
+        """Return the merged step; without ``calls``, the ranks' parameters alone."""
         if calls:
             self._calls()
         self._parameters()
@@ -279,11 +260,7 @@ class _Merger:
         known = {rank: one for rank, one in lent.items() if one is not None}
         apart = len(known) < len(lent) or parts.added is not None
         place = None if apart else joined_of(known, self.grid, how, parts.whole)
-        return self.store.promise(partial(self._made, parts), place)
-
-    def _made(self, parts: Parts) -> Array:
-        how = parts.spreading.placements
-        return merged(read(leading(parts.arrays, self.grid, how)), self.grid, how, parts.whole, parts.added)
+        return self.store.promise(partial(parts.value, self.grid), place)
 
     def _shape_of(self, key: int) -> Shape:
         return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 
+from padiff.distributed._job import Job
 from padiff.distributed._like import Like
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
@@ -19,8 +20,7 @@ from padiff.distributed._reductions import cause_of, facing_value, share_of
 from padiff.distributed._run import RankedRun
 from padiff.judging import rate_between
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
-from padiff.trace import Trace
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 
 _ALIKE = 3
 """Digits in which factors are one, which are those of steps that were rounded."""
@@ -45,17 +45,12 @@ class _Stepped:
         return len(self.wrong) == len(self.after)
 
 
-def of_updates(
-    findings: Sequence[Finding], runs: Sequence[Any], index: int, traces: Sequence[Trace], step: int
-) -> list[Finding]:
+def of_updates(findings: Sequence[Finding], job: Job) -> list[Finding]:
     """Return findings of a step, with those of the parameters that some ranks stepped otherwise in place of others'."""
-    run: RankedRun = runs[index]
-    others = Other(traces[1 - index], run.ties, index, None, run.padding)
+    run, others, step = job.run, job.others, job.number
     told = [one for one in findings if _is_update(one, step)]
     judged = {path for one in told for path in _paths(one, others)}
-    earlier = _earlier(runs[1 - index], step)
-    last = None if earlier is None else Other(earlier, run.ties, index, None, run.padding)
-    stepped = [one for one in _stepped(run, others, last, step, judged) if one.wrong]
+    stepped = [one for one in _stepped(job, judged) if one.wrong]
     groups: dict[tuple[int, ...], list[_Stepped]] = {}
     for one in stepped:  # what all ranks step otherwise that hold it, though these hold experts of their own, is one
         groups.setdefault(() if one.everywhere else one.wrong, []).append(one)
@@ -63,7 +58,7 @@ def of_updates(
     handled: set[str] = set()
     for group in groups.values():
         for cause, some in _causes(run, sorted({rank for one in group for rank in one.wrong}), group):
-            found.append(_finding(run, cause, some, others, step))
+            found.append(_finding(job, cause, some))
             handled.update(one.path for one in some)
     kept = [one for one in findings if one not in told or not set(_paths(one, others)) <= handled]
     return [_counted(one, run) if one in told else one for one in kept] + found
@@ -92,25 +87,20 @@ def _paths(finding: Finding, others: Other) -> list[str]:
     return [path for one in named if (path := others.mine(one)) is not None]
 
 
-def _earlier(run: Any, step: int) -> Trace | None:
-    return run.trace(step - 1) if step - 1 in run.steps else None
-
-
-def _stepped(
-    run: RankedRun, others: Other, earlier: Other | None, step: int, judged: Collection[str]
-) -> Iterator[_Stepped]:
+def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
     """Yield the parameters that were found to be stepped otherwise, and those on which ranks disagree."""
-    merged = run.merged(step)
-    last = run.merged(step - 1) if step - 1 in run.steps else None
-    for (name, path), parts in merged.parameters.items():
+    run, before_it = job.run, job.number - 1
+    last = run.merged(before_it) if before_it in run.steps else None
+    earlier = run.facing(job.other.trace(before_it), job.others.index) if before_it in job.other.steps else None
+    for (name, path), parts in job.step.parameters.items():
         unlike = parts.spreading.unlike
-        if name != "updated" or merged.trace.parameters[path].buffer or not (unlike or path in judged):
+        if name != "updated" or job.step.trace.parameters[path].buffer or not (unlike or path in judged):
             continue
-        after = {rank: read() for rank, read in parts.arrays.items()}
-        start = merged.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
-        before = {} if not start else {rank: read() for rank, read in start.arrays.items()}
+        after = parts.read()
+        start = job.step.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
+        before = start.read() if start else {}
         whole, began = (
-            _facing(run, parts, others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
+            _facing(run, parts, job.others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
         )
         if began is None and earlier is not None:
             began = _facing(run, parts, earlier.parameter("updated", path, parts.whole))
@@ -225,35 +215,33 @@ def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None
     return rate_between((values[0], values[1]), np.concatenate(began))
 
 
-def _finding(run: RankedRun, cause: Cause, group: Sequence[_Stepped], others: Other, step: int) -> Finding:
+def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     paths = [one.path for one in group]
     homes = [path.rpartition(".")[0] for path in paths]
-    modules = run.about.modules
+    modules = job.run.about.modules
     around = [
         module for module in modules if all(f"{home}.".startswith(f"{module}." if module else "") for home in homes)
     ]
     home = max(around, key=len)
     place = Place(home, modules[home].module.class_name)
-    facing = others.facing(home, None) or attrs.evolve(place, path=None)
-    apart = max((_apart(run, one) for one in group), key=lambda one: one.rel_l2)
-    judged = len([1 for name, _ in run.merged(step).parameters if name == "updated"])
+    apart = max((_apart(job.run, one) for one in group), key=lambda one: one.rel_l2)
+    judged = len([1 for name, _ in job.step.parameters if name == "updated"])
     evidence = [Evidence.of("stepped_alike", paths=paths, of=judged)] if len(paths) > 1 else []
     if cause.name == "out_of_step":
-        figures = {"side": SIDES[others.index], **cause.parameters}
+        figures = {"side": job.side, **cause.parameters}
         evidence.append(Evidence("ranks_disagree", figures))
     together = What("updates", f"{len(paths)} parameters")
     return Finding(
         verdict=Verdict.DIFFERS,
         phase=Phase.UPDATE,
-        reference=facing if others.index else place,
-        candidate=place if others.index else facing,
+        **job.places(place, job.others.facing(home, None)),
         what=together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2]),
         figures=apart,
         evidence=tuple(evidence),
         cause=cause,
         source=True,
         side=None,
-        step=step,
+        step=job.number,
     )
 
 

@@ -97,6 +97,6 @@ def _holders(run: Any, step: int, call: Call, at: int, real: int) -> list[int]:
     shape = run.trace(step).value(call.outputs[at])
     assert shape is not None
     numbers = np.broadcast_to(np.arange(shape.shape[-1]), shape.shape)
-    arrays = {rank: read() for rank, read in parts.arrays.items()}
+    arrays = parts.read()
     shares = {rank: share_of(rank, arrays, parts.spreading.placements, run.grid, numbers) for rank in arrays}
     return [rank for rank, own in sorted(shares.items()) if own is not None and own.max() >= real]
