@@ -306,6 +306,12 @@ def test_a_format_that_is_not_there_is_told_before_the_work(
     assert said in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_written_is_named(engine: Calls, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json", "/dev/full") == 2
+    told = "cannot write /dev/full: No space left on device.\nHint: - writes to standard output."
+    assert told in capsys.readouterr().err
+
+
 def test_a_renderer_that_raises_does_not_take_the_report_with_it(
     engine: Calls, formats: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

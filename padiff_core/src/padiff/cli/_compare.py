@@ -68,8 +68,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         if arguments.force is not None:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))  # what the model prints
         report = _report(arguments, stack)
-    well, text = _output.written(report, wanted, quiet=arguments.quiet, mapping=arguments.show_mapping)
-    return (2 if not well else 0 if report.aligned else 1), text
+    return _output.written(report, wanted, arguments)
 
 
 def _report(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Report:

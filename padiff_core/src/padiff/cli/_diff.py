@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
 
             stack.enter_context(silenced())
         report = _report(arguments, Sides(arguments, stack))
-    well, text = _output.written(report, wanted, quiet=arguments.quiet, mapping=arguments.show_mapping)
-    return (2 if not well else 0 if report.aligned else 1), text
+    return _output.written(report, wanted, arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:

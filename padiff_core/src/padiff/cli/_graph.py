@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from padiff.cli._output import write
 from padiff.cli._parser import Parser, UsageError, add_rank, one_of, whole
 from padiff.import_string import SpecError
 
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
 
     runs = [opened(side, arguments.rank) for side in sides.paths]
     graph = graph_of_runs(*runs, mapping=arguments.mapping, step=arguments.step, labels=sides.labels)
-    _write(path, page(graph))
+    write(path, page(graph), "-o FILE wants a place that can be written to")
     return 0, f"{path}: {graph.headline}"
 
 
@@ -100,12 +101,3 @@ def _path(output: str) -> Path:
     """Return the file to write: a page's name as it is, or the page of a folder."""
     path = Path(output)
     return path if path.suffix in (".html", ".htm") and not path.is_dir() else path / _PAGE
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}.\nHint: -o FILE wants a place that can be written to."
-        raise SpecError(msg) from error

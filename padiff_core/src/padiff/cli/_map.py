@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from padiff.cli import _sides
-from padiff.cli._output import file_named
+from padiff.cli._output import file_named, write
 from padiff.cli._parser import Parser, UsageError, add_rank, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
@@ -67,12 +67,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         text = _of_runs(arguments) if all(runs) else _text(arguments, Sides(arguments, stack))
     if path is None:
         return 0, text.removesuffix("\n")
-    try:
-        with path.open("w" if arguments.overwrite else "x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}.\nHint: without -o it is written to standard output."
-        raise SpecError(msg) from error
+    write(path, text, "without -o it is written to standard output", anew=not arguments.overwrite)
     return 0, f"wrote {path}"
 
 

@@ -66,8 +66,8 @@ def file_named(name: str, option: str) -> Path:
     return path
 
 
-def written(report: Report, wanted: list[Output], *, quiet: bool, mapping: bool = False) -> tuple[bool, str]:
-    """Write the files; return whether all went well, and what belongs on stdout.
+def written(report: Report, wanted: list[Output], arguments: argparse.Namespace) -> tuple[int, str]:
+    """Write the files; return the exit status, and what belongs on stdout.
 
     What cannot be written is told on stderr: the report is not lost with it.
     """
@@ -75,22 +75,22 @@ def written(report: Report, wanted: list[Output], *, quiet: bool, mapping: bool 
     from padiff.errors import PluginError
     from padiff.report import headline
 
-    well, text = True, None
+    status, text = 0 if report.aligned else 1, None
     for output in wanted:
         try:
             done = plugins.rendered(report, output.renderer)
         except PluginError as error:
             print(f"padiff: {error}", file=sys.stderr)
-            well = False
+            status = 2
             continue
         if output.path is not None:
-            _write(output.path, done if done.endswith("\n") else f"{done}\n")
+            write(output.path, done if done.endswith("\n") else f"{done}\n", "- writes to standard output")
         elif output.renderer.name != "text":
             text = done.removesuffix("\n")
     if text is None:
-        text = headline(report) if quiet else _in_options(str(report))
-        text += f"\n\n{report.mapping}" if mapping else ""
-    return well, text
+        text = headline(report) if arguments.quiet else _in_options(str(report))
+        text += f"\n\n{report.mapping}" if arguments.show_mapping else ""
+    return status, text
 
 
 def _in_options(text: str) -> str:
@@ -99,9 +99,12 @@ def _in_options(text: str) -> str:
     return f"{rest}{next_}{in_options(advice)}" if next_ else text
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str, hint: str, *, anew: bool = False) -> None:
+    """Write a file, with ``anew`` one that is not there yet; raise `SpecError` with a hint where that fails."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x" if anew else "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
-        msg = f"cannot write {path}: {error.strerror}.\nHint: - writes to standard output."
+        msg = f"cannot write {path}: {error.strerror}.\nHint: {hint}."
         raise SpecError(msg) from error
