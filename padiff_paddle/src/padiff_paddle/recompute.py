@@ -1,21 +1,16 @@
-"""Let recomputation run as any other code, so that hooks see what gradients reach.
-
-Of the reentrant form, the first run is without gradients: no tensor of it gets one. Of the other, what is computed
-again in the backward pass is not what was put in. Here the function runs once, with gradients; in the backward pass it
-still runs again, for what it does to running statistics and counters: that happens twice.
-"""
+"""Put what runs as any other code in the place of Paddle's recomputation."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import paddle
 from paddle.distributed.fleet.recompute.recompute import RecomputeFunction
 
-from padiff.adapter import replaced
+from padiff.adapter import Recomputation, handed_on, replaced
 from padiff_paddle.versions import PADDLE
 
 _MODULE = sys.modules[RecomputeFunction.__module__]
@@ -32,41 +27,21 @@ def recorded_at_once() -> Iterator[None]:
         yield
 
 
+def _differentiable(values: tuple[Any, ...]) -> list[Any]:
+    """Return what a gradient can reach, in tuples too."""
+    items = [item for value in values for item in (value if type(value) is tuple else (value,))]
+    return [item for item in items if isinstance(item, paddle.Tensor) and not item.stop_gradient]
+
+
+_RECOMPUTATION = Recomputation(paddle, _differentiable)
+
+
 def _reentrant(*given: Any, **named: Any) -> Any:
-    """Run a function on its arguments: without gradients where none of these needs one, as Paddle does."""
-    function, preserve, args, kwargs = PADDLE.recomputed(RecomputeFunction.forward, (None, *given), named)
-    needed = _again_later(function, args, kwargs, preserve=preserve)
-    with paddle.set_grad_enabled(paddle.is_grad_enabled() and needed):
-        return function(*args, **kwargs)
+    return _RECOMPUTATION.reentrant(*PADDLE.recomputed(RecomputeFunction.forward, (None, *given), named))
 
 
 def _plainly(*given: Any, **named: Any) -> Any:
-    """Run a function on its arguments."""
+    """Run a function on its arguments, as Paddle does in the first place."""
     function, preserve, args, kwargs = PADDLE.recomputed(_PLAIN, given, named)
-    _again_later(function, args, kwargs, preserve=preserve)
-    return function(*args, **kwargs)
-
-
-def _again_later(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, preserve: bool
-) -> bool:
-    """Run a function again once a gradient reaches its arguments; return whether one can."""
-    values = [item for value in (*args, *kwargs.values()) for item in (value if type(value) is tuple else (value,))]
-    given = [value for value in values if isinstance(value, paddle.Tensor) and not value.stop_gradient]
-    if given and paddle.is_grad_enabled():
-        random = paddle.get_rng_state() if preserve else None
-        todo = [lambda: _again(function, args, kwargs, random)]
-        given[0].register_hook(lambda _: todo.pop()() if todo else None)
-    return bool(given)
-
-
-def _again(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], random: Any) -> None:
-    before = paddle.get_rng_state()
-    try:
-        if random is not None:
-            paddle.set_rng_state(random)
-        with paddle.no_grad():
-            function(*args, **kwargs)
-    finally:
-        if random is not None:
-            paddle.set_rng_state(before)
+    _RECOMPUTATION.again_later(function, preserve, args, kwargs)
+    return handed_on(function, args, kwargs)

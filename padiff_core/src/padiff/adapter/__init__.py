@@ -20,6 +20,7 @@ from padiff.adapter.dtypes import Dtypes
 from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTensor
 from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
+from padiff.adapter.recomputation import Recomputation
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.adapter.versions import Offer, Offers
@@ -78,6 +79,7 @@ __all__ = [
     "Placement",
     "Ranks",
     "Reader",
+    "Recomputation",
     "Reducer",
     "Reduction",
     "Renderer",

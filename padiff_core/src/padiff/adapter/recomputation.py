@@ -1,0 +1,51 @@
+"""Let recomputation run as any other code, so that hooks see what gradients reach.
+
+Of the reentrant form, the first run is without gradients: no tensor of it gets one. Of the other, what is computed
+again in the backward pass is not what was put in. Here the function runs once, with gradients; in the backward pass it
+still runs again, for what it does to running statistics and counters: that happens twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from padiff.adapter._listening import handed_on
+from padiff.adapter.restoring import switched
+
+Function = Callable[..., Any]
+
+
+class Recomputation:
+    """What runs functions in the place of a framework's checkpoints.
+
+    The switches of gradients and the state of the generator of ``home``, the framework, are called as torch's.
+    ``differentiable`` gives those of some arguments that a gradient can reach.
+    """
+
+    def __init__(self, home: Any, differentiable: Callable[[tuple[Any, ...]], list[Any]]) -> None:
+        self._home, self._differentiable = home, differentiable
+
+    def reentrant(self, function: Function, preserve: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function: without gradients where none of its arguments needs one, as the framework does."""
+        needed = self.again_later(function, preserve, args, kwargs)
+        with self._home.set_grad_enabled(self._home.is_grad_enabled() and needed):
+            return handed_on(function, args, kwargs)
+
+    def again_later(self, function: Function, preserve: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Run a function again once a gradient reaches its arguments; return whether one can.
+
+        With ``preserve`` it draws the random numbers that it drew at first.
+        """
+        given = self._differentiable((*args, *kwargs.values()))
+        if given and self._home.is_grad_enabled():
+            random = self._home.get_rng_state() if preserve else None
+            todo = [lambda: self._again(function, args, kwargs, random)]
+            given[0].register_hook(lambda _: todo.pop()() if todo else None)
+        return bool(given)
+
+    def _again(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], random: Any) -> None:
+        read, write = self._home.get_rng_state, self._home.set_rng_state
+        with nullcontext() if random is None else switched(read, write, random), self._home.no_grad():
+            handed_on(function, args, kwargs)
