@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged, spread_of
-from padiff.distributed._like import Like
-from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
 from padiff.distributed._reductions import share_of
+from padiff.distributed._sides import part_of
 from padiff.kinds import Placement, Ranks
 from padiff.numerics import sketch
 from padiff.recording._places import Where
@@ -63,7 +63,7 @@ def test_it_is_inferred_of_data_alone_and_for_all_of_a_job(known: dict[str, bool
     whole = np.random.default_rng(0).standard_normal((16, 3)).astype(np.float32)
     parts = {rank: whole[ends([*range(16)], 2, rank)] for rank in range(2)}
     grid = Grid(("cp",), {rank: {"cp": (0, 1)} for rank in range(2)})
-    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), ends=known)
+    found = spread_of(parts, grid, {}, Expected(((whole.shape, lambda: whole),)), ends=known)
     assert found is not None
     assert found.placements == {"cp": Placement("shard", 0, ends=both)}
 
@@ -72,7 +72,7 @@ def test_what_lies_otherwise_than_the_tokens_is_read_as_they_lie() -> None:
     whole = np.arange(16)
     parts = {rank: whole[8 * rank : 8 * rank + 8] for rank in range(2)}
     grid = Grid(("cp",), {rank: {"cp": (0, 1)} for rank in range(2)})
-    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), ends={"cp": True})
+    found = spread_of(parts, grid, {}, Expected(((whole.shape, lambda: whole),)), ends={"cp": True})
     assert found is not None
     assert found.placements == {"cp": Placement("shard", 0, ends=True)}
 
@@ -85,6 +85,6 @@ def test_what_ranks_count_of_their_experts_is_a_sum_over_those_that_have_these(
     grid = Grid(("dp",), {rank: {"dp": (0, 1, 2, 3), "ep": of[rank]} for rank in range(4)})
     parts = {rank: np.array(one) for rank, one in enumerate([(5, 6), (6, 7), (6, 3), (8, 7)])}
     whole = np.array([11, 9, 14, 14])
-    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)))
+    found = spread_of(parts, grid, {}, Expected(((whole.shape, lambda: whole),)))
     assert (found is not None) is there
     assert found is None or np.array_equal(merged(parts, grid, found.placements), whole)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import padiff
 from padiff.adapter import Placement, Ranks
+from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged, spread_of
-from padiff.distributed._like import Like
 from padiff.distributed._losses import Losses
-from padiff.distributed._part import part_of
 from padiff.distributed._placements import joined, joined_shape
 from padiff.distributed._shared import shared_calls
+from padiff.distributed._sides import part_of
 from padiff.engine import _transfer
 from padiff.errors import InputError
 from padiff.kinds import Part as KindPart
@@ -52,7 +52,7 @@ def test_layers_behind_each_other_in_one_weight_are_inferred(count: int, packed:
     blocks = [np.split(block, count) for block in np.split(whole, packed)]
     parts = {rank: np.concatenate([block[rank] for block in blocks]) for rank in range(count)}
     grid = Grid(("world",), {rank: {"world": tuple(range(count))} for rank in range(count)})
-    found = spread_of(parts, grid, {}, Like(((whole.shape, lambda: whole),)), sums=False)
+    found = spread_of(parts, grid, {}, Expected(((whole.shape, lambda: whole),)), sums=False)
     assert found is not None
     assert found.placements == {"world": Placement("shard", 0, packed)}
 
@@ -86,11 +86,11 @@ def test_of_several_readings_that_agree_replicas_that_differ_are_the_last() -> N
     parts = dict(enumerate(np.split(whole, 2, -1)))
     grid = Grid(("world",), {rank: {"world": (0, 1)} for rank in range(2)})
     stacked = np.concatenate([*parts.values()])
-    like = Like(((parts[0].shape, lambda: parts[0]), (stacked.shape, lambda: stacked + np.float32(1e-7))))
-    found = spread_of(parts, grid, {}, like)
+    expected = Expected(((parts[0].shape, lambda: parts[0]), (stacked.shape, lambda: stacked + np.float32(1e-7))))
+    found = spread_of(parts, grid, {}, expected)
     assert found is not None
     assert (found.placements["world"].kind, found.unlike) == ("shard", ())
-    assert spread_of(parts, grid, {}, like, shape=whole.shape) is None
+    assert spread_of(parts, grid, {}, expected, shape=whole.shape) is None
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1), st.sampled_from([1, 2]), st.booleans())

@@ -8,12 +8,12 @@ from typing import Any
 
 import attrs
 
-from padiff.distributed._apart import disagreements, partial_axes
+from padiff.distributed._disagreements import disagreements, partial_axes
+from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._job import Job
-from padiff.distributed._like import Like
 from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._reductions import cause_of, facing_value, is_same
+from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
 from padiff.report import Cause, Evidence, Finding, Phase, Place, What
@@ -57,7 +57,7 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
         held = {job.mine(one).path for one in new if one.what.kind == "parameter"}
         # What a module gives with a weight that is another on each rank is a consequence of that.
         found = [_consequence(one, job, held) for one in found]
-        found = [_handed_on(one, job) if new and one.step == job.number else one for one in found] + new
+        found = [_downstream(one, job) if new and one.step == job.number else one for one in found] + new
         if alone and not any(_is_of_ranks(one) and one.step == job.number for one in found):
             found = of_updates(found, job)
     return [_placed(one, job, alone=alone) if one.step == job.number else one for one in found]
@@ -135,7 +135,7 @@ def _consequence(finding: Finding, job: Job, held: Collection[str | None]) -> Fi
     return attrs.evolve(finding, source=False) if after and job.mine(finding).path in held else finding
 
 
-def _handed_on(finding: Finding, job: Job) -> Finding:
+def _downstream(finding: Finding, job: Job) -> Finding:
     """Return a finding as what it is where ranks disagree already in what its call takes: a consequence."""
     place, step = job.mine(finding), job.step
     calls = (call for call in step.trace.calls if call.key == (place.path, place.call))
@@ -163,18 +163,18 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
     place = own.key, side, which
     parts = None if which >= len(held) else step.values.get(place)
     parts = step.gradients.get(held[which].token) if parts is not None and gradient else parts
-    like = job.others.value(place, gradient or "value")
-    if parts is None or like is None:
+    expected = job.others.value(place, gradient or "value")
+    if parts is None or expected is None:
         return None
     if gradient and not own.path:
-        return _loss_scaled(parts, grid, like) or cause_of(parts, grid, like)
+        return _loss_scaled(parts, grid, expected) or cause_of(parts, grid, expected)
     given = () if side == "input" or gradient else [step.trace.value(leaf) for leaf in own.inputs]
-    return cause_of(parts, grid, like, _parameters_of(step, own), given)
+    return cause_of(parts, grid, expected, _parameters_of(step, own), given)
 
 
-def _loss_scaled(parts: Parts, grid: Grid, like: Like) -> Cause | None:
+def _loss_scaled(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
     """Return that the loss sends a multiple of the other side's gradient, where it is so."""
-    ours, whole = parts.value(grid), facing_value(parts, grid, like)
+    ours, whole = parts.value(grid), other_value(parts, grid, expected)
     if whole is None or ours.shape != whole.shape or not (whole.any() and ours.any()):
         return None
     times = float((ours * whole).sum()) / float((whole * whole).sum())
@@ -253,9 +253,9 @@ def _cause_held(finding: Finding, job: Job) -> Cause | None:
     for home, own in itertools.product((finding.candidate.path, finding.reference.path), told):
         path = job.others.mine(f"{home}.{own}" if home else own)
         parts = None if path is None else job.step.parameters.get((name, path))
-        like = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
-        if parts is not None and like is not None:
-            return cause_of(parts, job.run.grid, like) or _unlike(parts)
+        expected = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
+        if parts is not None and expected is not None:
+            return cause_of(parts, job.run.grid, expected) or _unlike(parts)
     return None
 
 

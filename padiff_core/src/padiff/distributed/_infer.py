@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 
+from padiff.distributed._expected import Expected, Shape
 from padiff.distributed._grid import Grid
-from padiff.distributed._like import Like, Shape
 from padiff.distributed._placements import REPLICATE, joined, joined_shape
 from padiff.kinds import Placement, shares_data
 from padiff.numerics import Array, difference
@@ -76,7 +76,7 @@ def spread_of(
     parts: Parts,
     grid: Grid,
     known: Mapping[str, Placement],
-    like: Like | None = None,
+    expected: Expected | None = None,
     *,
     sums: bool = True,
     added: Array | None = None,
@@ -86,34 +86,34 @@ def spread_of(
 ) -> Spreading | None:
     """Return how a value is spread; None where that cannot be told.
 
-    ``known`` is what the framework says; ``like`` what the other run holds at this place. ``sums`` says whether the
+    ``known`` is what the framework says; ``expected`` what the other run holds at this place. ``sums`` says whether the
     ranks may hold parts of a sum: of a weight, or of what a model returns, they may not. ``shape`` is that of the
     whole, where it is known; ``strides`` say how often parts may come behind each other in it, ``ends`` along
     which axes ranks have parts from both ends, or have none.
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     cut = _cut(parts, grid)
-    tried = _ways(parts, grid, known, differ, shaped=like is not None, sums=sums, ends=ends or {})
+    tried = _ways(parts, grid, known, differ, shaped=expected is not None, sums=sums, ends=ends or {})
     told = all(axis in known or not differ[axis] for axis in grid.axes)
     tried = [(one, found) for one, found in tried if shape in (None, found)]
-    fitting = [one for one, found in tried if like is None or like.fits(found)]
-    if like is not None and not fitting:
+    fitting = [one for one, found in tried if expected is None or expected.fits(found)]
+    if expected is not None and not fitting:
         # Layers that somebody splits by hand say nothing, which reads as if they were not split.
         unsaid = {axis: how for axis, how in known.items() if how != REPLICATE or not differ[axis]}
         inferred = (
-            spread_of(parts, grid, unsaid, like, sums=sums, added=added, shape=shape, strides=strides, ends=ends)
+            spread_of(parts, grid, unsaid, expected, sums=sums, added=added, shape=shape, strides=strides, ends=ends)
             if len(unsaid) < len(known)
             else None
         )
         if inferred is not None:
             return inferred
-    if like is None or not (fitting or cut):
+    if expected is None or not (fitting or cut):
         fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    nearest = partial(_nearest, parts, grid, differ, like=like, added=added)
+    nearest = partial(_nearest, parts, grid, differ, expected=expected, added=added)
     best, same = nearest(fitting)
-    if not same and like is not None:
+    if not same and expected is not None:
         strided = (one for how in fitting for one in _otherwise(how, known, {*_PACKED, *strides}, ends))
         packed = [one for one in itertools.islice(strided, _MOST) if _shape(parts, grid, one) is not None]
         found, same = nearest(packed) if packed else (best, False)
@@ -243,7 +243,7 @@ def _nearest(
     differ: Mapping[str, Sequence[int]],
     fitting: Sequence[Mapping[str, Placement]],
     *,
-    like: Like | None,
+    expected: Expected | None,
     added: Array | None,
 ) -> tuple[dict[str, Placement], bool]:
     """Return the reconstruction that is nearest to the other run's value, and whether it is that value.
@@ -254,8 +254,8 @@ def _nearest(
     without = [one for one in fitting if all(how.kind not in ("partial", "sums") for how in one.values())]
     best, least, same = dict((without or list(fitting))[0]), (_TORN, math.inf), False
     alone = len(fitting) == 1 and all(how.kind == "replicate" for how in best.values())
-    for one in fitting if like is not None and not alone else ():
-        found = like.nearest(merged(parts, grid, one, added=added)) if like is not None else None
+    for one in fitting if expected is not None and not alone else ():
+        found = expected.nearest(merged(parts, grid, one, added=added)) if expected is not None else None
         if found is None or math.isnan(found.apart):
             continue
         torn = any(how.kind == "replicate" and differ[axis] for axis, how in one.items())

@@ -30,7 +30,7 @@ class Job:
     def of(cls, runs: Sequence[Any], traces: Sequence[Trace], index: int, number: int) -> Job:
         """Return a step of the run at an index (0 the reference's), given both runs and both traces of the step."""
         run: RankedRun = runs[index]
-        return cls(run, runs[1 - index], number, run.facing(traces[1 - index], index), run.merged(number))
+        return cls(run, runs[1 - index], number, run.other_side(traces[1 - index], index), run.merged(number))
 
     @property
     def side(self) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from padiff.distributed._expected import Whole
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, merged, ways_of
-from padiff.distributed._like import Whole
 from padiff.distributed._others import Spot
 from padiff.distributed._sketches import Arrays, Sketches, leading, read
 from padiff.kinds import Placement, Spread

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, ModulePair, Resolved, align, partners, same_sort
-from padiff.distributed._like import Like, Shape, Whole, sketch_like
+from padiff.distributed._expected import Expected, Shape, Whole, expected_sketch
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, PaddedRows, canonical, named_alike, pair_parameters, units_of
 from padiff.report import Place
@@ -35,7 +35,7 @@ class _Known(Protocol):
 
 
 @attrs.frozen(eq=False)
-class Ties:
+class RunMatch:
     """What of one run belongs to what of another, where names need not say it."""
 
     places: tuple[Mapping[Spot, Spot], Mapping[Spot, Spot]]
@@ -46,12 +46,12 @@ class Ties:
     matched: Sequence[ModulePair] = ()
     """The modules whose parameters were matched."""
 
-    def further(self, ours: Trace, theirs: Trace, told: Resolved) -> Ties | None:
+    def further(self, ours: Trace, theirs: Trace, mapped: Resolved) -> RunMatch | None:
         """Return what more belongs together, now that more is put together of a job; None where nothing does.
 
         Calls without parameters are matched by the shapes of what they give.
         """
-        calls = align(ours, theirs, self.matched, told)
+        calls = align(ours, theirs, self.matched, mapped)
         places = {mine: yours for mine, yours in _places(calls) if mine not in self.places[0]}
         places = {mine: yours for mine, yours in places.items() if yours not in self.places[1]}
         if not places:
@@ -65,7 +65,7 @@ class Other:
     """One step of the run that a job is compared with."""
 
     trace: Trace
-    ties: Ties | None = None
+    match: RunMatch | None = None
     """None where both runs know everything by the same name."""
     index: int = 0
     """Which of both runs the job is, in the ties."""
@@ -81,11 +81,11 @@ class Other:
 
     def place(self, place: Spot) -> Spot | None:
         """Return the other run's place for one of the job's."""
-        return place if self.ties is None else self.ties.places[self.index].get(place)
+        return place if self.match is None else self.match.places[self.index].get(place)
 
-    def facing(self, path: str, call: int | None) -> Place | None:
+    def reported(self, path: str, call: int | None) -> Place | None:
         """Return the place in a report of what the other run has for a module of the job, or a call of it."""
-        other = path if self.ties is None else self.ties.modules[self.index].get(path)
+        other = path if self.match is None else self.match.modules[self.index].get(path)
         found = [one for one in self.trace.calls if one.path == other and call in (None, one.ordinal)]
         if other is None or not (found or call is None):
             return None
@@ -93,12 +93,12 @@ class Other:
 
     def mine(self, path: str) -> str | None:
         """Return the path in the job of one of the candidate's parameters."""
-        if self.ties is None or self.index == 1:
+        if self.match is None or self.index == 1:
             return path
-        links = self.ties.links[1].get(path, ())
+        links = self.match.links[1].get(path, ())
         return links[0].reference.parameter.path if links else None
 
-    def value(self, place: Spot, kind: str = "value") -> Like | None:
+    def value(self, place: Spot, kind: str = "value") -> Expected | None:
         """Return what the other run holds at a place of the job: its ``value``, or its ``gradient``."""
         other = self.place(place)
         leaf = None if other is None else self._leaf(other)
@@ -106,10 +106,10 @@ class Other:
             return None
         key = getattr(self.trace, f"{kind}s").get(leaf.token)
         if key is not None and key < 0:
-            return sketch_like(self.trace.summaries.get(key))
-        told = () if key is None else ((leaf.shape, partial(getattr(self.trace, kind), leaf)),)
-        found = (*told, *(() if self.known is None else self.known.possible(leaf.token, kind)))
-        return Like(found, turned=self.ties is not None, padded=self._padded) if found else None
+            return expected_sketch(self.trace.summaries.get(key))
+        known = () if key is None else ((leaf.shape, partial(getattr(self.trace, kind), leaf)),)
+        found = (*known, *(() if self.known is None else self.known.possible(leaf.token, kind)))
+        return Expected(found, turned=self.match is not None, padded=self._padded) if found else None
 
     @property
     def _padded(self) -> tuple[int, int] | None:
@@ -130,23 +130,23 @@ class Other:
     def shape(self, path: str) -> Shape | None:
         """Return the shape of a parameter of the job in the other run, where it has it by the same name."""
         padded = self.padding is not None and path in self.padding.parameters
-        record = self.trace.parameters.get(path) if self.ties is None and not padded else None
+        record = self.trace.parameters.get(path) if self.match is None and not padded else None
         return None if record is None else record.shape
 
-    def parameter(self, name: str, path: str, shape: Shape | None) -> Like | None:
+    def parameter(self, name: str, path: str, shape: Shape | None) -> Expected | None:
         """Return what the other run holds of a parameter, as it would lie in the job: ``weights`` and the like."""
         held: Mapping[str, int] = getattr(self.trace, name)
-        if self.ties is None:
+        if self.match is None:
             record = self.trace.parameters.get(path)
             key, found = held.get(path), None if record is None else record.shape
             if key is not None and key < 0:
-                return sketch_like(self.trace.summaries.get(key))
+                return expected_sketch(self.trace.summaries.get(key))
             return (
                 None
                 if key is None or found is None
-                else Like(((found, partial(self.trace.array, key)),), padded=self._padded)
+                else Expected(((found, partial(self.trace.array, key)),), padded=self._padded)
             )
-        links = self.ties.links[self.index].get(path, ())
+        links = self.match.links[self.index].get(path, ())
         if shape is not None and self.padding is not None and path in self.padding.parameters:
             shape = self.padding.parameters[path].shape(shape)
         alone = len(links) == 1 or (len(links) > 1 and all(link.packed_alike for link in links))
@@ -155,13 +155,13 @@ class Other:
         ready = all(self._read(held, link) for link in links)
         if not links or shape is None or not ready:
             return None
-        return Like(((shape, partial(self._assembled, held, links, shape)),), padded=self._padded)
+        return Expected(((shape, partial(self._assembled, held, links, shape)),), padded=self._padded)
 
-    def _sketched(self, held: Mapping[str, int], link: Link) -> Like | None:
+    def _sketched(self, held: Mapping[str, int], link: Link) -> Expected | None:
         other = link.candidate if self.index == 0 else link.reference
         if (link.packed and not link.packed_alike) or not link.single or not link.alike:
             return None
-        return sketch_like(self.trace.summaries.get(held.get(other.parameter.path, 0)))
+        return expected_sketch(self.trace.summaries.get(held.get(other.parameter.path, 0)))
 
     def _read(self, held: Mapping[str, int], link: Link) -> bool:
         other = link.candidate if self.index == 0 else link.reference
@@ -197,15 +197,15 @@ def _read_back(found: Array, link: Link, read: Callable[[ParameterRecord], Array
     return found
 
 
-def ties_of(ends: tuple[Ends, Ends], told: Resolved) -> Ties | None:
+def match_runs(ends: tuple[Ends, Ends], mapped: Resolved) -> RunMatch | None:
     """Return what of two runs belongs together; None where both know all their modules by the same names."""
     (ours, trace), (theirs, other) = ends
-    if ours.modules.keys() == theirs.modules.keys() and not told:
+    if ours.modules.keys() == theirs.modules.keys() and not mapped:
         return None
     units = units_of(ours), units_of(theirs)
-    known: Correspondence | None = named_alike(*units, told)
-    known = known or pair_parameters(*units, (flow_of(trace), flow_of(other)), told)
-    calls = align(trace, other, [match.modules for match in known.matches], told)
+    known: Correspondence | None = named_alike(*units, mapped)
+    known = known or pair_parameters(*units, (flow_of(trace), flow_of(other)), mapped)
+    calls = align(trace, other, [match.modules for match in known.matches], mapped)
     modules = {pair.reference.path: pair.candidate.path for pair in calls.pairs}
     matched = [match.modules for match in known.matches]
     modules |= {one.reference: one.candidate for one in matched}
@@ -213,7 +213,7 @@ def ties_of(ends: tuple[Ends, Ends], told: Resolved) -> Ties | None:
     for _, link in known.links:
         for side, held in zip(links, (link.reference, link.candidate), strict=True):
             side.setdefault(held.parameter.path, []).append(link)
-    return Ties(_both_ways(dict(_places(calls))), _both_ways(modules), links, matched)
+    return RunMatch(_both_ways(dict(_places(calls))), _both_ways(modules), links, matched)
 
 
 def _both_ways(found: dict[T, T]) -> tuple[dict[T, T], dict[T, T]]:

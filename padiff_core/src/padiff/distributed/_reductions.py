@@ -13,9 +13,9 @@ import attrs
 import numpy as np
 
 from padiff.alignment import orders_between
+from padiff.distributed._expected import Expected, Near
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
-from padiff.distributed._like import Like, Near
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._placements import part_of
 from padiff.kinds import Placement
@@ -26,7 +26,7 @@ from padiff.report import Cause
 def cause_of(
     parts: Parts,
     grid: Grid,
-    like: Like,
+    expected: Expected,
     beside: Mapping[str, Array] | None = None,
     given: Sequence[Array | None] = (),
 ) -> Cause | None:
@@ -34,11 +34,11 @@ def cause_of(
 
     ``beside`` are the parameters of the module that gave it, by their names, ``given`` what it was given.
     """
-    whole = facing_value(parts, grid, like)
+    whole = other_value(parts, grid, expected)
     if whole is None:
         return None
     arrays = parts.read()
-    held = _Held(arrays, parts.spreading.placements, grid, like, whole, parts.whole, parts.added, given)
+    held = _Held(arrays, parts.spreading.placements, grid, expected, whole, parts.whole, parts.added, given)
     if held.value(held.how).shape != whole.shape:
         return None  # the other side has no rows that pad a vocabulary
     for axis, placement in held.how.items():
@@ -66,7 +66,7 @@ class _Held:
     arrays: Mapping[int, Array]
     how: Mapping[str, Placement]
     grid: Grid
-    like: Like
+    expected: Expected
     whole: Array
     shape: tuple[int, ...] | None
     """Of flat ranges, that of the value."""
@@ -91,7 +91,7 @@ class _Held:
     def fits(self, how: Mapping[str, Placement], *, times: float = 1.0) -> bool:
         """Return whether it is what it should be, were it spread so, and ``times`` as much."""
         value = self.value(how)
-        near = self.like.nearest(value if times == 1.0 else self.bare(value) * times + self.once)
+        near = self.expected.nearest(value if times == 1.0 else self.bare(value) * times + self.once)
         return near is not None and near.same
 
 
@@ -260,9 +260,9 @@ def _wrong(held: _Held) -> list[int]:
     return found
 
 
-def facing_value(parts: Parts, grid: Grid, like: Like) -> Array | None:
+def other_value(parts: Parts, grid: Grid, expected: Expected) -> Array | None:
     """Return what the other side holds in place of a value, with its axes as they lie here."""
-    near = like.nearest(parts.value(grid))
+    near = expected.nearest(parts.value(grid))
     return None if near is None else near.value
 
 

@@ -13,7 +13,7 @@ from padiff.distributed._grid import PIPELINE, Grid, grid_of
 from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._merged_store import MergedStore
-from padiff.distributed._others import Other, Ties
+from padiff.distributed._others import Other, RunMatch
 from padiff.distributed._stages import joined_stages, stages_of
 from padiff.distributed._trace import Merger
 from padiff.distributed._whole import united, whole_model
@@ -24,11 +24,11 @@ from padiff.trace import Description, Kept, Run, Trace
 
 
 @attrs.frozen(eq=False)
-class Facing:
+class Counterpart:
     """What a job is compared with."""
 
     run: Run
-    ties: Ties | None = None
+    match: RunMatch | None = None
     """What belongs to what; None where all names are the same."""
     index: int = 0
     """Which side the job is: the reference, or the candidate (1)."""
@@ -42,14 +42,14 @@ class Facing:
         known = self.run.merged(step) if isinstance(self.run, RankedRun) else None
         trace = self.run.trace(step) if known is None else known.trace
         mine, yours = self.padding[self.index], self.padding[1 - self.index]
-        return Other(trace if yours is None else yours.of(trace), self.ties, self.index, known, mine)
+        return Other(trace if yours is None else yours.of(trace), self.match, self.index, known, mine)
 
 
 class RankedRun:
     """A run of several ranks, whose steps are merged when they are asked for.
 
-    ``facing`` is the run that it is to be compared with, and what there belongs to what here: where no framework says
-    how a value is spread, the one there tells.
+    ``counterpart`` is the run that it is to be compared with, and what there belongs to what here: where no framework
+    says how a value is spread, the one there tells.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RankedRun:
         where: str,
         runs: dict[int, Run],
         missing: Sequence[tuple[int, str]],
-        facing: Facing | None = None,
+        counterpart: Counterpart | None = None,
         *,
         stacked: bool = False,
     ) -> None:
@@ -65,7 +65,7 @@ class RankedRun:
         self.runs = dict(runs)
         self.missing = list(missing)
         """Ranks that recorded nothing that can be read, and why."""
-        self._facing, self._stacked = facing, stacked
+        self._counterpart, self._stacked = counterpart, stacked
         self._steps: dict[int, MergedStep] = {}
         self._read: dict[int, dict[int, Trace]] = {}
         """What the ranks did in the step that was read last; all ways of merging the job know it."""
@@ -73,18 +73,18 @@ class RankedRun:
         self.grid: Grid = grid_of(self.ranks)
 
     @property
-    def ties(self) -> Ties | None:
+    def match(self) -> RunMatch | None:
         """Return what belongs to what in the run that it is compared with; None where all names are the same."""
-        return None if self._facing is None else self._facing.ties
+        return None if self._counterpart is None else self._counterpart.match
 
     @property
     def padding(self) -> PaddedRows | None:
         """Return what its model pads, and the one that it is compared with does not."""
-        return None if self._facing is None else self._facing.padding[self._facing.index]
+        return None if self._counterpart is None else self._counterpart.padding[self._counterpart.index]
 
-    def facing(self, trace: Trace, index: int) -> Other:
+    def other_side(self, trace: Trace, index: int) -> Other:
         """Return a step of the run that it is compared with; it is the reference's (0), or the candidate's."""
-        return Other(trace, self.ties, index, None, self.padding)
+        return Other(trace, self.match, index, None, self.padding)
 
     @property
     def _lead(self) -> Ranks:
@@ -122,9 +122,9 @@ class RankedRun:
             sizes[group.index(rank)] += 1
         return sorted(path for stage, held in counts.items() for path, count in held.items() if count < sizes[stage])
 
-    def compared_with(self, facing: Facing) -> RankedRun:
+    def compared_with(self, counterpart: Counterpart) -> RankedRun:
         """Return the run as it is merged where it is compared with another one."""
-        return self._merged_otherwise(RankedRun(self.where, self.runs, self.missing, facing))
+        return self._merged_otherwise(RankedRun(self.where, self.runs, self.missing, counterpart))
 
     def stacked(self) -> RankedRun:
         """Return the run as it is merged where it is compared with one whose ranks lie alike."""
@@ -163,7 +163,7 @@ class RankedRun:
             )
             raise InputError(msg)
         if step not in self._steps:
-            other = None if self._facing is None else self._facing.other(step)
+            other = None if self._counterpart is None else self._counterpart.other(step)
             self._steps = dict([*self._steps.items()][-1:])
             try:
                 self._steps[step] = self._put_together(self._traces(step), other)

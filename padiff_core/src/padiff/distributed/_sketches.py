@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 import numpy as np
 
+from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Ends, Spreading, differing, is_replica, merged, spread_of
-from padiff.distributed._like import Like
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
 from padiff.numerics import Array
@@ -130,7 +130,7 @@ def spread_over(
     arrays: Arrays,
     grid: Grid,
     known: Mapping[str, Placement],
-    like: Like | None,
+    expected: Expected | None,
     *,
     sums: bool = True,
     batch: bool = False,
@@ -145,7 +145,7 @@ def spread_over(
     """
     if not isinstance(arrays, Sketches):
         how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides, "ends": ends}
-        return spread_of(read(arrays), grid, known, like, **how)
+        return spread_of(read(arrays), grid, known, expected, **how)
     summaries = list(arrays.summaries.values())
     if len({(one.shape, one.whole) for one in summaries}) > 1:
         return None
@@ -155,7 +155,7 @@ def spread_over(
     same = [axis for axis in batched if _replicated(arrays.summaries, grid, axis)]
     if any(axis != UNKNOWN for axis in same):
         return None  # each at another place of a batch that is none
-    as_here = like is not None and like.of == summaries[0].shape
+    as_here = expected is not None and expected.of == summaries[0].shape
     alike = tuple(axis for axis in batched if axis == UNKNOWN and (same or as_here))
     mine = _whole(summaries[0], alike, grid)
     options: dict[str, list[Placement]] = {}
@@ -164,10 +164,10 @@ def spread_over(
         cut, split = grid.lacks(list(parts), axis), axis in batched
         if axis in alike:
             found = None if cut else ([REPLICATE], False)
-        elif split and axis == UNKNOWN and (like is None or like.of != mine):
+        elif split and axis == UNKNOWN and (expected is None or expected.of != mine):
             found = None  # no parts of a batch, for all that is known
         else:
-            found = _ways(known.get(axis), like, mine, split=split, cut=cut, differs=bool(differ[axis]), sums=sums)
+            found = _ways(known.get(axis), expected, mine, split=split, cut=cut, differs=bool(differ[axis]), sums=sums)
         if found is None:
             return None
         options[axis], adds = found
@@ -178,7 +178,7 @@ def spread_over(
     ways = [dict(zip(options, one, strict=True)) for one in itertools.product(*options.values())]
     if not ways:
         return None
-    best = ways[0] if like is None else min(ways, key=lambda one: _apart(like, merged(parts, grid, one)))
+    best = ways[0] if expected is None else min(ways, key=lambda one: _apart(expected, merged(parts, grid, one)))
     differ |= {axis: _unlike(arrays.summaries, grid, axis) for axis in alike}
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
     return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards), alike)
@@ -199,7 +199,7 @@ def _cut_data(summary: Summary, grid: Grid, known: Mapping[str, Placement]) -> l
 
 def _ways(
     how: Placement | None,
-    like: Like | None,
+    expected: Expected | None,
     mine: tuple[int, ...],
     *,
     split: bool,
@@ -211,14 +211,14 @@ def _ways(
 
     ``how`` is what is known of that, ``split`` whether ranks along it have parts of a batch, ``cut`` whether some lack.
     """
-    if how == REPLICATE and differs and like is not None and is_part_of(mine, like.of):
+    if how == REPLICATE and differs and expected is not None and is_part_of(mine, expected.of):
         return None  # layers that somebody splits by hand say nothing, which reads as if they were not split
     adds = split or (how is not None and how.kind in ("shard", "range"))
     if adds or (how is not None and how.kind == "partial"):
         return [] if cut else [Placement("partial", mean=how is not None and how.mean)], adds
     if how is not None or not differs:
         return [how or REPLICATE], False
-    if like is None or like.of != mine:
+    if expected is None or expected.of != mine:
         return None
     return [REPLICATE, *([Placement("partial")] if sums and not cut else [])], False
 
@@ -256,9 +256,9 @@ def _unlike(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> tuple[in
     return tuple(rank for group in groups for rank in group[1:] if figures(rank) != figures(group[0]))
 
 
-def _apart(like: Like, sketch: Array) -> tuple[bool, float]:
+def _apart(expected: Expected, sketch: Array) -> tuple[bool, float]:
     """Return how near a sketch is to the other run's; of those that are not the same the first is taken."""
-    near = like.nearest(sketch)
+    near = expected.nearest(sketch)
     return (False, near.apart) if near is not None and near.same else (True, 0.0)
 
 

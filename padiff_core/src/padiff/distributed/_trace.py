@@ -10,14 +10,14 @@ from typing import Any
 
 import attrs
 
+from padiff.distributed._expected import Expected, Shape, shape_left
 from padiff.distributed._grid import Grid
-from padiff.distributed._handed import keep_handed
 from padiff.distributed._infer import Spreading, behind, differing
 from padiff.distributed._joined import joined_of
-from padiff.distributed._like import Like, Shape, shape_left
 from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._optimizer_gradients import keep_optimizer_gradient
 from padiff.distributed._others import Other, Spot
 from padiff.distributed._shared import Homes, Shared, held_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
@@ -123,11 +123,13 @@ class Merger:
             if isinstance(arrays, Sketches) and len(held) < len(self.traces):
                 continue  # nobody knew which of all tokens these are
             says = self._says(one, side, index, arrays)
-            like = self._like((one.call.key, side, index))
+            expected = self._expected((one.call.key, side, index))
             given = side == "input" and one.call.parent is None
             how: dict[str, Any] = {"sums": name not in self.returned, "strides": self.strides}
             how["ends"] = self.ends if given or self.ends else None
-            spread = arrays and spread_over(arrays, self.grid, says, like, batch=True, added=self._added(name), **how)
+            spread = arrays and spread_over(
+                arrays, self.grid, says, expected, batch=True, added=self._added(name), **how
+            )
             if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
                 own_data: Spread = {**says, **parts_of_data(self.grid.axes)}
                 spread = spread_over(arrays, self.grid, own_data, None, **how)
@@ -138,7 +140,7 @@ class Merger:
                 spread = behind(arrays, self.grid)
             if spread:
                 self.spreads[name] = spread
-                if given and like is not None:
+                if given and expected is not None:
                     shards = {axis: how.ends for axis, how in spread.placements.items() if how.kind == "shard"}
                     self.ends.update({axis: both for axis, both in shards.items() if axis not in self.ends})
                 dims = [how.dim % len(own.shape) for how in spread.placements.values() if how.kind == "shard"]
@@ -164,7 +166,7 @@ class Merger:
         """Let what nothing tells of lie as all lies that is known, and of that shape, on this rank."""
         for index, own in enumerate(one.call.leaves(side)):
             held, name = held_of(one, self.calls, side, index), (one.lead, own.token)
-            known = name in self.spreads or self._like((one.call.key, side, index)) is not None
+            known = name in self.spreads or self._expected((one.call.key, side, index)) is not None
             if held is None or known or len(held) < len(self.traces):
                 continue
             arrays, found = self._arrays(held, "values"), self.lying.get(own.shape, [])
@@ -181,7 +183,7 @@ class Merger:
         traces = self.traces
         return gathered({r: (traces[r], getattr(traces[r], kind).get(leaf.token)) for r, leaf in held.items()})
 
-    def _like(self, place: Spot, kind: str = "value") -> Like | None:
+    def _expected(self, place: Spot, kind: str = "value") -> Expected | None:
         key, side, _ = place
         return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
 
@@ -222,12 +224,12 @@ class Merger:
         arrays = with_nothing(self.traces, keys, {rank: leaf.shape for rank, leaf in held.items()})
         if of.alike or len(arrays) < len(held) or token in self.step.trace.gradients:
             return
-        like = self._like(place, "gradient")
+        expected = self._expected(place, "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
         if isinstance(arrays, Sketches):  # those of shards add up
             added = (axis for axis, how in of.placements.items() if how.kind == "partial")
             known |= {axis: of.placements[axis] for axis in added if shares_data(axis) or not of.inferred}
-        spread = spread_over(arrays, self.grid, self._averaged(known, arrays), like, batch=True, shape=shape)
+        spread = spread_over(arrays, self.grid, self._averaged(known, arrays), expected, batch=True, shape=shape)
         if spread is not None:
             parts = self.step.gradients[token] = Parts(arrays, spread)
             self.step.trace.gradients[token] = self._promised(parts)
@@ -278,7 +280,7 @@ class Merger:
                     self._parameter(name, path, arrays)
         for path in dict.fromkeys(path for trace in self.traces.values() for path in trace.parameters):
             self.step.trace.parameters[path] = self._record(path)
-            keep_handed(self.step, self.traces, path)
+            keep_optimizer_gradient(self.step, self.traces, path)
 
     def _shapes(self, path: str) -> dict[int, Shape]:
         return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}
@@ -287,15 +289,15 @@ class Merger:
         rank, whole = next(iter(arrays)), self._shape(path)
         says, record = self.ranks[rank].parameters.get(path, {}), self.traces[rank].parameters[path]
         known: dict[str, Placement] = dict(says)
-        like: Like | None = None if self.other is None else self.other.parameter(name, path, whole)
+        expected: Expected | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
             shards = {axis: how for axis, how in says.items() if how.kind == "shard"}
             known = self._averaged(shards if self._shapes(path) == shapes_of(arrays) else {}, arrays, parameter=True)
-        spread = spread_over(arrays, self.grid, known, like, sums=name == "parameter_gradients")
+        spread = spread_over(arrays, self.grid, known, expected, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1
-            self.left[path] = shape_left(record.shape, None if like is None else like.of)
+            self.left[path] = shape_left(record.shape, None if expected is None else expected.of)
             if name == "parameter_gradients":  # there is one, which is another thing than none
                 unknown = self.step.trace.summarized(Summary(record.dtype, whole or record.shape))
                 self.step.trace.parameter_gradients[path] = unknown

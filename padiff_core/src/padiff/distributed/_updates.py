@@ -12,11 +12,11 @@ from typing import Any
 import attrs
 import numpy as np
 
+from padiff.distributed._expected import Expected
 from padiff.distributed._job import Job
-from padiff.distributed._like import Like
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
-from padiff.distributed._reductions import cause_of, facing_value, share_of
+from padiff.distributed._reductions import cause_of, other_value, share_of
 from padiff.distributed._run import RankedRun
 from padiff.judging import rate_between
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
@@ -91,7 +91,7 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
     """Yield the parameters that were found to be stepped otherwise, and those on which ranks disagree."""
     run, before_it = job.run, job.number - 1
     last = run.merged(before_it) if before_it in run.steps else None
-    earlier = run.facing(job.other.trace(before_it), job.others.index) if before_it in job.other.steps else None
+    earlier = run.other_side(job.other.trace(before_it), job.others.index) if before_it in job.other.steps else None
     for (name, path), parts in job.step.parameters.items():
         unlike = parts.spreading.unlike
         if name != "updated" or job.step.trace.parameters[path].buffer or not (unlike or path in judged):
@@ -100,10 +100,10 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
         start = job.step.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
         before = start.read() if start else {}
         whole, began = (
-            _facing(run, parts, job.others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
+            _other_value(run, parts, job.others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
         )
         if began is None and earlier is not None:
-            began = _facing(run, parts, earlier.parameter("updated", path, parts.whole))
+            began = _other_value(run, parts, earlier.parameter("updated", path, parts.whole))
         if whole is not None and began is not None and whole.shape == began.shape:
             wrong = tuple(rank for rank in after if _strays(rank, after, parts, run, began, whole))
             yield _Stepped(path, parts, after, wrong, before, (began, whole))
@@ -123,8 +123,8 @@ def _strays(rank: int, after: Mapping[int, Array], parts: Parts, run: RankedRun,
     return apart > SAME(eps) * moved + EXACT(eps) * float(np.linalg.norm(right))
 
 
-def _facing(run: RankedRun, parts: Parts, like: Like | None) -> Array | None:
-    return None if like is None else facing_value(parts, run.grid, like)
+def _other_value(run: RankedRun, parts: Parts, expected: Expected | None) -> Array | None:
+    return None if expected is None else other_value(parts, run.grid, expected)
 
 
 def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> Iterator[tuple[Cause, list[_Stepped]]]:
@@ -192,7 +192,7 @@ def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
     if one.before.keys() == one.after.keys():
         steps = {rank: partial(np.subtract, one.after[rank], one.before[rank]) for rank in one.after}
         target, parts = target - one.right[0], attrs.evolve(parts, arrays=steps)
-    return cause_of(parts, run.grid, Like(((target.shape, partial(np.asarray, target)),)))
+    return cause_of(parts, run.grid, Expected(((target.shape, partial(np.asarray, target)),)))
 
 
 def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:
@@ -234,7 +234,7 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     return Finding(
         verdict=Verdict.DIFFERS,
         phase=Phase.UPDATE,
-        **job.places(place, job.others.facing(home, None)),
+        **job.places(place, job.others.reported(home, None)),
         what=together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2]),
         figures=apart,
         evidence=tuple(evidence),

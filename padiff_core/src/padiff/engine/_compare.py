@@ -12,7 +12,7 @@ from typing import Any, get_args
 import attrs
 
 from padiff.alignment import LayerMap, recorded_row_orders, resolve
-from padiff.distributed import Padding, explained, facing, padding_in_loss, rank_notes
+from padiff.distributed import Padding, explained, merged_runs, padding_in_loss, rank_notes
 from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
@@ -90,8 +90,8 @@ def compare(
         raise InputError(msg)
     with collecting_seldom(), measuring(rule_of(tolerance), tolerance, executor, cache) as by:
         padding = _padding(runs)
-        faced = facing(runs, partial(resolve, mapping), padding)
-        return _compared(faced, padding, mapping, tolerance, step, by)
+        merged = merged_runs(runs, partial(resolve, mapping), padding)
+        return _compared(merged, padding, mapping, tolerance, step, by)
 
 
 def _padding(runs: Sequence[Run]) -> Padding:

@@ -67,13 +67,13 @@ def _of_weight(parts: Parts, path: str, job: Job) -> Finding:
     home, _, name = path.rpartition(".")
     about = job.run.about.modules.get(home)
     mine = Place(home, "" if about is None else about.module.class_name)
-    return _finding(parts, job, Phase.PARAMETER, What("parameter", name), mine, job.others.facing(home, None))
+    return _finding(parts, job, Phase.PARAMETER, What("parameter", name), mine, job.others.reported(home, None))
 
 
 def _of_value(parts: Parts, call: Call, kind: str, which: int, job: Job) -> Finding:
     mine = Place(call.path, call.module.class_name, call=call.ordinal)
     leaf = call.leaves(kind)[which]
-    other = job.others.facing(call.path, call.ordinal)
+    other = job.others.reported(call.path, call.ordinal)
     what = What(kind, leaf.path if kind == "input" else "", which)
     return _finding(parts, job, Phase.FORWARD, what, mine, other)
 

@@ -1,4 +1,4 @@
-"""Let two runs face each other, of which either may be that of several ranks."""
+"""Merge two runs as they are compared with each other, of which either may be that of several ranks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Resolved
-from padiff.distributed._others import Ties, ties_of
-from padiff.distributed._run import Facing, RankedRun
+from padiff.distributed._others import RunMatch, match_runs
+from padiff.distributed._run import Counterpart, RankedRun
 from padiff.parameters import PaddedRows
 from padiff.report import SIDES, Note
 from padiff.trace import Description, Run, Trace
@@ -17,12 +17,14 @@ from padiff.trace import Description, Run, Trace
 Padding = tuple[PaddedRows | None, PaddedRows | None]
 
 
-def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved], padding: Padding = (None, None)) -> list[Run]:
+def merged_runs(
+    runs: Sequence[Run], mapped: Callable[[Any, Any], Resolved], padding: Padding = (None, None)
+) -> list[Run]:
     """Return two runs, one of several ranks as it is merged where it is compared with the other.
 
-    ``told`` returns what the user says of two models, ``padding`` is what either of these pads. Of two jobs each is put
-    together by itself first, as far as its framework says how its values lie; by that the other is, and by what this
-    gives the first.
+    ``mapped`` returns what the user says of two models, ``padding`` is what either of these pads. Of two jobs each is
+    put together by itself first, as far as its framework says how its values lie; by that the other is, and by what
+    this gives the first.
     """
     ours, theirs = runs
     ranked = [run for run in runs if isinstance(run, RankedRun)]
@@ -32,14 +34,14 @@ def facing(runs: Sequence[Run], told: Callable[[Any, Any], Resolved], padding: P
     if step is None:
         return list(runs)
     abouts = [run.about if rows is None else rows.about(run.about) for rows, run in zip(padding, runs, strict=True)]
-    resolved = told(*map(_About, abouts))
+    resolved = mapped(*map(_About, abouts))
     traces = _traces(runs, step, padding)
-    ties = ties_of(((abouts[0], traces[0]), (abouts[1], traces[1])), resolved)
-    if len(ranked) == 2 and ties is None and _lie_alike(ranked[0], ranked[1], step):
+    match = match_runs(((abouts[0], traces[0]), (abouts[1], traces[1])), resolved)
+    if len(ranked) == 2 and match is None and _lie_alike(ranked[0], ranked[1], step):
         stacked = ranked[0].stacked()
-        return [stacked, ranked[1].compared_with(Facing(stacked, None, 1))]
-    found = _as_compared(ours, theirs, ties, padding)
-    further = None if ties is None else ties.further(*_traces(found, step, padding), resolved)
+        return [stacked, ranked[1].compared_with(Counterpart(stacked, None, 1))]
+    found = _as_compared(ours, theirs, match, padding)
+    further = None if match is None else match.further(*_traces(found, step, padding), resolved)
     return found if further is None else _as_compared(ours, theirs, further, padding)
 
 
@@ -50,10 +52,13 @@ def _traces(runs: Sequence[Run], step: int, padding: Padding) -> tuple[Trace, Tr
     return ours, theirs
 
 
-def _as_compared(ours: Run, theirs: Run, ties: Ties | None, padding: Padding) -> list[Run]:
+def _as_compared(ours: Run, theirs: Run, match: RunMatch | None, padding: Padding) -> list[Run]:
     if isinstance(ours, RankedRun):
-        ours = ours.compared_with(Facing(theirs, ties, 0, padding))
-    return [ours, theirs.compared_with(Facing(ours, ties, 1, padding)) if isinstance(theirs, RankedRun) else theirs]
+        ours = ours.compared_with(Counterpart(theirs, match, 0, padding))
+    return [
+        ours,
+        theirs.compared_with(Counterpart(ours, match, 1, padding)) if isinstance(theirs, RankedRun) else theirs,
+    ]
 
 
 def _lie_alike(ours: RankedRun, theirs: RankedRun, step: int) -> bool:

@@ -16,15 +16,15 @@ from padiff.numerics import ACCUMULATED, epsilon_of
 from padiff.trace import Summary, Trace
 
 
-def keep_handed(step: MergedStep, traces: Mapping[int, Trace], path: str) -> None:
+def keep_optimizer_gradient(step: MergedStep, traces: Mapping[int, Trace], path: str) -> None:
     """Keep what is known of the gradient of a parameter that the optimizers of ranks were given, where they tell it."""
     held = step.parameters.get(("updated", path)) or step.parameters.get(("weights", path))
-    found = None if held is None else _handed_to(traces, step.grid, path, held.spreading)
+    found = None if held is None else _merged_gradient(traces, step.grid, path, held.spreading)
     if found is not None:
         step.trace.handed[path] = step.trace.summarized(found)
 
 
-def _handed_to(traces: Mapping[int, Trace], grid: Grid, path: str, how: Spreading) -> Summary | None:
+def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Spreading) -> Summary | None:
     """Return what is known of the gradient of a parameter; None where a rank does not tell, or replicas part.
 
     ``how`` says how the parameter is spread.

@@ -37,7 +37,7 @@ class Near:
 
 
 @attrs.frozen(eq=False)
-class Like:
+class Expected:
     """What the other run may hold at a place; several things where it is a job too, and nothing says what of them."""
 
     wholes: tuple[Whole, ...]
@@ -99,11 +99,11 @@ def _norm(value: Array) -> float:
     return float(np.linalg.norm(value.astype(np.float64)))
 
 
-def sketch_like(summary: Summary | None) -> Like | None:
+def expected_sketch(summary: Summary | None) -> Expected | None:
     """Return the sketch that the other run holds at a place."""
     if summary is None or summary.sketch is None:
         return None
-    return Like(((summary.sketch.shape, lambda: summary.sketch),), of=summary.shape)
+    return Expected(((summary.sketch.shape, lambda: summary.sketch),), of=summary.shape)
 
 
 def shape_left(own: Shape, other: Shape | None) -> Shape:
