@@ -1,8 +1,9 @@
-"""Compare what gradients tell of accumulated rounding with what a disturbed run shows; leave the garbage collector."""
+"""Hold a pass against runs of whole models; gradients tell of accumulated rounding; the garbage collector is left."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,28 @@ def test_a_collector_that_a_user_has_set_is_not_touched(monkeypatch: pytest.Monk
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+class EveryOther(columns.Layer):
+    """Gives something else in every other run of it, beginning with the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.runs = columns.Dense(4, 4), columns.Dense(4, 4), itertools.count()
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x)) * (1.0 if next(self.runs) % 2 else 1.5)
+
+
+def test_what_only_the_free_runs_show_is_no_pass() -> None:
+    """The forced run shows nothing: every call gives there what the reference gives."""
+    reference = rows.Sequential(rows.Linear(4, 4), rows.Sequential(rows.Linear(4, 4), rows.Linear(4, 4)))
+    candidate = columns.Stack(columns.Dense(4, 4), EveryOther())
+    report = padiff.diff(reference, candidate, (numbers(),))
+    assert not report.aligned
+    (source,) = report.sources
+    assert [one.kind for one in source.evidence] == ["unexplained"], report
+    assert source.candidate.path == "1"
+    assert report.free_runs is not None
+    assert not report.free_runs.explained
+    assert "rounding does not explain it" in str(report)
