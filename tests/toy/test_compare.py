@@ -311,6 +311,12 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         padiff.compare(tmp_path / "a", tmp_path / "c", step=2)
     with pytest.raises(InputError, match="is no directory"):
         padiff.compare(tmp_path / "a", tmp_path / "d")
+    with padiff.record(net, tmp_path / "late", steps=[1]) as recorder:
+        for _ in range(2):
+            net(rows.Tensor(inputs()[0])).mean().backward()
+            recorder.step()
+    with pytest.raises(InputError, match=r"no step in common: .* has 0 and .* has 1"):
+        padiff.compare(tmp_path / "a", tmp_path / "late")
 
 
 def test_what_was_not_kept_is_no_pass(tmp_path: Path) -> None:

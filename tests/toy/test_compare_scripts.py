@@ -128,6 +128,10 @@ def test_a_run_that_was_killed_in_its_first_step_says_so(tmp_path: Path) -> None
     shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("step-*"))
     with pytest.raises(InputError, match=r"the candidate's run .* holds no finished step"):
         padiff.compare(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match="holds no finished step"):
+        padiff.graph(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(InputError, match="holds no finished step"):
+        padiff.transfer(tmp_path / "b", net)
 
 
 def test_a_run_that_is_compared_with_itself_is_noted(tmp_path: Path) -> None:

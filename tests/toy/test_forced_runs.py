@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +202,25 @@ def test_a_model_of_another_process_is_forced(tmp_path: Path, monkeypatch: pytes
         with padiff.remote(f"tests.toy.test_forced_runs:{target}") as model:
             report = padiff.compare(tmp_path / "a", force=model)
         assert places(report) == expected, str(report)
+    with (
+        padiff.remote("tests.toy.test_forced_runs:other") as model,
+        pytest.raises(InputError, match="be watched from"),
+    ):
+        padiff.record(model, tmp_path / "b")
 
 
 def test_what_cannot_be_forced_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path / "a")
     recorded(tmp_path / "summary", values="summary")
     recorded(tmp_path / "later", steps=3)
+    shutil.copytree(tmp_path / "a", tmp_path / "killed", ignore=shutil.ignore_patterns("step-*"))
     port = other()
+    x = rows.Tensor(inputs()[0])
+    for name, called in (("twice", lambda net: net(x) + net(x)), ("part", lambda net: net.first(x))):
+        net = Net()
+        with padiff.record(net, tmp_path / name) as recorder:
+            called(net).mean().backward()
+            recorder.step()
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("a", {"force": port, "step": 3}, "has no step 3"),
         ("a", {"force": port, "inputs": (np.ones((5, 3, 6), np.float32),)}, "the inputs hold other values"),
@@ -217,6 +230,9 @@ def test_what_cannot_be_forced_is_refused(tmp_path: Path) -> None:
         ("a", {"force": port, "cache": tmp_path / "measured.txt"}, "cache= serves the values of two recorded runs"),
         ("a", {"force": port, "executor": object()}, "executor= serves the values"),
         ("summary", {"force": port}, "holds no values to feed"),
+        ("killed", {"force": port}, "holds no finished step"),
+        ("twice", {"force": port}, "calls the model 2 times"),
+        ("part", {"force": port}, "calls its part 'first' by itself"),
     ]
     for name, asked, said in cases:
         with pytest.raises(InputError, match=said) as caught:
@@ -253,6 +269,9 @@ def test_a_step_behind_a_gap_has_its_weights(tmp_path: Path) -> None:
         assert report.aligned, str(report)
     with pytest.raises(InputError, match="weights that step 2 started from"):
         padiff.compare(Earlier(opened(tmp_path / "a")), force=other(), step=2)
+    port = other()
+    with pytest.raises(InputError, match="the steps 0, 2 would be forced"):
+        padiff.compare(tmp_path / "a", force=port, optimizer=rows.SGD(port.parameters(), 0.1))
 
 
 def test_the_command_line_forces(tmp_path: Path, capsys: Any) -> None:

@@ -44,3 +44,30 @@ def test_a_call_whose_output_is_not_used_is_no_counterpart(reverse: bool) -> Non
     assert report.aligned, str(report)
     report = padiff.diff(*pair(1.1), TOKENS)
     assert [source.candidate.path for source in report.sources] == ["1"], str(report)
+
+
+class Normed(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm = rows.Linear(8, 8), rows.BatchNorm(8)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.first(x))
+
+
+class NormedTwice(columns.Layer):
+    def __init__(self) -> None:
+        self.first, self.norm = columns.Dense(8, 8), columns.BatchNormalization(8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(self.first(x))
+        self.norm(y)
+        return y
+
+
+def test_statistics_that_a_further_call_moves_are_of_the_code_that_makes_it() -> None:
+    report = padiff.diff(Normed(), NormedTwice(), TOKENS[0])
+    assert {(one.candidate.path, one.what.kind) for one in report.sources} == {("", "updated_buffer")}, str(report)
+    causes = [one.cause for one in report.sources if one.cause is not None]
+    assert [(one.name, one.parameters) for one in causes] == [
+        ("calls", {"name": "norm", "reference": 1, "candidate": 2})
+    ] * 2, str(report)

@@ -16,7 +16,7 @@ from padiff.distributed import Padding, explained, merged_runs, padding_in_loss,
 from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
-from padiff.engine._open import opened
+from padiff.engine._open import finished_steps, opened
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding
 from padiff.errors import InputError
@@ -213,11 +213,8 @@ def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
             raise InputError(msg + "Hint: give a step that both runs have.")
     if step is not None:
         return [step]
-    for name, run in zip(SIDES, runs, strict=True):
-        if not run.steps:
-            msg = f"the {name}'s run {run.where} holds no finished step: it ended before the first.\n"
-            raise InputError(msg + "Hint: call recorder.step() at the end of each step, and record it again.")
-    common = [one for one in runs[0].steps if one in set(runs[1].steps)]
+    ours, theirs = (finished_steps(run, f"the {name}'s run ") for name, run in zip(SIDES, runs, strict=True))
+    common = [one for one in ours if one in set(theirs)]
     if not common:
         held = " and ".join(f"{run.where} has {listed(run.steps)}" for run in runs)
         msg = f"the runs have no step in common: {held}.\nHint: record the same steps of both."

@@ -12,6 +12,7 @@ import numpy as np
 
 from padiff.engine._adapt import Request, adapted
 from padiff.engine._diff import Run as Way
+from padiff.engine._open import finished_steps
 from padiff.errors import InputError
 from padiff.forcing import RecordedReference
 from padiff.garbage import collecting_seldom
@@ -84,10 +85,7 @@ def forced_steps(run: Run, step: int | None, *, optimizer: bool) -> list[int]:
         raise InputError(msg + "Hint: record it with values='tensors', or compare it with another run, without force.")
     if step is not None and step not in run.steps:
         raise without_step(run, step)
-    if not run.steps:
-        msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
-        raise InputError(msg)
-    held = [one for one in run.steps if (one == step or step is None) and _holds_weights(run, one)]
+    held = [one for one in finished_steps(run) if (one == step or step is None) and _holds_weights(run, one)]
     if not held:
         msg = f"the run {run.where} does not hold the weights that step {step} started from: "
         msg += f"step {(step or 0) - 1} was not recorded.\nHint: force step {run.steps[0]}, or record all steps."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from padiff.distributed import open_ranks
@@ -37,3 +38,11 @@ def opened(path: str | os.PathLike[str], rank: int | None = None) -> Run:
         raise InputError(msg)
     ranked = open_ranks(place)
     return open_run(place) if ranked is None else ranked
+
+
+def finished_steps(run: Run, whose: str = "") -> Sequence[int]:
+    """Return the steps that a run holds; raise `InputError` where it ended before the first."""
+    if not run.steps:
+        msg = f"{whose}{run.where} holds no finished step: it ended before the first.\n"
+        raise InputError(msg + "Hint: call recorder.step() at the end of each step, and record it again.")
+    return run.steps

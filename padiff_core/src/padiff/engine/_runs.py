@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
-from padiff.errors import InputError
+from padiff.engine._open import finished_steps
 from padiff.parameters import Correspondence, named_alike, pair_parameters, units_of
 from padiff.trace import Run, Trace, flow_of
 
@@ -14,13 +14,8 @@ def steps_of(reference: Run, candidate: Run, step: int | None = None) -> list[tu
     """Return which steps of both runs belong together."""
     if step is not None:
         return [(step, step)]
-    shared = [(one, one) for one in reference.steps if one in candidate.steps]
-    found = shared or list(zip(reference.steps[:1], candidate.steps[:1], strict=False))
-    if not found:
-        empty = (reference if not reference.steps else candidate).where
-        msg = f"{empty} holds no finished step.\nHint: record at least one step to its end."
-        raise InputError(msg)
-    return found
+    ours, theirs = finished_steps(reference), finished_steps(candidate)
+    return [(one, one) for one in ours if one in theirs] or [(ours[0], theirs[0])]
 
 
 def _noted(run: Run, trace: Trace) -> Trace:

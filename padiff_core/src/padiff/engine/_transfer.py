@@ -14,7 +14,7 @@ from padiff.distributed import PaddedSide, PartSide, RankedRun, part_side
 from padiff.engine._checks import with_known_options
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
-from padiff.engine._open import opened
+from padiff.engine._open import finished_steps, opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, Side, weights_of
 from padiff.isolation import side_of
@@ -183,11 +183,8 @@ def _without_padding(run: Run, trace: Trace, side: Any, mapping: Any) -> Transfe
 
 def _from_run(path: str | os.PathLike[str], model: Any, inputs: Any, mapping: Any) -> Transfer:
     run = opened(path)
-    if not run.steps:
-        msg = f"{run.where} holds no finished step.\nHint: call recorder.step() at the end of each."
-        raise InputError(msg)
-    ranked = isinstance(run, RankedRun)
-    trace = run.held(run.steps[0]).trace if isinstance(run, RankedRun) else run.trace(run.steps[0])
+    first, ranked = finished_steps(run)[0], isinstance(run, RankedRun)
+    trace = run.held(first).trace if isinstance(run, RankedRun) else run.trace(first)
     lacking = next((name for name in run.about.parameters if trace.weights.get(name, -1) < 0), None)
     if lacking is not None:
         msg = f"{run.where} does not hold the value of {lacking!r}"
