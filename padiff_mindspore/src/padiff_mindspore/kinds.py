@@ -14,9 +14,6 @@ import attrs
 from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
 from padiff_mindspore import spelling as native
 
-# Units ------------------------------------------------------------------------------------------------------
-
-
 _AFFINE, _NORM = spelling.AFFINE, spelling.NORM
 _SCALED = {"weight": "gamma", "bias": "beta"}
 _MOVING = {**_SCALED, "running_mean": "moving_mean", "running_var": "moving_variance"}
@@ -35,8 +32,6 @@ def _convolution(axes: int, *, transposed: bool = False) -> Rule:
 
     return Rule(kind, units, native.conv(axes, transposed=transposed))
 
-
-# The table --------------------------------------------------------------------------------------------------
 
 _BATCH_NORM = spelling.simple("batch_norm", settings=native.BATCH, **_MOVING)
 _INSTANCE_NORM = spelling.simple("instance_norm", settings=spelling.own("eps", "momentum"), **_MOVING)

@@ -129,15 +129,15 @@ class MindSporeModel(HookedModel):
         """Call the model, and run backward from what ``differentiate(output)`` returns; return the output."""
         self.require_watchable()
         parameters = [parameter.native for parameter in self.parameters().values()]
-        for native in parameters:
-            native._grad = None
+        self._forget()
         cells = self._cells()
         tidy = Hook(state.tidying(cells))
         with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
             output = self.native(*args, **kwargs)
             pairs = [] if differentiate is None else list(_starts(differentiate(output)))
         trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
-        found = (*trained, *self._hidden(), *_sources((args, kwargs)))
+        hidden = [native for native in self._hidden() if autograd.differentiable(native)]
+        found = (*trained, *hidden, *_sources((args, kwargs)))
         inputs = list({id(native): native for native in found}.values())
         if pairs and inputs:
             gradients = dict(zip(map(id, inputs), autograd.gradients(pairs, inputs), strict=True))
@@ -148,14 +148,16 @@ class MindSporeModel(HookedModel):
 
     def tape(self) -> Tape:
         """Return what records from a call to the backward pass behind it; old parameter gradients are dropped."""
-        for parameter in self.parameters().values():
-            parameter.native._grad = None
+        self._forget()
         return MindSporeTape(self.native.trainable_params)
 
-    def _hidden(self) -> list[Any]:
-        """Return trainable parameters that MindSpore does not see: without them their cells' gradients would end."""
-        hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
-        return [native for native in hidden if autograd.differentiable(native)]
+    def _forget(self) -> None:
+        for parameter in self.parameters().values():
+            parameter.native._grad = None
+
+    def _hidden(self) -> Iterator[Any]:
+        """Yield parameters that MindSpore does not see: without them their cells' gradients would end."""
+        return (native for cell in self._cells() for native in state.hidden_parameters(cell))
 
     def changing(self, parameters: Iterable[TensorParameter]) -> Iterator[TensorParameter]:
         """Return the buffers; a forward of the user's own may keep state in a parameter of any name too."""
@@ -173,8 +175,8 @@ class MindSporeModel(HookedModel):
 
     def liftable(self) -> Iterable[TensorParameter]:
         """Return every parameter, those that MindSpore does not see among them."""
-        hidden = (native for cell in self._cells() for native in state.hidden_parameters(cell))
-        return [*self.parameters().values(), *(self.wrap_parameter(one, False, (one.name,)) for one in hidden)]
+        hidden = (self.wrap_parameter(one, False, (one.name,)) for one in self._hidden())
+        return [*self.parameters().values(), *hidden]
 
     def trouble(self, native: Any) -> tuple[str, str] | None:
         """Return what keeps a cell's hooks from running."""

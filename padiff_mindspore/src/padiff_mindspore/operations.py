@@ -16,8 +16,7 @@ from mindspore.ops import Primitive
 
 from padiff.adapter import CallsFunction, Detour, Hook, Intercept
 
-_NAMESPACES = ("mindspore.mint.nn.functional", "mindspore.mint.linalg", "mindspore.mint", "mindspore.ops")
-_NUMPY = "mindspore.numpy"
+_NAMESPACES = ("mint.nn.functional", "mint.linalg", "mint", "ops", "numpy")
 
 
 class Calling(CallsFunction, mindspore.nn.Cell):
@@ -34,7 +33,8 @@ def intercept_functions(model: Any, intercept: Intercept) -> Hook:
 
 @functools.cache
 def _detour() -> Detour:
-    spaces = {name: sys.modules[name] for name in (*_NAMESPACES, _NUMPY) if name in sys.modules}
+    names = [f"mindspore.{name}" for name in _NAMESPACES]
+    spaces = {name: sys.modules[name] for name in names if name in sys.modules}
     kernels = [cls for cls in vars(mindspore.ops).values() if isinstance(cls, type) and issubclass(cls, Primitive)]
     return Detour({"mindspore.Tensor": mindspore.Tensor, **spaces}, called=_with_bases(kernels))
 

@@ -27,7 +27,7 @@ def _is_megatron(value: Any) -> bool:
     return any(name.startswith("megatron.core.optimizer.optimizer.") for name in class_names(value))
 
 
-def _own(optimizer: Any) -> Any:
+def _inner(optimizer: Any) -> Any:
     """Return the optimizer of torch.optim that steps: inside of an engine, that of DeepSpeed's own around it."""
     if _is_engine(optimizer):
         optimizer = getattr(optimizer, "basic_optimizer", None) or optimizer.optimizer
@@ -44,10 +44,10 @@ def step(optimizer: Any) -> None:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
-    groups = getattr(optimizer if _is_megatron(optimizer) else _own(optimizer), "param_groups", None)
+    groups = getattr(optimizer if _is_megatron(optimizer) else _inner(optimizer), "param_groups", None)
     if not groups:
         return {}
-    return _of_groups(_own(optimizer), groups)
+    return _of_groups(_inner(optimizer), groups)
 
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -55,13 +55,13 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     if _is_engine(optimizer):
         return  # its groups hold flat ranges in place of parameters
     for group in getattr(optimizer, "param_groups", ()):
-        settings = _of_groups(_own(optimizer), [group])
+        settings = _of_groups(_inner(optimizer), [group])
         yield from ((parameter, settings) for parameter in group["params"])
 
 
 def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
     """Call a function before each step, with the gradients; return what ends that."""
-    own = _own(optimizer)
+    own = _inner(optimizer)
     if not isinstance(own, torch.optim.Optimizer):
         return lambda: None
 

@@ -118,7 +118,7 @@ def _itself(bias: Any) -> Any:
     return bias
 
 
-def _untold(bias: Any) -> None:
+def _unknown(bias: Any) -> None:
     """Leave the gradient of a GRU's other bias out: the reset gate works on a part of it."""
 
 
@@ -177,7 +177,7 @@ _CELLS = {
     ("LSTM", "LSTMCell"): ((_gates(_sum), _gates(_second)), (_joined(_zeros), _joined(_itself))),
     ("GRU", "GRUCell"): (
         (_packed("dense_i__bias", _without_new), _packed("dense_i__bias", _first)),
-        (_unpacked(*_INWARD, _zeros), _unpacked(*_INWARD, _untold)),
+        (_unpacked(*_INWARD, _zeros), _unpacked(*_INWARD, _unknown)),
     ),
     ("RNN", "SimpleCell"): (
         (_packed("dense_i__bias", _sum), _packed("dense_i__bias", _first)),

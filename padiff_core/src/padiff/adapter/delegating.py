@@ -18,6 +18,11 @@ def _of_inner(name: str) -> Any:
     return method
 
 
+def inner_property(name: str) -> Any:
+    """Return a property that is that of ``inner``."""
+    return property(lambda self: getattr(self.inner, name))
+
+
 class DelegatingModel(Model):
     """A model that is the model ``inner``; subclasses say in what they differ."""
 
@@ -25,7 +30,7 @@ class DelegatingModel(Model):
         super().__init__(inner.native, adapter)
         self.inner = inner
 
-    device = property(lambda self: self.inner.device)
+    device = inner_property("device")
     modules, parameters = _of_inner("modules"), _of_inner("parameters")
     attach, intercept_operations = _of_inner("attach"), _of_inner("intercept_operations")
     hear_operations = intercept_operations
@@ -51,7 +56,7 @@ class DelegatingAdapter(Adapter):
         self.machinery = inner.machinery
         self.library = inner.library
 
-    own = property(lambda self: self.inner.own)
+    own = inner_property("own")
     wrap, rule, as_module = _of_inner("wrap"), _of_inner("rule"), _of_inner("as_module")
     is_tensor, tensor = _of_inner("is_tensor"), _of_inner("tensor")
     from_numpy, placed, convert = _of_inner("from_numpy"), _of_inner("placed"), _of_inner("convert")

@@ -109,7 +109,7 @@ class RunReport:
 
 
 class Keeper(Recorder):
-    """Accumulate, over a model's runs, the outputs of the listed calls and the gradients of their inputs."""
+    """What accumulates, over a model's runs, the outputs of the listed calls and the gradients of their inputs."""
 
     live: Live
 

@@ -17,7 +17,7 @@ import attrs
 import numpy as np
 
 from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Parameter, Tensor
-from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
+from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel, inner_property
 from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import Array
 from padiff.pytree import held_in, leaves
@@ -217,11 +217,15 @@ def weak(identity: Any) -> Callable[[], Any]:
 class _PermutedTensor(Tensor):
     """A tensor whose axes are read in another order."""
 
-    __slots__ = ("_adapter", "_inner", "order")
+    __slots__ = ("_adapter", "inner", "order")
+
+    identity, dtype, device = inner_property("identity"), inner_property("dtype"), inner_property("device")
+    place, version = inner_property("place"), inner_property("version")
+    differentiable = inner_property("differentiable")
 
     def __init__(self, inner: Tensor, order: Order, adapter: Adapter) -> None:
         super().__init__(inner.native)
-        self._inner = inner
+        self.inner = inner
         self.order = order
         self._adapter = adapter
 
@@ -235,47 +239,23 @@ class _PermutedTensor(Tensor):
 
     def _over(self, array: Array) -> Array:
         """Return it so, what was cut off as it is."""
-        return np.ascontiguousarray(self.order.over(array, self._inner.view))
-
-    @property
-    def identity(self) -> Any:
-        return self._inner.identity
-
-    @property
-    def dtype(self) -> str:
-        return self._inner.dtype
+        return np.ascontiguousarray(self.order.over(array, self.inner.view))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.order.shape(self._inner.shape)
-
-    @property
-    def device(self) -> str:
-        return self._inner.device
-
-    @property
-    def place(self) -> Any:
-        return self._inner.place
-
-    @property
-    def version(self) -> int:
-        return self._inner.version
-
-    @property
-    def differentiable(self) -> bool:
-        return self._inner.differentiable
+        return self.order.shape(self.inner.shape)
 
     def numpy(self) -> Array:
-        return np.ascontiguousarray(self.order.read(self._inner.numpy()))
+        return np.ascontiguousarray(self.order.read(self.inner.numpy()))
 
     def view(self) -> Array:
-        return self.order.read(self._inner.view())
+        return self.order.read(self.inner.view())
 
     def extent(self) -> Extent | None:
-        return self._inner.extent()
+        return self.inner.extent()
 
     def overwrite(self, array: Array) -> bool:
-        return self._inner.overwrite(self._over(array))
+        return self.inner.overwrite(self._over(array))
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         def arrived(gradient: Tensor) -> Any | None:
@@ -285,45 +265,39 @@ class _PermutedTensor(Tensor):
             values = self.natively(self._adapter.tensor(other).view())
             return self._adapter.from_numpy(values, device=gradient.device)
 
-        return self._inner.on_gradient(arrived)
+        return self.inner.on_gradient(arrived)
 
     def swapped(self, array: Array) -> Any:
-        return self._inner.swapped(self._over(array))
+        return self.inner.swapped(self._over(array))
 
 
 class _CutParameter(Parameter):
     """A parameter of which some rows are read and written, and the others stay; their gradient is zero."""
 
+    dtype, trainable = inner_property("dtype"), inner_property("trainable")
+
     def __init__(self, inner: Parameter, cut: Cut) -> None:
         super().__init__(inner.path, inner.native, buffer=inner.buffer, paths=inner.paths)
-        self._inner, self._cut = inner, cut
-
-    @property
-    def dtype(self) -> str:
-        return self._inner.dtype
+        self.inner, self._cut = inner, cut
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._cut.shape(self._inner.shape)
-
-    @property
-    def trainable(self) -> bool:
-        return self._inner.trainable
+        return self._cut.shape(self.inner.shape)
 
     def view(self) -> Array:
-        return self._cut.read(self._inner.view())
+        return self._cut.read(self.inner.view())
 
     def extent(self) -> Extent | None:
-        return self._inner.extent()
+        return self.inner.extent()
 
     def assign(self, array: Array) -> None:
-        whole = np.array(self._inner.view())
+        whole = np.array(self.inner.view())
         self._cut.read(whole)[...] = self.fitting(array)
-        self._inner.assign(whole)
+        self.inner.assign(whole)
 
     def gradient(self) -> Array | None:
-        gradient = self._inner.gradient()
+        gradient = self.inner.gradient()
         return None if gradient is None else self._cut.read(gradient)
 
     def set_gradient(self, array: Array | None) -> None:
-        self._inner.set_gradient(None if array is None else self._cut.filled(array))
+        self.inner.set_gradient(None if array is None else self._cut.filled(array))

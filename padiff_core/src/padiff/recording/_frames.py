@@ -27,7 +27,7 @@ _DEEPEST = 12
 
 
 class Origin(IntEnum):
-    """Name whose a file is; the larger, the nearer to the user."""
+    """Whose a file is; the larger, the nearer to the user."""
 
     OWN = 0
     """padiff's, or its adapter's."""
@@ -48,7 +48,7 @@ def origin_of(file: str, adapter: Adapter) -> Origin:
 
 
 class Stack:
-    """Read the calling frames of a call that is reported, as they stand on this thread's stack."""
+    """What reads the calling frames of a call that is reported, as they stand on this thread's stack."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter

@@ -125,7 +125,7 @@ class _OperatingModel(DelegatingModel):
 
 
 class _Reporter(Listener):
-    """Pass on the calls of modules, and turn those of functions in a module's own code into calls of operations."""
+    """What passes on the calls of modules, and reports functions in a module's own code as calls of operations."""
 
     def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
         self._listener = listener

@@ -67,7 +67,7 @@ class Task:
 
 
 class Recorder(Watcher):
-    """Fill a trace: with whole values, or with samples of them only."""
+    """What fills a trace: with whole values, or with samples of them only."""
 
     def __init__(
         self, adapter: Adapter, trace: Trace, *, values: bool, gradients: bool, live: Live | None = None

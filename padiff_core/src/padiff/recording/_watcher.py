@@ -20,7 +20,7 @@ from padiff.trace import Call, Frame, Leaf, ModuleRecord, Slot
 
 
 class Tokens:
-    """Name the tensors of a run: the same object, unchanged in place and read in one order, gets the same token.
+    """Names of the tensors of a run: the same object, unchanged in place and read in one order, gets the same token.
 
     Holds no tensor alive where the framework allows weak references.
     """

@@ -14,7 +14,7 @@ from padiff.pytree import map_leaves
 
 
 class _Fault(Listener):
-    """Change what one module gives."""
+    """A change of what one module gives."""
 
     def __init__(self, adapter: Adapter, path: str, change: Callable[[Array], Array]) -> None:
         self.adapter, self.path, self.change = adapter, path, change

@@ -221,7 +221,7 @@ def _tests(cls: type) -> Iterator[tuple[str, Any, type]]:
 
 @attrs.frozen
 class Held:
-    """Pair a parameter with where a role lies in it."""
+    """A parameter, and where a role lies in it."""
 
     parameter: Parameter
     part: Part
