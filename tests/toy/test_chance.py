@@ -112,3 +112,39 @@ def test_two_samples_of_one_distribution_are_not_called_different() -> None:
 
     assert not any(differ(masks(0.2), 1e-3) for _ in range(100))
     assert sum(differ(masks(0.7), 1e-3) for _ in range(10)) >= 9
+
+
+class Noisy(rows.Module):
+    """Add noise in front of a layer, and behind it."""
+
+    def __init__(self) -> None:
+        self.first, self.inner, self.last = rows.Linear(4, 8), rows.Linear(8, 8), rows.Linear(8, 3)
+        self.inner.weight.data[:] = np.eye(8)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(noise(0.5)(self.inner(noise(0.5)(self.first(x)))))
+
+
+class NoisyOnce(columns.Layer):
+    """Do so with the same noise both times, if it is at fault."""
+
+    def __init__(self, *, fault: bool) -> None:
+        self.first, self.inner, self.last = columns.Dense(4, 8), columns.Dense(8, 8), columns.Dense(8, 3)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        drawn = noise(0.5)(x) - x
+        x = self.inner(x + drawn)
+        return self.last(x + drawn if self.fault else noise(0.5)(x))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", [False, True])
+def test_noise_that_is_used_twice_shows_in_the_whole_model_alone(fault: bool, seed: int) -> None:
+    """Each value by itself is of the right distribution, and what stands behind is given the reference's."""
+    np.random.seed(seed)
+    report = padiff.diff(Noisy(), NoisyOnce(fault=fault), (X,), seed=seed)
+    assert report.aligned is not fault, str(report)
+    assert [(one.candidate.path, one.evidence[0].kind) for one in report.sources] == [("", "unexplained")] * fault
+    assert ("are of two distributions" in str(report)) is fault
