@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
+from padiff.engine._backward_starts import backward_starts, check_starts
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
-from padiff.engine._ends import backward_starts, check_starts
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding, replaced, unproven_forward

@@ -10,8 +10,8 @@ from typing import Any
 from padiff.alignment import NAMED, MappingFile, read_mapping, resolved_file
 from padiff.engine._checks import with_known_options
 from padiff.engine._compare import compare
+from padiff.engine._matched_runs import matched_runs, steps_of
 from padiff.engine._open import opened
-from padiff.engine._runs import matched_runs, steps_of
 from padiff.errors import InputError
 from padiff.forcing import weights_of
 from padiff.report import (

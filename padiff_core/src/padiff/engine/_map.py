@@ -8,8 +8,8 @@ from typing import Any
 
 from padiff.alignment import MappingFile, read_mapping, written_mapping
 from padiff.engine._diff import diff
+from padiff.engine._matched_runs import matched_runs, steps_of
 from padiff.engine._open import opened
-from padiff.engine._runs import matched_runs, steps_of
 from padiff.isolation import side_of
 from padiff.judging import matching_of
 from padiff.report import Matching

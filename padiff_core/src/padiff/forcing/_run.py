@@ -11,7 +11,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Assess, Assessment, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
-from padiff.numerics import Array, Difference, difference
+from padiff.numerics import Array, Difference, difference, root_mean_square
 from padiff.parameters import Link, UnitMatch, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
@@ -204,7 +204,4 @@ def _both(
 
 def _scale(array: Array, apart: Difference) -> float:
     """Return an array's root mean square, measured already where it is not equal to another."""
-    if np.isfinite(apart.scale):
-        return apart.scale
-    flat = np.asarray(array, dtype=np.float32).ravel(order="K")
-    return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))
+    return apart.scale if np.isfinite(apart.scale) else root_mean_square(array)

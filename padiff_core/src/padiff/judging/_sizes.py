@@ -21,6 +21,7 @@ from padiff.numerics import (
     epsilon_of,
     numpy_dtype,
     relative,
+    root_mean_square,
     work_of,
 )
 from padiff.trace import Summary, Trace, apart_in_any_order, summarized
@@ -171,10 +172,7 @@ def magnitude(value: Held) -> float:
     """Return the root mean square of a value; 0 where it is not known."""
     if isinstance(value, Summary):
         return 0.0 if value.norm is None or not value.size else value.norm / value.size**0.5
-    if value is None or not value.size or value.dtype.kind in "biuc":
-        return 0.0
-    flat = np.asarray(value, np.float32).ravel(order="K")
-    return float(np.sqrt(np.dot(flat, flat) / flat.size))
+    return 0.0 if value is None or value.dtype.kind in "biuc" else root_mean_square(value)
 
 
 Traces = tuple[Trace, Trace]

@@ -11,11 +11,10 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 """
 
 from padiff.numerics import sketching
-from padiff.numerics._compare import beside_masks, close, difference, sample
+from padiff.numerics._compare import beside_masks, close, difference, root_mean_square, sample
 from padiff.numerics._dtypes import Array, Seen, is_array, numpy_dtype, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._fingerprint import fingerprint
-from padiff.numerics._products import product_norm
 from padiff.numerics._rounding import (
     ACCUMULATED,
     ACCUMULATION,
@@ -48,4 +47,5 @@ from padiff.numerics._rounding import (
     relative,
 )
 from padiff.numerics._sketch import BLOCK, SKETCH_ERROR, Sketcher, sketch, work_of
+from padiff.numerics._squares import product_norm
 from padiff.numerics._strips import in_order, is_crosswise, laid_out

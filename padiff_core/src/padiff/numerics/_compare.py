@@ -84,6 +84,12 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     return attrs.evolve(found, rel_l2=rest.rel_l2, max_abs=rest.max_abs, scale=rest.scale)
 
 
+def root_mean_square(array: Array) -> float:
+    """Return the root mean square of real numbers, 0 of none; in float32, whose precision a magnitude does not need."""
+    flat = np.asarray(array, np.float32).ravel(order="K")
+    return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))
+
+
 def beside_masks(reference: ArrayLike, candidate: ArrayLike) -> Difference | None:
     """Return the figures of what no mask drowns, where both sides drown the same elements, by whatever number.
 

@@ -244,8 +244,7 @@ def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     fused = bool(inside) and not pair.candidate.children and pair.candidate.module.kind is not None
     if not fused or spot is None or spot.what != "output" or spot.pair is not pair:
         return False
-    runs = judge.settler.runs(pair, "float64")
-    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    local = judge.settler.made_alone(pair, spot)
     truth = trace.value(spot.reference)
     if local is None or truth is None:
         return False
@@ -260,8 +259,7 @@ def _ends_later(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     pair, spot = suspicion.pair, suspicion.spot
     if spot is None or spot.what != "output" or spot.pair is not pair:
         return False
-    runs = judge.settler.runs(pair, "float64")
-    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    local = judge.settler.made_alone(pair, spot)
     if local is None:
         return False
     values = (trace.value(leaf) for leaf in itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR))

@@ -119,8 +119,7 @@ def _order_of_forced(suspicion: Suspicion, judge: Judge) -> Orders | None:
     ):
         return None
     call, truth = spot.pair.candidate, judge.trace.value(spot.reference)
-    runs = judge.settler.runs(suspicion.pair, "float64")
-    local = None if runs.candidate is None else runs.candidate.observed.spots.get(spot.key)
+    local = judge.settler.made_alone(suspicion.pair, spot)
     if local is None or truth is None or local.shape != spot.candidate.shape:
         return None
     bound = SAME(epsilon(truth.dtype))

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed, is_recorded
+from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
 from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
@@ -250,6 +250,11 @@ class Settler:
             runs.refused = runs.refused or refusal("candidate", error)
         return runs
 
+    def made_alone(self, pair: Pair, spot: Spot) -> Array | None:
+        """Return what the candidate's call makes at a spot by itself, in float64; None where it does not run so."""
+        alone = self.runs(pair, "float64").candidate
+        return None if alone is None else alone.observed.spots.get(spot.key)
+
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
         """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
         runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
@@ -267,39 +272,39 @@ class Settler:
         return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, scale, ours=ours)), None)
 
     def with_randomness(self, ruling: Ruling, asked: Question) -> Ruling:
-        """Rule anew where random numbers are drawn: by the reference, which is chance, or by one side only, a fault."""
+        """Rule anew where random numbers are sampled: by both sides, which hides values, or by one alone, a fault."""
         pair, read, backward, figures = asked.pair, asked.read, asked.backward, asked.figures
 
         def fault(found: OneSided) -> Ruling:
             return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
 
-        lone = self.randomness.on_one_side(pair)
-        if lone is not None and not self.randomness.samples(pair, read, ours=not lone.ours, backward=backward):
-            calls = (lone.calls, frozenset[Key]()) if lone.ours else (frozenset[Key](), lone.calls)
+        def random(kind: str) -> Ruling:
+            return Ruling(Verdict.STOCHASTIC, figures, (Evidence(kind),))
+
+        one_sided = self.randomness.on_one_side(pair)
+        if one_sided and not self.randomness.samples(pair, read, ours=not one_sided.ours, backward=backward):
+            none = frozenset[Key]()
+            calls = (one_sided.calls, none) if one_sided.ours else (none, one_sided.calls)
             idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
             without = idle._alone(attrs.evolve(asked, native=_TOGETHER_AT_SIGHT, truth=None))
             if without.settled and without.verdict is not Verdict.DIFFERS:
-                return fault(lone)
-        draws = [self.randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)]
-        if not any(draws):
-            if not self.randomness.takes_numbers(pair) or asked.error <= SAME(asked.eps):
-                return ruling
-            if is_recorded(self.bench.reference):
-                return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
-            # What no seed changes may still be drawn, and seldom: then both sides nearly always give the same.
-            steady = self.randomness.under_one_seed(pair, read, backward=backward)
-            if steady is None or is_suspect(difference(*steady), steady[0].dtype, asked.scale):
-                return ruling
-            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),))
+                return fault(one_sided)
+        sampled = [self.randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)]
+        if not any(sampled) and (not self.randomness.takes_numbers(pair) or asked.error <= SAME(asked.eps)):
+            return ruling
         if is_recorded(self.bench.reference):
-            if not draws[1] and self.randomness.takes_none(pair):
-                return fault(ONLY_REFERENCE)
-            return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),))
+            on_reference = sampled[0] and not sampled[1] and self.randomness.takes_none(pair)
+            return fault(ONLY_REFERENCE) if on_reference else random("drawn_here")
+        if not any(sampled):
+            # What no seed changes may still be random, and seldom: then both sides nearly always give the same.
+            both = self.randomness.under_one_seed(pair, read, backward=backward)
+            apart = both is None or is_suspect(difference(*both), both[0].dtype, asked.scale)
+            return ruling if apart else random("stochastic")
         if asked.alike and self.randomness.differ(pair, read, asked.what, backward=backward):
-            if not all(draws):
-                return fault(ONLY_REFERENCE if draws[0] else ONLY_CANDIDATE)
+            if not all(sampled):
+                return fault(ONLY_REFERENCE if sampled[0] else ONLY_CANDIDATE)
             return Ruling(Verdict.DIFFERS, figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
-        return Ruling(Verdict.STOCHASTIC, figures, (Evidence("stochastic"),)) if draws[0] else ruling
+        return random("stochastic") if sampled[0] else ruling
 
     def _evaluated(self, asked: Question) -> Ruling | None:
         """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
@@ -310,17 +315,15 @@ class Settler:
             self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
         still, read, backward = self._still, asked.read, asked.backward
         runs = still.runs(asked.pair, None, backward=backward)
-        ours, theirs = (
-            None if one is None else read(one, side) for one, side in ((runs.reference, True), (runs.candidate, False))
-        )
+        both = ((runs.reference, True), (runs.candidate, False))
+        ours, theirs = (None if one is None else read(one, side) for one, side in both)
         if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
             return None
         if any(still.randomness.samples(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
             return None
         ruling = still._alone(attrs.evolve(asked, native=apart, truth=ours))
-        if ruling.verdict is not Verdict.DIFFERS or not ruling.settled:
-            return None
-        return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence))
+        shown = ruling.settled and ruling.verdict is Verdict.DIFFERS
+        return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence)) if shown else None
 
 
 def _by_floor(asked: Question, refused: Refusal | None) -> Ruling:
