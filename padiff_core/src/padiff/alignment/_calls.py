@@ -1,6 +1,6 @@
 """Match the calls of two runs: which call of the candidate does what a call of the reference does.
 
-1. What the user maps, or a special transfer ties, is fixed, and nothing inside of it is matched. What a mapping file
+1. What the user maps, or a special transfer matches, is fixed, and nothing inside of it is matched. What a mapping file
    names is fixed too, and what is inside of it is matched.
 2. Calls of modules whose parameters were matched anchor each other, in execution order.
 3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 
 from padiff.alignment._anchors import Anchors, shapes
 from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, NAMED_LOOSELY, Alignment, ModulePair, Pair
@@ -35,29 +35,30 @@ def align(
     pairs: dict[Call, Pair] = {}
     taken: set[Call] = set()
 
-    def tie(ours: Call, theirs: Call, why: str) -> None:
+    def match(ours: Call, theirs: Call, why: str) -> None:
         if ours not in pairs and theirs not in taken:
             pairs[ours] = Pair(ours, theirs, why)
             taken.add(theirs)
 
-    tie(reference.root, candidate.root, "the root")
+    match(reference.root, candidate.root, "the root")
     for ours, theirs in _mapped(reference, candidate, mapped):
-        tie(ours, theirs, MAPPED)
+        match(ours, theirs, MAPPED)
     for ours, theirs in _mapped(reference, candidate, fixed.named):
         if ours not in inside and theirs not in inside:
-            tie(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
+            match(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
     for ours, theirs in anchors.covering(pairs, taken):
-        tie(ours, theirs, "holds the same parameters")
-    _tie_between(pairs, anchors, inside)
+        match(ours, theirs, "holds the same parameters")
+    _match_between(pairs, anchors, inside)
+    matched = {pair.candidate for pair in pairs.values()}
     return Alignment(
         sorted(pairs.values(), key=lambda pair: pair.candidate.index),
         [call for call in reference.calls if call not in pairs],
-        _not_in(candidate.calls, pairs),
+        [call for call in candidate.calls if call not in matched],
     )
 
 
 def _special_pairs(modules: Sequence[ModulePair], fixed: Mapping[str, str]) -> dict[str, str]:
-    """Return the modules that a special transfer ties: what is inside of them has no counterparts of its own."""
+    """Return the modules that a special transfer matches: what is inside of them has no counterparts of its own."""
     found = {}
     for pair in modules:
         ours, theirs = pair.reference, pair.candidate
@@ -69,11 +70,6 @@ def _special_pairs(modules: Sequence[ModulePair], fixed: Mapping[str, str]) -> d
 def _is_at(path: str, tops: Collection[str]) -> bool:
     """Return whether a path is one of some modules', or below."""
     return any(not top or path == top or path.startswith(f"{top}.") for top in tops)
-
-
-def _not_in(calls: Sequence[Call], pairs: Mapping[Call, Pair]) -> list[Call]:
-    matched = {pair.candidate for pair in pairs.values()}
-    return [call for call in calls if call not in matched]
 
 
 def _mapped(reference: Trace, candidate: Trace, fixed: Mapping[str, str]) -> Iterator[tuple[Call, Call]]:
@@ -89,64 +85,53 @@ def _below(trace: Trace, paths: Collection[str]) -> Iterator[Call]:
             yield call
 
 
-def _tie_between(pairs: dict[Call, Pair], anchors_of: Anchors, inside: Collection[Call]) -> None:
+def _match_between(pairs: dict[Call, Pair], anchors: Anchors, inside: Collection[Call]) -> None:
     """Match calls without parameters, region by region, between the calls that are matched already."""
-    matched_candidates = {pair.candidate: pair for pair in pairs.values()}
-    regions: list[tuple[Call, Call]] = [(pair.reference, pair.candidate) for pair in pairs.values()]
+    matched = {pair.candidate for pair in pairs.values()}
+    regions = [(pair.reference, pair.candidate) for pair in pairs.values()]
     while regions:
-        ours_top, theirs_top = regions.pop()
-        ours = [call for call in _region(ours_top, lambda c: c in pairs) if call not in inside]
-        theirs = [c for c in _region(theirs_top, lambda c: c in matched_candidates) if c not in inside]
+        top, other = regions.pop()
+        ours = [call for call in _region(top, pairs) if call not in inside]
+        theirs = [call for call in _region(other, matched) if call not in inside]
         places = {call: j for j, call in enumerate(theirs)}
         known = [(i, places.get(pairs[call].candidate)) for i, call in enumerate(ours) if call in pairs]
-        anchors = forward_run([(i, j) for i, j in known if j is not None])
+        run = forward_run([(i, j) for i, j in known if j is not None])
         start_a = start_b = 0
-        for a, b in [*anchors, (len(ours), len(theirs))]:
-            for mine, yours in _tie_gap(ours[start_a:a], theirs[start_b:b], pairs, matched_candidates, anchors_of):
-                pair = Pair(mine, yours, BY_PLACE)
-                pairs[mine] = pair
-                matched_candidates[yours] = pair
+        for a, b in [*run, (len(ours), len(theirs))]:
+            left = [call for call in ours[start_a:a] if call not in pairs and call.outputs]
+            free = [call for call in theirs[start_b:b] if call not in matched and call.outputs]
+            for mine, yours in _match_gap(left, free, anchors) if left and free else ():
+                pairs[mine] = Pair(mine, yours, BY_PLACE)
+                matched.add(yours)
                 if mine.children and yours.children:
                     regions.append((mine, yours))
             start_a, start_b = a + 1, b + 1
 
 
-def _region(top: Call, matched: object) -> Iterator[Call]:
+def _region(top: Call, matched: Container[Call]) -> Iterator[Call]:
     """Yield the calls below ``top``, not descending into matched ones: their inside is a region of its own."""
-    assert callable(matched)
     for child in top.children:
-        if child.module.operation:
-            continue
-        yield child
-        if not matched(child):
-            yield from _region(child, matched)
+        if not child.module.operation:
+            yield child
+            if child not in matched:
+                yield from _region(child, matched)
 
 
-def _tie_gap(
-    ours: Sequence[Call],
-    theirs: Sequence[Call],
-    pairs: Mapping[Call, Pair],
-    matched_candidates: Mapping[Call, Pair],
-    anchors: Anchors,
-) -> Iterator[tuple[Call, Call]]:
-    a = [call for call in ours if call not in pairs and call.outputs]
-    b = [call for call in theirs if call not in matched_candidates and call.outputs]
-    if not a or not b:
-        return
+def _match_gap(a: Sequence[Call], b: Sequence[Call], anchors: Anchors) -> Iterator[tuple[Call, Call]]:
     scores = anchors.likeness(a, b)
     only = [{kind for kind, n in Counter(call.module.kind for call in calls).items() if n == 1} for calls in (a, b)]
     for i, mine in enumerate(a):
         for j, yours in enumerate(b):
             elsewhere = _elsewhere(mine, yours, alone=mine.module.kind in only[0] & only[1])
-            may = _may_tie(mine, yours, alone=len(a) == len(b) == 1) and not elsewhere
+            may = _may_match(mine, yours, alone=len(a) == len(b) == 1) and not elsewhere
             if not may or anchors.apart(mine, yours):
                 scores[i, j] = 0
-    tied = align_sequences(scores)
+    matched = align_sequences(scores)
     start = (0, 0)
-    for i, j in [*tied, (len(a), len(b))]:
+    for i, j in [*matched, (len(a), len(b))]:
         yield from _only_ones(a[start[0] : i], b[start[1] : j], anchors)
         start = (i + 1, j + 1)
-    for i, j in tied:
+    for i, j in matched:
         yield a[i], b[j]
 
 
@@ -157,13 +142,13 @@ def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: Anchors) -
         rivals = [other for other in ours if shapes(other.outputs) == shapes(call.outputs)]
         if (
             len(alike) == len(rivals) == 1
-            and _may_tie(call, alike[0], alone=True)
+            and _may_match(call, alike[0], alone=True)
             and not anchors.apart(call, alike[0])
         ):
             yield call, alike[0]
 
 
-def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
+def _may_match(a: Call, b: Call, *, alone: bool) -> bool:
     if not {leaf.shape for leaf in a.outputs} & {leaf.shape for leaf in b.outputs}:
         return a.module.kind is not None and a.module.kind == b.module.kind
     if a.module.kind == b.module.kind:
@@ -175,8 +160,8 @@ def _may_tie(a: Call, b: Call, *, alone: bool) -> bool:
 def _elsewhere(a: Call, b: Call, *, alone: bool) -> bool:
     """Return whether two calls of one kind that keep shapes, and have none in common, stand at other places.
 
-    What is alone of its kind is tied all the same, for a fault may lie before it. Else an activation tells by its size.
-    A dropout may be one of many, and its values say nothing: it has to be alone, with as many axes.
+    What is alone of its kind is matched all the same, for a fault may lie before it. Else an activation tells by its
+    size. A dropout may be one of many, and its values say nothing: it has to be alone, with as many axes.
     """
     ours, theirs = ({leaf.shape for leaf in (*call.inputs[:1], *call.outputs)} for call in (a, b))
     if a.module.kind is None or a.module.kind != b.module.kind or ours & theirs or len(ours) > 1 or len(theirs) > 1:

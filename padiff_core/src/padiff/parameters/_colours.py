@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
 import attrs
 
@@ -50,47 +49,27 @@ def _bare(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(extent for extent in shape if extent != 1))
 
 
-def _nothing(labels: Labels) -> Labels | None:
-    return None
-
-
-def _everything(labels: Labels) -> Labels:
-    return labels
-
-
-def _unset(unit: HeldUnit) -> Hashable:
-    return None
-
-
-def _set(unit: HeldUnit) -> Hashable:
-    return unit.name, repr(sorted(settings_of(unit).items()))
-
-
 @attrs.frozen
 class _View:
     """Say what is seen of units, and of the ways between them."""
 
     unit: Callable[[HeldUnit], Hashable]
-    ways: Callable[[Labels], Labels | None]
-    settings: Callable[[HeldUnit], Hashable]
-    joints: bool = False
-    """Whether operations that bring values together are seen."""
+    ways: bool
+    """Whether the operations on the ways are seen."""
+    joints: bool
+    """Whether operations that bring values together are."""
+    settings: bool
+    """Whether the units' names and hyper-parameters are."""
     behind: bool = True
     """Whether what a unit takes values of is seen."""
     ahead: bool = True
     """Whether what takes its values is."""
 
 
-_WAYS: tuple[tuple[Any, ...], ...] = (
-    (_nothing, _unset),
-    (_everything, _unset),
-    (_everything, _unset, True),
-    (_everything, _set, True),
-)
 _UNITS = (_exactly, _barely, _mainly)
-_VIEWS = [_View(unit, *more) for unit in _UNITS for more in _WAYS]
+_VIEWS = [_View(unit, more > 0, more > 1, more > 2) for unit in _UNITS for more in range(4)]
 """The views in the order in which they are believed: what is seen in all ports of a model comes first."""
-_PLAIN = [view for view in _VIEWS if view.ways is _nothing]
+_PLAIN = [view for view in _VIEWS if not view.ways]
 _HALVES = [attrs.evolve(view, behind=behind, ahead=not behind) for view in _PLAIN for behind in (False, True)]
 """The views from one end alone: the other one is spoilt where the models differ on the way from there."""
 
@@ -130,7 +109,11 @@ class _Matching:
         self._pairs: Pairs = dict(known)
         self.symmetric: Mapping[int, int] = {}
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
-        self._settings = {view.settings: [list(map(view.settings, graph.units)) for graph in graphs] for view in _VIEWS}
+        told = [[(unit.name, repr(sorted(settings_of(unit).items()))) for unit in graph.units] for graph in graphs]
+        self._settings: Mapping[bool, Sequence[Sequence[Hashable]]] = {
+            False: [[None] * len(s) for s in told],
+            True: told,
+        }
         self._ways = {(view.ways, view.joints): _numbered(both[view.joints], view.ways) for view in _VIEWS}
         self._met = [[node for node in _in_order(graph) if graph.is_met(node)] for graph in graphs]
         self._fits: dict[tuple[Hashable, ...], bool] = {}
@@ -293,14 +276,14 @@ def _in_order(graph: Graph) -> list[int]:
     return sorted(range(len(graph.units)), key=graph.order.__getitem__)
 
 
-def _numbered(graphs: tuple[Graph, Graph], seen: Callable[[Labels], Labels | None]) -> tuple[Neighbours, Neighbours]:
-    """Return what each node takes and gives, of both sides one behind the other, with a number for what is ``seen``."""
+def _numbered(graphs: tuple[Graph, Graph], seen: bool) -> tuple[Neighbours, Neighbours]:
+    """Return what each node takes and gives, of both sides one behind the other, with a number for its ways."""
     known: dict[Labels | None, int] = {}
     half = len(graphs[0].takes)
 
     def of(nodes: Sequence[Mapping[int, Labels]], before: int) -> list[list[tuple[int, int]]]:
         return [
-            [(before + node, known.setdefault(seen(labels), len(known))) for node, labels in found.items()]
+            [(before + node, known.setdefault(labels if seen else None, len(known))) for node, labels in found.items()]
             for found in nodes
         ]
 

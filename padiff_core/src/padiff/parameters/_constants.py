@@ -114,9 +114,8 @@ def is_alike(ours: Array, theirs: Array) -> bool:
 def _loose(units: Units) -> Iterator[HeldUnit]:
     """Yield parameters that no rule speaks of."""
     for unit in units:
-        for name, held in unit.roles.items():
-            if unit.kind is None and unit.special is None:
-                yield HeldUnit(unit.module, "", None, {name: held})
+        for name, held in unit.roles.items() if unit.loose else ():
+            yield HeldUnit(unit.module, "", None, {name: held})
 
 
 def _is_free(unit: HeldUnit, linked: Collection[str]) -> bool:

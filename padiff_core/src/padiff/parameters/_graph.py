@@ -16,6 +16,7 @@ ENDS = 2
 """Nodes that are no unit: the model's inputs, and its outputs."""
 _MOST = 64
 """Units that one value comes from: a sum that goes on from block to block has ever more, and is a node then."""
+_NONE: frozenset[str] = frozenset()
 _OUT = "out"
 """The unit of an attention that takes what the others give."""
 
@@ -79,36 +80,31 @@ def graph_of(units: Sequence[HeldUnit], flow: Flow, *, joints: bool = False) -> 
 
 def inputs_behind(units: Sequence[HeldUnit], flow: Flow) -> list[frozenset[str]]:
     """Return the inputs of the model that what each unit takes was made of."""
-    found: dict[str, frozenset[str]] = dict.fromkeys(flow.takes, frozenset())
-    changed = True
-    while changed:  # once, and once more: holders come in the order of the run, but for those that are used again
-        changed = False
-        for key, sources in flow.takes.items():
-            more = found[key].union(*(inputs_of(names) | found.get(source, frozenset()) for source, names in sources))
-            changed |= more != found[key]
-            found[key] = more
-    return _of_units(units, found)
+    found = {key: _NONE.union(*(inputs_of(names) for _, names in sources)) for key, sources in flow.takes.items()}
+    return _of_units(units, found, [(source, key) for key, sources in flow.takes.items() for source, _ in sources])
 
 
 def outputs_ahead(units: Sequence[HeldUnit], flow: Flow) -> list[frozenset[str]]:
     """Return the outputs of the model that are made of what each unit gives."""
     found: dict[str, frozenset[str]] = {}
     for source, names in flow.gives:
-        found[source] = found.get(source, frozenset()) | outputs_of(names)
+        found[source] = found.get(source, _NONE) | outputs_of(names)
+    takes = reversed([*flow.takes.items()])
+    return _of_units(units, found, [(key, source) for key, sources in takes for source, _ in sources])
+
+
+def _of_units(
+    units: Sequence[HeldUnit], found: dict[str, frozenset[str]], ways: Sequence[tuple[str, str]]
+) -> list[frozenset[str]]:
+    """Return what is found of each unit, and of what leads to it over some ways."""
     changed = True
-    while changed:  # as above
+    while changed:  # once, and once more: holders come in the order of the run, but for those that are used again
         changed = False
-        for key, sources in reversed([*flow.takes.items()]):
-            for source, _ in sources:
-                more = found.get(source, frozenset()) | found.get(key, frozenset())
-                changed |= more != found.get(source, frozenset())
-                found[source] = more
-    return _of_units(units, found)
-
-
-def _of_units(units: Sequence[HeldUnit], found: Mapping[str, frozenset[str]]) -> list[frozenset[str]]:
-    nothing: frozenset[str] = frozenset()
-    return [nothing.union(*(found.get(key, nothing) for key in _holders(unit))) for unit in units]
+        for start, end in ways:
+            known, more = found.get(end, _NONE), found.get(start, _NONE)
+            changed |= not more <= known
+            found[end] = known | more
+    return [_NONE.union(*(found.get(key, _NONE) for key in _holders(unit))) for unit in units]
 
 
 def _holders(unit: HeldUnit) -> set[str]:

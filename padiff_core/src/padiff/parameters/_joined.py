@@ -49,8 +49,7 @@ def _alone(units: Units, flow: Flow, left: set[str]) -> Iterator[HeldUnit]:
         for role, held in unit.roles.items()
         if len(bare(held.shape)) <= _MOST_AXES
         and held.parameter.path in left
-        and (unit.kind in (None, _TABLE))
-        and not (unit.special or unit.stack)
+        and (unit.loose or (unit.kind == _TABLE and not unit.stack))
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
     ]
     for _, unit, role, held in sorted(found, key=lambda one: one[0]):

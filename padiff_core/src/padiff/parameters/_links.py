@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -24,6 +25,9 @@ class Link:
     possible, so that forcing must choose. ``patch`` is that of a convolution whose patches a linear layer takes: the
     order of its input channels and its kernel's axes in the linear layer's single axis.
     """
+
+    single: ClassVar[bool] = True
+    """Whether it matches one parameter with one, and not by a function of several."""
 
     role: str
     reference: Held
@@ -116,11 +120,6 @@ class Link:
         return self.reference.parameter.buffer
 
     @property
-    def single(self) -> bool:
-        """Return whether it matches one parameter with one, and not by a function of several."""
-        return True
-
-    @property
     def known(self) -> bool:
         """Return whether `expected` gives values: a function that writes to a module itself gives none."""
         return True
@@ -185,17 +184,13 @@ class SumLink(Link):
     Of none it is zero: the sum is that of another one beside it.
     """
 
+    single: ClassVar[bool] = False
     terms: tuple[Held, ...] = attrs.field(kw_only=True)
 
     @property
     def references(self) -> tuple[Held, ...]:
         """Return where what is added up lies, or what the gradient is that of."""
         return self.terms or (self.reference,)
-
-    @property
-    def single(self) -> bool:
-        """Return False."""
-        return False
 
     def expected(self, native: Native) -> Array | None:
         """Return the sum."""
@@ -214,6 +209,7 @@ class SumLink(Link):
 class SpecialLink(Link):
     """One parameter of a candidate's module, matched with those of a reference's by a special transfer."""
 
+    single: ClassVar[bool] = False
     relation: Relation = attrs.field(kw_only=True)
     read: tuple[Held, ...] = attrs.field(kw_only=True)
     first: bool = attrs.field(kw_only=True)
@@ -228,11 +224,6 @@ class SpecialLink(Link):
     def buffer(self) -> bool:
         """Return whether it is a buffer of the candidate."""
         return self.candidate.parameter.buffer
-
-    @property
-    def single(self) -> bool:
-        """Return False."""
-        return False
 
     @property
     def known(self) -> bool:

@@ -27,7 +27,10 @@ _NEVER = -99
 
 def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
     """Return the matches where both models name their units alike and all of them fit, else None."""
-    ours, theirs = _by_name(reference), _by_name(candidate)
+    ours, theirs = (
+        {f"{name} {unit.name}": unit for name, unit in zip(_named(units), units, strict=True)}
+        for units in (reference, candidate)
+    )
     if ours.keys() != theirs.keys():
         return None
     return _all_fit((unit, theirs[name]) for name, unit in ours.items())
@@ -46,11 +49,6 @@ def _all_fit(pairs: Iterable[tuple[HeldUnit, HeldUnit]]) -> list[UnitMatch] | No
             return None
         matches.append(UnitMatch(ours, theirs, links))
     return matches
-
-
-def _by_name(units: Sequence[HeldUnit]) -> dict[str, HeldUnit]:
-    ranked = renumbered([unit.path for unit in units])
-    return {f"{ranked[unit.path]} {unit.name}": unit for unit in units}
 
 
 def match_units(
@@ -80,11 +78,7 @@ def _matched_within(
     reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Resolved, known: Mapping[int, int]
 ) -> list[UnitMatch]:
     """Return the matches of units of one region, beside what is known."""
-    tops = fixed.regions()
-    ours_in, theirs_in = (
-        [region_of(unit.module.path, side) for unit in units]
-        for units, side in zip((reference, candidate), tops, strict=True)
-    )
+    ours_in, theirs_in = regions_of(reference, candidate, fixed)
     names = similarity(_named(reference), _named(candidate))
     fit = np.zeros((len(reference), len(candidate)), np.float32)
     ours_like, theirs_like = [_signature(unit) for unit in reference], [_signature(unit) for unit in candidate]
@@ -106,6 +100,17 @@ def _matched_within(
     pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
+
+
+def regions_of(
+    reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit], fixed: Resolved
+) -> tuple[list[int | None], list[int | None]]:
+    """Return which of the mapped modules each unit lies in."""
+    ours, theirs = fixed.regions()
+    return (
+        [region_of(unit.module.path, ours) for unit in reference],
+        [region_of(unit.module.path, theirs) for unit in candidate],
+    )
 
 
 def _aligned_between(known: Mapping[int, int], scores: NDArray[np.float32]) -> list[tuple[int, int]]:

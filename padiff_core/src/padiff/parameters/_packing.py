@@ -193,7 +193,7 @@ def find_packings(
             ways = list(_as_maps(unit)) if freed or unit in unmatched else []
             open_to = any if unit in unmatched else all
             for along, group in groups if ways else ():
-                fits = [way for way in ways if open_to(u in unmatched for u in group) and _packs(way, group, along)]
+                fits = [way for way in ways if open_to(u in unmatched for u in group) and packs(way, group, along)]
                 if fits:
                     fitting.append(
                         Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
@@ -232,7 +232,7 @@ def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> 
                 held.setdefault(unit.module.path, {})[unit.name] = unit
         groups = [tuple(one[name] for name in _OF_MEMORY) for one in held.values() if len(one) == len(_OF_MEMORY)]
         for unit in mine.units:
-            fits = [one for one in groups if unit in unmatched and is_map(unit) and _packs(unit, one, 0)]
+            fits = [one for one in groups if unit in unmatched and is_map(unit) and packs(unit, one)]
             if fits:
                 groups.remove(fits[0])
                 yield Packing(unit, fits[0], ours, [[unit.roles]])
@@ -287,7 +287,7 @@ def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
-    if unit.kind is not None or unit.special is not None or len(matrices) != 1:
+    if unit.kind is not None or len(matrices) != 1:
         return
     if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
         return
@@ -306,7 +306,7 @@ def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, H
     return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
 
 
-def _packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int) -> bool:
+def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:
     """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
     if {len(member.stack) for member in members} != {len(unit.stack)} or (
         any((member.kind == TABLE) is not (unit.kind == TABLE) for member in members)

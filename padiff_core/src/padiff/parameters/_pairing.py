@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from padiff.alignment import Resolved, namesakes, region_of
+from padiff.alignment import Resolved, namesakes
 from padiff.parameters._choosing import chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined
-from padiff.parameters._matching import match_units, same_names, same_order
+from padiff.parameters._matching import match_units, regions_of, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
@@ -121,7 +121,7 @@ def _paired(
     ours, theirs = graphs[0].units, graphs[1].units
     joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
     choose = chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
-    regions = _regions(ours, theirs, fixed)
+    regions = regions_of(ours, theirs, fixed)
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
         """Match what the dataflow tells; what a packed layer packs stands where that stands."""
@@ -233,18 +233,10 @@ def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
         places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
         sure = whole.items()
         known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
-        found, _ = matched_by_colour(sides, both, _regions(a, b, fixed), chooser(a, b, (a, b), flows), known)
+        found, _ = matched_by_colour(sides, both, regions_of(a, b, fixed), chooser(a, b, (a, b), flows), known)
         return {a[i]: b[j] for i, j in found.items()}
 
     return match
-
-
-def _regions(ours: Units, theirs: Units, fixed: Resolved) -> tuple[list[int | None], list[int | None]]:
-    """Return which of the mapped modules each unit lies in."""
-    tops = fixed.regions()
-    return [region_of(unit.module.path, tops[0]) for unit in ours], [
-        region_of(unit.module.path, tops[1]) for unit in theirs
-    ]
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:

@@ -57,17 +57,13 @@ def _paths(unit: HeldUnit) -> set[str]:
 
 def _is_whole(match: UnitMatch) -> bool:
     """Return whether two units belong together as they are: by rules, or since one that a rule speaks of has it all."""
-    loose = [_is_loose(unit) for unit in (match.reference, match.candidate)]
+    loose = [unit.loose for unit in (match.reference, match.candidate)]
     return not any(loose) or (not all(loose) and next(match.missing, None) is None)
-
-
-def _is_loose(unit: HeldUnit) -> bool:
-    return unit.kind is None and unit.special is None and not unit.stack
 
 
 def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:
     """Yield a unit of each parameter of a unit."""
-    if len(unit.roles) == 1 or not _is_loose(unit):
+    if len(unit.roles) == 1 or not unit.loose:
         yield unit
         return
     for role, held in unit.roles.items():

@@ -46,8 +46,7 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
 
 
 def _parts(unit: HeldUnit, flow: Flow, lacking: set[str]) -> Iterator[HeldUnit]:
-    loose = unit.kind is None and unit.special is None and not unit.stack
-    if not loose or not any(held.parameter.path in lacking for held in unit.roles.values()):
+    if not unit.loose or not any(held.parameter.path in lacking for held in unit.roles.values()):
         yield unit
     else:
         yield from parts_of(unit, flow)

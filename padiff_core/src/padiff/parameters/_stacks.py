@@ -74,7 +74,7 @@ def _is_left(unit: HeldUnit, left: set[str]) -> bool:
 
 def _stackable(unit: HeldUnit) -> Iterator[Held]:
     """Yield the parameters of a unit that may stack others."""
-    if unit.kind is None and not unit.stack:
+    if unit.loose:
         yield from (held for held in unit.roles.values() if len(held.shape) > 1 and held.shape[0] > 1)
 
 

@@ -8,8 +8,9 @@ import attrs
 
 from padiff.alignment import Resolved, ToldParameter
 from padiff.errors import MappingError
+from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
-from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._packing import Arrangement, Packing, packs
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 
@@ -28,7 +29,7 @@ def told_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tuple
         tops = group.reference, group.candidate
         found = [_units_at(units, paths) for units, paths in zip(sides, tops, strict=True)]
         few, many = sorted(found, key=len)
-        if len(few) != 1 or len(many) < 2 or not _packs(few[0], many):
+        if len(few) != 1 or len(many) < 2 or not all(map(is_map, (*few, *many))) or not packs(few[0], many):
             continue
         order = tuple(range(len(many)))
         arrangement = None if group.groups is None else Arrangement(order, group.groups)
@@ -44,15 +45,6 @@ def _by_path(units: Units) -> dict[str, list[HeldUnit]]:
 
 def _units_at(units: Mapping[str, list[HeldUnit]], paths: Iterable[str]) -> list[HeldUnit]:
     return [unit for path in paths for unit in units.get(path, ())]
-
-
-def _packs(packed: HeldUnit, members: Units) -> bool:
-    """Return whether all are linear layers of one input width, and one gives as much as the others together."""
-    shapes = [unit.roles["weight"].shape for unit in (packed, *members) if "weight" in unit.roles]
-    kinds = {unit.kind for unit in (packed, *members)}
-    if kinds != {"linear"} or len(shapes) != 1 + len(members) or len({shape[1] for shape in shapes}) != 1:
-        return False
-    return sum(shape[0] for shape in shapes[1:]) == shapes[0][0]
 
 
 def with_told_parameters(matches: Sequence[UnitMatch], ours: Units, theirs: Units, fixed: Resolved) -> list[UnitMatch]:

@@ -59,6 +59,11 @@ class HeldUnit:
         return f"{self.module.path}.{self.name}" if self.name else self.module.path
 
     @property
+    def loose(self) -> bool:
+        """Return whether no layer's rule speaks of it, and it is no stack."""
+        return self.kind is None and not self.stack
+
+    @property
     def units(self) -> tuple[HeldUnit, ...]:
         """Return the units that are taken together, or itself alone."""
         return self.stack or (self,)
