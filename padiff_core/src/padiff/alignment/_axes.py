@@ -77,7 +77,7 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
     values = [value for pair in alignment.pairs for value in _values(pair)]
     tell = _Teller(reference, candidate)
     if all(value.plain and (value.known or tell.agrees(value)) for value in values) and not any(
-        _told_by_settings(pair) for pair in alignment.pairs
+        _order_of_settings(pair) for pair in alignment.pairs
     ):
         return {}
     for value in values:
@@ -233,7 +233,7 @@ def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
         if not value.known:
             votes = sum((known.get(key, Counter()) for key in rule.keys(value)), Counter[Axes]())
             best = max((axes for axes in value.orders if votes[axes]), key=votes.__getitem__, default=None)
-            best = best or rule.told(value)
+            best = best or rule.own(value)
             if best is not None:
                 value.orders, found = (best,), True
                 if rule.singly:
@@ -254,8 +254,8 @@ def _owners(value: _Value) -> list[Call]:
 
 
 def _by_settings(value: _Value) -> Axes | None:
-    told = _told_by_settings(value.pair)
-    axes = told(len(value.theirs.shape)) if told else None
+    order = _order_of_settings(value.pair)
+    axes = order(len(value.theirs.shape)) if order else None
     return axes if axes in value.orders else None
 
 
@@ -264,7 +264,7 @@ class _Rule:
     """What settles values: others that share a key with them, or what they tell themselves."""
 
     keys: Callable[[_Value], Iterable[Hashable]] = lambda value: ()
-    told: Callable[[_Value], Axes | None] = lambda value: None
+    own: Callable[[_Value], Axes | None] = lambda value: None
     singly: bool = False
     """Whether one value is settled at a time, and what follows from it comes first."""
 
@@ -272,18 +272,18 @@ class _Rule:
 _RULES = (
     _Rule(lambda v: [v.tokens]),
     _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf and v.pair.candidate.module.kind else []),
-    _Rule(told=lambda v: v.likely),
+    _Rule(own=lambda v: v.likely),
     _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf else []),
     _Rule(lambda v: [(_place_in_block(v), v.rank)]),
     _Rule(lambda v: [(v.pair, v.rank)]),
     _Rule(lambda v: [(owner, v.rank) for owner in _owners(v)]),
-    _Rule(told=_by_settings, singly=True),
+    _Rule(own=_by_settings, singly=True),
     _Rule(lambda v: [] if v.plain else [v.rank]),
 )
 """What settles the order of a value that its free runs leave open, the nearest first."""
 
 
-def _told_by_settings(pair: Pair) -> Callable[[int], Axes] | None:
+def _order_of_settings(pair: Pair) -> Callable[[int], Axes] | None:
     """Return how settings that differ say that tensors of a rank are permuted."""
     for name in ORDER_SETTINGS:
         ours, theirs = (call.settings.get(name) for call in (pair.reference, pair.candidate))

@@ -42,7 +42,7 @@ def written_mapping(matching: Matching, left: Description, right: Description) -
     entries += _parameters(matching, left, right)
     places = {path: place for place, path in enumerate(Names(left).paths)}
     entries.sort(key=lambda entry: (entry.left.count("."), places.get(entry.left, 0)))
-    # A tied parameter may be several on the right: one of them can be told.
+    # A shared parameter may be several on the right: a rule names one of them.
     once = {entry.left: entry for entry in reversed(entries)}
     rules = _Writer([entry for entry in entries if once[entry.left] is entry], modules, left).rules()
     return "\n\n".join(_sections(rules))
@@ -114,10 +114,10 @@ class _Writer:
         self._rules: dict[tuple[str, tuple[str, ...]], Rule] = {}
         self._asked = by_scope([])
         self._levels: Counter[str] = Counter()
-        """How many parents each entry has to be told further up than at the nearest."""
+        """How many parents each entry's rule stands further up than at the nearest."""
 
     def rules(self) -> list[Rule]:
-        """Return the rules: told as near as possible, and where its class says otherwise elsewhere, further up."""
+        """Return the rules: stated as near as possible, and where its class says otherwise elsewhere, further up."""
         settled = False
         while not settled:
             settled = True

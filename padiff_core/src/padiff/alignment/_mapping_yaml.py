@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from padiff.alignment._mapping_file import TOP, MappingFile, Rule
-from padiff.alignment._resolved import Group, Resolved, ToldParameter
+from padiff.alignment._resolved import Group, MappedParameter, Resolved
 from padiff.errors import MappingError, did_you_mean
 from padiff.report import Note
 from padiff.trace import Description
@@ -25,11 +25,11 @@ class FileMatches:
 
     modules: Mapping[str, str]
     """Every module of the left whose name, followed through the file, is that of a module on the right."""
-    told: Mapping[str, Rule]
+    by_rule: Mapping[str, Rule]
     """Those of the left, and parameters, whose own name a rule changes or states."""
     groups: tuple[Group, ...]
     """What is several on one side; a left one is no key of ``modules`` then."""
-    parameters: Mapping[str, ToldParameter]
+    parameters: Mapping[str, MappedParameter]
     notes: tuple[Note, ...] = ()
 
     def inverted(self) -> FileMatches:
@@ -37,9 +37,9 @@ class FileMatches:
         back = {right: left for left, right in self.modules.items()}
         return FileMatches(
             back,
-            {self.modules[left]: rule for left, rule in self.told.items() if left in self.modules},
+            {self.modules[left]: rule for left, rule in self.by_rule.items() if left in self.modules},
             tuple(Group(group.candidate, group.reference, group.groups) for group in self.groups),
-            {told.path: ToldParameter(left, told.transposed, told.place) for left, told in self.parameters.items()},
+            {one.path: MappedParameter(left, one.transposed, one.place) for left, one in self.parameters.items()},
             self.notes,
         )
 
@@ -50,7 +50,7 @@ def resolved_file(file: MappingFile, reference: Description, candidate: Descript
     A file that says nothing of them so, and something the other way round, is read the other way round.
     """
     found = matches_of_file(file, reference, candidate)
-    named = {left: found.modules[left] for left in found.told if left in found.modules}
+    named = {left: found.modules[left] for left in found.by_rule if left in found.modules}
     return Resolved(named=named, groups=found.groups, parameters=found.parameters, notes=found.notes)
 
 
@@ -99,7 +99,7 @@ class Names:
         self.paths = dict.fromkeys(part for path in (*self.modules, *self.parameters) for part in _prefixes(path))
 
     def scopes(self, path: str) -> tuple[str, ...]:
-        """Return by which sections the children of a module are told."""
+        """Return by which sections the children of a module are known."""
         module = self.modules.get(path)
         own = path.rpartition(".")[2]
         if module is None:
@@ -171,8 +171,8 @@ class _Follower:
 
     def matches(self) -> FileMatches:
         modules = {"": ""} if "" in self._left.modules and "" in self._right.modules else {}
-        told: dict[str, Rule] = {}
-        parameters: dict[str, ToldParameter] = {}
+        by_rule: dict[str, Rule] = {}
+        parameters: dict[str, MappedParameter] = {}
         several: dict[tuple[str, ...], tuple[list[str], Rule]] = {}
         idle = {rule for rule in self._file.rules if not self._leads_somewhere(rule)}
         for path, (to, rule) in self._found.items():
@@ -181,10 +181,10 @@ class _Follower:
             if rule is not None and rule not in idle:
                 targets = self._targets(path, rule)
                 if path in self._left.parameters and targets:
-                    told[path] = rule
-                    parameters[path] = ToldParameter(targets[0], rule.layout, self._file.place(rule))
+                    by_rule[path] = rule
+                    parameters[path] = MappedParameter(targets[0], rule.layout, self._file.place(rule))
                 elif path in self._left.modules and all(target in self._right.modules for target in targets):
-                    told[path] = rule
+                    by_rule[path] = rule
                     several.setdefault(targets, ([], rule))[0].append(path)
             elif rule is None and path in self._left.modules and to in self._right.modules:
                 modules[path] = to
@@ -194,10 +194,12 @@ class _Follower:
                 modules[paths[0]] = targets[0]
             elif targets:
                 groups.append(Group(tuple(sorted(paths, key=self._place)), targets, rule.groups))
-        taken = {modules[path] for path in told if path in modules} | {b for group in groups for b in group.candidate}
+        taken = {modules[path] for path in by_rule if path in modules} | {
+            b for group in groups for b in group.candidate
+        }
         # A name that a rule gives away is no longer that of its namesake.
-        modules = {a: b for a, b in modules.items() if a in told or b not in taken}
-        return FileMatches(modules, told, tuple(groups), parameters, tuple(self._notes(idle)))
+        modules = {a: b for a, b in modules.items() if a in by_rule or b not in taken}
+        return FileMatches(modules, by_rule, tuple(groups), parameters, tuple(self._notes(idle)))
 
     def _place(self, path: str) -> int:
         """Return where a rule that speaks of a path stands: packed members are given in order."""

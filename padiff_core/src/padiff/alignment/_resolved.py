@@ -20,7 +20,7 @@ class Group:
 
 
 @attrs.frozen
-class ToldParameter:
+class MappedParameter:
     """The parameter of the candidate that one of the reference is, and how it lies there, where that was said."""
 
     path: str
@@ -39,12 +39,12 @@ class Resolved:
     named: Mapping[str, str] = attrs.field(factory=dict)
     """Modules that belong together, and what is inside of them too, as far as it finds its counterpart there."""
     groups: tuple[Group, ...] = ()
-    parameters: Mapping[str, ToldParameter] = attrs.field(factory=dict)
+    parameters: Mapping[str, MappedParameter] = attrs.field(factory=dict)
     notes: tuple[Note, ...] = ()
     """What a reader of the report should know of the mapping: rules that did nothing."""
 
     def __bool__(self) -> bool:
-        """Return whether any modules or parameters are told to belong together."""
+        """Return whether any modules or parameters are mapped."""
         return bool(self.pairs or self.named or self.groups or self.parameters)
 
     @property
@@ -53,13 +53,13 @@ class Resolved:
         return Resolved(self.pairs, self.ignored)
 
     def regions(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return the number of each told module, on both sides: what is below belongs below one of that number."""
+        """Return the number of each mapped module, on both sides: what is below belongs below one of that number."""
         found: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        told: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
+        mapped: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
             ((a,), (b,)) for a, b in (*self.named.items(), *self.pairs.items())
         ]
-        told += [(group.reference, group.candidate) for group in self.groups]
-        for number, tops in enumerate(told):
+        mapped += [(group.reference, group.candidate) for group in self.groups]
+        for number, tops in enumerate(mapped):
             for side, paths in zip(found, tops, strict=True):
                 side.update(dict.fromkeys(paths, number))
         return found

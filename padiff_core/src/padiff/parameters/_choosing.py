@@ -11,7 +11,7 @@ from padiff.parameters._graph import inputs_behind, outputs_ahead
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-_TOLD = 3
+_SURE = 3
 """How far names must agree to be believed."""
 _ENDS = (inputs_behind, outputs_ahead)
 Units = Sequence[HeldUnit]
@@ -35,9 +35,9 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
         """
         sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
         row = like.index(unit)
-        told = [n for n in range(len(free)) if sure[row, n] >= _TOLD and (sure[:, n] >= _TOLD).sum() == 1]
-        if len(told) == 1:
-            return free[told[0]]
+        named = [n for n in range(len(free)) if sure[row, n] >= _SURE and (sure[:, n] >= _SURE).sum() == 1]
+        if len(named) == 1:
+            return free[named[0]]
         for mine, yours in ends():
             near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
             like, free = near if len(near[0]) == len(near[1]) else (like, free)

@@ -109,10 +109,10 @@ class _Matching:
         self._pairs: Pairs = dict(known)
         self.symmetric: Mapping[int, int] = {}
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
-        told = [[(unit.name, repr(sorted(settings_of(unit).items()))) for unit in graph.units] for graph in graphs]
+        spelled = [[(unit.name, repr(sorted(settings_of(unit).items()))) for unit in graph.units] for graph in graphs]
         self._settings: Mapping[bool, Sequence[Sequence[Hashable]]] = {
-            False: [[None] * len(s) for s in told],
-            True: told,
+            False: [[None] * len(side) for side in spelled],
+            True: spelled,
         }
         self._ways = {(view.ways, view.joints): _numbered(both[view.joints], view.ways) for view in _VIEWS}
         self._met = [[node for node in _in_order(graph) if graph.is_met(node)] for graph in graphs]
@@ -314,8 +314,8 @@ def preserved(graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], pairs: P
 def _joints(graph: Graph, numbers: Mapping[int, int], known: dict[Hashable, int]) -> Counter[int]:
     """Count what joints bring together, each told by its operation and what it takes."""
     first = len(graph.units) + ENDS
-    told = dict(numbers)
+    numbered = dict(numbers)
     for node, name in enumerate(graph.joints, first):
-        taken = frozenset((told.get(source, -1), labels) for source, labels in graph.takes[node].items())
-        told[node] = len(numbers) + known.setdefault((name, taken), len(known))
-    return Counter(told[node] for node in range(first, len(graph.takes)))
+        taken = frozenset((numbered.get(source, -1), labels) for source, labels in graph.takes[node].items())
+        numbered[node] = len(numbers) + known.setdefault((name, taken), len(known))
+    return Counter(numbered[node] for node in range(first, len(graph.takes)))

@@ -37,7 +37,7 @@ class Link:
     patch: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
     """The order of the axes of the side that has more of them, in which joined they make those of the other one."""
-    told: bool = False
+    mapped: bool = False
     """Whether the user said so."""
 
     @property

@@ -92,12 +92,12 @@ def _matched_within(
                 cache[key] = _fit(ours, theirs)
             fit[i, j] = cache[key]
     sure = agreement([unit.path for unit in reference], [unit.path for unit in candidate])
-    told = dict(known)
-    fit[list(told), :] = 0
-    fit[:, list(told.values())] = 0
+    kept = dict(known)
+    fit[list(kept), :] = 0
+    fit[:, list(kept.values())] = 0
     scores = np.where(fit > 0, fit + names, 0).astype(np.float32)
-    pairs = _aligned_between(told, scores)
-    pairs = [*told.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
+    pairs = _aligned_between(kept, scores)
+    pairs = [*kept.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
 

@@ -13,13 +13,13 @@ from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined
+from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import match_units, regions_of, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
-from padiff.parameters._told import told_packings, with_told_parameters
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
@@ -45,12 +45,12 @@ def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Corres
     known = named_alike(reference, candidate, fixed)
     if known is not None:
         return known
-    told = list(told_packings(reference, candidate, fixed))
-    gone = {unit for packing, _ in told for unit in packing.units}
+    mapped = list(mapped_packings(reference, candidate, fixed))
+    gone = {unit for packing, _ in mapped for unit in packing.units}
     ours, theirs = ([unit for unit in units if unit not in gone] for units in (reference, candidate))
-    packed = [match for packing, how in told for match in packing.matches(how or next(packing.arrangements()))]
+    packed = [match for packing, how in mapped for match in packing.matches(how or next(packing.arrangements()))]
     matches = _packed_unrun(match_units(ours, theirs, fixed), ours, theirs)
-    matches = with_told_parameters(matches, ours, theirs, fixed)
+    matches = with_mapped_parameters(matches, ours, theirs, fixed)
     return Correspondence(reference, candidate, matches + packed, fixed=fixed)
 
 
@@ -139,10 +139,10 @@ def _paired(
         known = _indices(guess.matches, ours, theirs)
         if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
             matches = with_pieces(ours, theirs, guess.matches, matcher(flows, fixed))
-            matches = with_told_parameters(matches, ours, theirs, fixed)
+            matches = with_mapped_parameters(matches, ours, theirs, fixed)
             return attrs.evolve(guess, matches=matches, symmetric=symmetric)
-    told = list(told_packings(ours, theirs, fixed))
-    gone = {unit for packing, _ in told for unit in packing.units}
+    mapped = list(mapped_packings(ours, theirs, fixed))
+    gone = {unit for packing, _ in mapped for unit in packing.units}
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
     lacking = _without_counterpart(ours, theirs, matches) - gone
     if freed:
@@ -150,10 +150,10 @@ def _paired(
         taken = {unit for packing in packed_so for unit in packing.units}
         both = ({match.reference, match.candidate} for match in matches)
         lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
-    packings = [packing for packing, arrangement in told if arrangement is None]
-    arranged = [packing for packing, arrangement in told if arrangement]
-    settled = [match for packing, arrangement in told if arrangement for match in packing.matches(arrangement)]
-    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs)), bool(told)
+    packings = [packing for packing, arrangement in mapped if arrangement is None]
+    arranged = [packing for packing, arrangement in mapped if arrangement]
+    settled = [match for packing, arrangement in mapped if arrangement for match in packing.matches(arrangement)]
+    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs)), bool(mapped)
     mine, yours = ours, theirs
     while new or first:
         first = False
@@ -170,7 +170,7 @@ def _paired(
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
     matches += [match for one in packed for match in one.matches] + settled
-    matches = with_told_parameters(matches, ours, theirs, fixed)
+    matches = with_mapped_parameters(matches, ours, theirs, fixed)
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 
 
@@ -181,8 +181,8 @@ def _nearest(
 
     Where one model leaves out a block, colours tell of the others only how far each is from it.
     """
-    told = pairs.keys(), set(pairs.values())
-    if all(graph.is_met(i) <= (i in some) for graph, some in zip(graphs, told, strict=True) for i in graph.own):
+    matched = pairs.keys(), set(pairs.values())
+    if all(graph.is_met(i) <= (i in some) for graph, some in zip(graphs, matched, strict=True) for i in graph.own):
         return pairs
     (ours, mine), (theirs, yours) = ((graph.own, [graph.units[i] for i in graph.own]) for graph in graphs)
 
@@ -254,11 +254,11 @@ def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, th
     What is ``left`` may be exchanged with others of its colour: no name outranks the dataflow. A port that takes keys
     for values under the same names is a fault: whoever loads weights by name meets it.
     """
-    told = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
+    named = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
     found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
 
     def following(unit: int) -> int | None:
-        other = owner.get(told.get(unit, -1))
+        other = owner.get(named.get(unit, -1))
         return other if other is not None and left[other] == left[unit] else None
 
     for first in owner.values():
@@ -266,8 +266,8 @@ def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, th
         while other is not None and other not in cycle:
             cycle.append(other)
             other = following(other)
-        if other == first and len(cycle) > 1 and all(link_roles(ours[i], theirs[told[i]])[0] for i in cycle):
-            found.update({i: told[i] for i in cycle})
+        if other == first and len(cycle) > 1 and all(link_roles(ours[i], theirs[named[i]])[0] for i in cycle):
+            found.update({i: named[i] for i in cycle})
     return found
 
 

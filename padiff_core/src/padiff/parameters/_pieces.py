@@ -34,12 +34,12 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     ]
     found = match(split[0], split[1], whole)
     home = [{piece: unit for unit, all_of_them in side.items() for piece in all_of_them} for side in pieces]
-    told = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
+    matched = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
     result = [one for one in matches if one.reference in whole or one.reference not in pieces[0]]
-    result += [_joined(one, told, pieces[0]) for one in matches if one not in result]
-    apart = [(a, b) for a, b in told.items() if partner.get(home[0][a]) is not home[1][b]]
+    result += [_joined(one, matched, pieces[0]) for one in matches if one not in result]
+    elsewhere = [(a, b) for a, b in matched.items() if partner.get(home[0][a]) is not home[1][b]]
     linked = {held for one in result for link in one.links for held in (link.reference, link.candidate)}
-    for a, b in apart:
+    for a, b in elsewhere:
         links = link_roles(a, b)[1]
         if not linked & {held for link in links for held in (link.reference, link.candidate)}:
             result.append(UnitMatch(a, b, links))
@@ -70,16 +70,16 @@ def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:
         yield attrs.evolve(unit, name=role, roles={role: held})
 
 
-def _joined(match: UnitMatch, told: dict[HeldUnit, HeldUnit], pieces: dict[HeldUnit, list[HeldUnit]]) -> UnitMatch:
+def _joined(match: UnitMatch, matched: dict[HeldUnit, HeldUnit], pieces: dict[HeldUnit, list[HeldUnit]]) -> UnitMatch:
     """Return a match with its parameters tied as their places tell, and as before where these tell nothing."""
     theirs = {id(held) for held in match.candidate.roles.values()}
     links: list[Link] = []
     for piece in pieces[match.reference]:
-        other = told.get(piece)
+        other = matched.get(piece)
         if other is not None and {id(held) for held in other.roles.values()} <= theirs:
             links += link_roles(piece, other)[1]
     placed = {
-        held for a, b in told.items() for link in link_roles(a, b)[1] for held in (link.reference, link.candidate)
+        held for a, b in matched.items() for link in link_roles(a, b)[1] for held in (link.reference, link.candidate)
     }
     links += [link for link in match.links if not {link.reference, link.candidate} & placed]
     return UnitMatch(match.reference, match.candidate, links)

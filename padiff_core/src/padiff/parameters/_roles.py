@@ -40,7 +40,7 @@ class UnitMatch:
         names = {held: role for role, held in self.candidate.roles.items()}
         groups: dict[object, list[Link]] = {}
         for link in self.links:
-            if type(link) is Link and not link.told and names.get(link.candidate) != link.role:
+            if type(link) is Link and not link.mapped and names.get(link.candidate) != link.role:
                 groups.setdefault((link.reference.shape, link.candidate.shape), []).append(link)
         return [group for group in groups.values() if len(group) > 1]
 

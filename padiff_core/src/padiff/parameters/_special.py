@@ -156,10 +156,10 @@ class Relation:
     def differentiated(self) -> frozenset[str]:
         """Return the names of the candidate's parameters whose gradients can be told."""
         if self._differentiated is None:
-            self._differentiated = frozenset(self._told())
+            self._differentiated = frozenset(self._differentiable())
         return self._differentiated
 
-    def _told(self) -> set[str]:
+    def _differentiable(self) -> set[str]:
         trained = {name for name in self.names if not self._theirs[name].buffer}
         if self.special.gradients is not None:
             return trained & self._given_gradients(self.special.gradients)

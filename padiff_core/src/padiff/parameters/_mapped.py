@@ -1,4 +1,4 @@
-"""Take what a mapping file says of single parameters and of packed layers, whatever the dataflow or names say."""
+"""Match single parameters and packed layers as a mapping file says, whatever the dataflow or names say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from padiff.alignment import Resolved, ToldParameter
+from padiff.alignment import MappedParameter, Resolved
 from padiff.errors import MappingError
 from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
@@ -19,10 +19,10 @@ End = tuple[HeldUnit, str, Held]
 """A parameter: its unit, its role there, where it lies."""
 
 
-def told_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tuple[Packing, Arrangement | None]]:
-    """Yield the packed layers that are told, each with how it holds its members where that is told too.
+def mapped_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tuple[Packing, Arrangement | None]]:
+    """Yield the packed layers of a mapping file, each with how it holds its members where that is said too.
 
-    What is told to be several and is no packed linear layer is no packing: its parts find their counterparts below.
+    What is mapped to several and is no packed linear layer is no packing: its parts find their counterparts below.
     """
     sides = _by_path(ours), _by_path(theirs)
     for group in fixed.groups:
@@ -47,12 +47,14 @@ def _units_at(units: Mapping[str, list[HeldUnit]], paths: Iterable[str]) -> list
     return [unit for path in paths for unit in units.get(path, ())]
 
 
-def with_told_parameters(matches: Sequence[UnitMatch], ours: Units, theirs: Units, fixed: Resolved) -> list[UnitMatch]:
-    """Return the matches with the told parameters linked as they are told, and with nothing else."""
+def with_mapped_parameters(
+    matches: Sequence[UnitMatch], ours: Units, theirs: Units, fixed: Resolved
+) -> list[UnitMatch]:
+    """Return the matches with the mapped parameters linked as the file says, and with nothing else."""
     if not fixed.parameters:
         return list(matches)
     held = _held(ours), _held(theirs)
-    told: list[tuple[End, End, Link]] = []
+    mapped: list[tuple[End, End, Link]] = []
     for path, other in fixed.parameters.items():
         ends = [(side, name, side.get(name)) for side, name in zip(held, (path, other.path), strict=True)]
         for _, name, found in ends:
@@ -64,13 +66,13 @@ def with_told_parameters(matches: Sequence[UnitMatch], ours: Units, theirs: Unit
                 raise MappingError(msg)
         one, two = (found for _, _, found in ends if found is not None)
         link = _link(one, two, other)
-        told.append((one, two, link))
-    taken = {end[2] for one, two, _ in told for end in (one, two)}
+        mapped.append((one, two, link))
+    taken = {end[2] for one, two, _ in mapped for end in (one, two)}
     left = [
         attrs.evolve(match, links=[x for x in match.links if not {*x.references, x.candidate} & taken])
         for match in matches
     ]
-    for one, two, link in told:
+    for one, two, link in mapped:
         home = next((i for i, m in enumerate(left) if m.reference is one[0] and m.candidate is two[0]), None)
         if home is None:
             a, b = (HeldUnit(unit.module, role, None, {role: part}) for unit, role, part in (one, two))
@@ -91,20 +93,20 @@ def _held(units: Units) -> dict[str, End]:
     }
 
 
-def _link(one: End, two: End, told: ToldParameter) -> Link:
+def _link(one: End, two: End, mapped: MappedParameter) -> Link:
     """Return the link of two parameters; raise `MappingError` where one does not fit into the other."""
     role, a, b = one[1], one[2], two[2]
     alone = [HeldUnit(unit.module, "", None, {"": part}) for unit, _, part in (one, two)]
     links = link_roles(*alone)[1]
-    if told.transposed is not None:
-        links = [Link(role, a, b, transposed=told.transposed)]
-        links = links if (a.shape[::-1] if told.transposed else a.shape) == b.shape else []
+    if mapped.transposed is not None:
+        links = [Link(role, a, b, transposed=mapped.transposed)]
+        links = links if (a.shape[::-1] if mapped.transposed else a.shape) == b.shape else []
     if not links:
-        laid_out = ", transposed," if told.transposed else ""
+        laid_out = ", transposed," if mapped.transposed else ""
         msg = (
-            f"{told.place}: {a.parameter.path!r} {list(a.shape)}{laid_out} is mapped to {b.parameter.path!r} "
+            f"{mapped.place}: {a.parameter.path!r} {list(a.shape)}{laid_out} is mapped to {b.parameter.path!r} "
             f"{list(b.shape)}: these shapes do not fit.\nHint: only axes of length one may differ; "
             "{to: name, layout: transposed} says that a matrix lies the other way."
         )
         raise MappingError(msg)
-    return attrs.evolve(links[0], role=role, told=True)
+    return attrs.evolve(links[0], role=role, mapped=True)
