@@ -193,14 +193,5 @@ if __name__ == "__main__":
 
     JOBS |= gpt_jobs.JOBS | stack_jobs.JOBS
     base = Path(sys.argv[1])
-    names = sys.argv[2:] or list(JOBS)
-    if any("zero" in name for name in names):
-        import deepspeed  # noqa: F401
-    if any(name in stack_jobs.JOBS for name in names):
-        import transformers.models.gpt2.modeling_gpt2  # noqa: F401
-    line = torch.nn.Linear(1, 1)
-    with padiff.record(line, base / "warm") as recorder:  # what is imported now no rank imports
-        line(torch.ones(1, 1)).sum().backward()
-        recorder.step()
-    for name in names:
+    for name in sys.argv[2:] or list(JOBS):
         run(*JOBS[name], base / name)
