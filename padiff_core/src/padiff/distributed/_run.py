@@ -67,8 +67,6 @@ class RankedRun:
         """Ranks that recorded nothing that can be read, and why."""
         self._counterpart, self._stacked = counterpart, stacked
         self._steps: dict[int, MergedStep] = {}
-        self._read: dict[int, dict[int, Trace]] = {}
-        """What the ranks did in the step that was read last; all ways of merging the job know it."""
         self.ranks: dict[int, Ranks] = {rank: run.about.ranks for rank, run in runs.items() if run.about.ranks}
         self.grid: Grid = grid_of(self.ranks)
 
@@ -124,15 +122,11 @@ class RankedRun:
 
     def compared_with(self, counterpart: Counterpart) -> RankedRun:
         """Return the run as it is merged where it is compared with another one."""
-        return self._merged_otherwise(RankedRun(self.where, self.runs, self.missing, counterpart))
+        return RankedRun(self.where, self.runs, self.missing, counterpart)
 
     def stacked(self) -> RankedRun:
         """Return the run as it is merged where it is compared with one whose ranks lie alike."""
-        return self._merged_otherwise(RankedRun(self.where, self.runs, self.missing, stacked=True))
-
-    def _merged_otherwise(self, other: RankedRun) -> RankedRun:
-        other._read = self._read
-        return other
+        return RankedRun(self.where, self.runs, self.missing, stacked=True)
 
     @cached_property
     def about(self) -> Description:
@@ -174,10 +168,7 @@ class RankedRun:
         return self._steps[step]
 
     def _traces(self, step: int) -> dict[int, Trace]:
-        if step not in self._read:
-            self._read.clear()
-            self._read[step] = {rank: run.trace(step) for rank, run in self.runs.items()}
-        return {rank: self._read[step][rank] for rank in self.runs}
+        return {rank: run.trace(step) for rank, run in self.runs.items()}
 
     def _left_damaged(self, step: int) -> bool:
         """Leave out the ranks whose values of a step cannot be read; return whether others are there."""

@@ -146,6 +146,7 @@ class _Directory:
             raise _damaged(folder.at(MANIFEST), "it does not tell of a model")
         name = found.get("id")
         self._reader.run = name if isinstance(name, str) else ""
+        self._last: tuple[int, Trace] | None = None
         self.about: Description = about
         self.values: Kept = values
 
@@ -156,9 +157,15 @@ class _Directory:
         return sorted(int(match[1]) for match in found if match is not None)
 
     def trace(self, step: int) -> Trace:
-        """Return what one step did."""
-        if step not in self.steps:
-            raise without_step(self, step)
+        """Return what one step did; the last one that was asked for is kept."""
+        if self._last is None or self._last[0] != step:
+            if step not in self.steps:
+                raise without_step(self, step)
+            self._last = None  # one step at a time is held
+            self._last = step, self._trace(step)
+        return self._last[1]
+
+    def _trace(self, step: int) -> Trace:
         name = records_name(step)
         trace = self._read(name, self._reader.anew())  # what was read of a step is known as long as that
         if not isinstance(trace, Trace) or not trace.calls:
