@@ -73,6 +73,8 @@ def build_loss():
 def optimizers(reference, candidate):
     return [reference, candidate]
 
+both = ["theirs", "ours"]
+
 class nested:
     build = build
 """
@@ -162,6 +164,11 @@ def test_every_option_reaches_diff(engine: Calls) -> None:
 def test_a_metric_reaches_diff_as_the_tolerance(engine: Calls) -> None:
     assert run("--metric", "cosine", "--min", "0.99") == 0
     assert engine.options["tolerance"] == {"metric": "cosine", "min": 0.99}
+
+
+def test_optimizers_that_are_built_already_are_taken_as_they_are(engine: Calls) -> None:
+    assert run("--optimizers", "my_port:both") == 0
+    assert engine.options["optimizers"] == ["theirs", "ours"]
 
 
 def test_a_function_that_builds_the_loss_is_called(engine: Calls) -> None:
@@ -303,6 +310,25 @@ def test_a_format_that_is_not_there_is_told_before_the_work(
 ) -> None:
     assert run(*options) == 2
     assert engine.arguments == ()
+    assert said in capsys.readouterr().err
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "diff"]) == 0
+    assert capsys.readouterr().out.startswith("usage: padiff diff REFERENCE CANDIDATE")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["map", "my_port:build", "my_port:build", "--step", "1"], "--step chooses of what was recorded"),
+        (["diff", "my_port:build", "my_port:build", "--atol", "small"], "'small' is not a number from 0"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_told(
+    engine: Calls, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(words) == 2
     assert said in capsys.readouterr().err
 
 
