@@ -24,10 +24,10 @@ def _convolution(axes: int, *, transposed: bool = False) -> Rule:
     """Return the rule of ``nn``'s convolutions; the one of 1-D is one of 2-D with a first axis of length one."""
     kind = f"conv_transpose{axes}d" if transposed else f"conv{axes}d"
     straight = Part("weight", squeeze=2) if axes == 1 else Part("weight")
-    turned = Part("weight", transpose=(0, axes + 1, *range(1, axes + 1)))
+    moved = Part("weight", transpose=(0, axes + 1, *range(1, axes + 1)))
 
     def units(module: Any) -> Mapping[str, Unit]:
-        weight = turned if conversions.image_format(module.data_format) == "NHWC" and not transposed else straight
+        weight = moved if conversions.image_format(module.data_format) == "NHWC" and not transposed else straight
         return {"": Unit(kind, {"weight": weight, "bias": Part("bias")})}
 
     return Rule(kind, units, native.conv(axes, transposed=transposed))

@@ -88,8 +88,8 @@ class PaddleAdapter(FrameworkAdapter):
         tracked = tracker.get_states_tracker().values() if tracker is not None else ()
         states = (core.default_cpu_generator().get_state(), *paddle.get_rng_state(), *tracked)
         # The address of the engine, which is another one in each copy, says nothing.
-        said = ((word for word in str(state).split() if not word.startswith("0x")) for state in states)
-        return host_random_state(), *map(" ".join, said)
+        words = ((word for word in str(state).split() if not word.startswith("0x")) for state in states)
+        return host_random_state(), *map(" ".join, words)
 
     def environment(self) -> Mapping[str, str]:
         """Return Paddle's version, device, CUDA version and threads."""

@@ -49,8 +49,8 @@ def ranks_of(model: Any) -> Ranks | None:
     groups = dict(_groups(parallel=model.wrapper is not model.native))
     parameters = {path: dict(_spread(one.native, groups)) for path, one in model.parameters().items()}
     outputs = {path: spread for path, layer in model.natives() if (spread := _output_of(layer, groups))}
-    told = {name: os.environ.get(name, "") for name in ("PADDLE_JOB_ID", "SLURM_JOB_ID", "PADDLE_MASTER")}
-    job = ", ".join(f"{name}={value}" for name, value in told.items() if value)
+    variables = {name: os.environ.get(name, "") for name in ("PADDLE_JOB_ID", "SLURM_JOB_ID", "PADDLE_MASTER")}
+    job = ", ".join(f"{name}={value}" for name, value in variables.items() if value)
     return Ranks(dist.get_rank(), dist.get_world_size(), groups, parameters, outputs, job=job)
 
 

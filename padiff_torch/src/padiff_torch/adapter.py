@@ -89,14 +89,14 @@ class TorchAdapter(FrameworkAdapter):
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed torch on every device, and the global generators of numpy and Python: models use them too."""
-        cpu, initial, alone = torch.get_rng_state(), torch.initial_seed(), TORCH.is_host_only()
+        cpu, initial, host_only = torch.get_rng_state(), torch.initial_seed(), TORCH.is_host_only()
         used = [(write, read()) for read, write in TORCH.generators()]
         try:
-            (torch.default_generator if alone else torch).manual_seed(seed)
+            (torch.default_generator if host_only else torch).manual_seed(seed)
             with super().seeded(seed):
                 yield
         finally:
-            if not alone and not torch.cuda.is_initialized():
+            if not host_only and not torch.cuda.is_initialized():
                 torch.cuda.manual_seed_all(initial)  # lazily: what it would have started from
             for write, state in used:
                 write(state)

@@ -88,13 +88,13 @@ class TorchReducer(Reducer):
         found, count = self._found, self._count
         self._found, self._count = [], 0
         arrays = iter(_fetched([one for _, numbers in found for one in numbers.values()]))
-        told: list[dict[str, Array]] = [{} for _ in range(count)]
+        numbers_of: list[dict[str, Array]] = [{} for _ in range(count)]
         for indices, numbers in found:
             for name in numbers:
                 rows = next(arrays)
                 for index, row in zip(indices, rows, strict=True):
-                    told[index][name] = row
-        return list(told)
+                    numbers_of[index][name] = row
+        return list(numbers_of)
 
 
 def _figures(flats: Sequence[Any], reduction: Reduction) -> dict[str, Any]:

@@ -113,11 +113,11 @@ class Torch(Offers):
         home, kinds = self.home, dict.fromkeys(("cpu", "cuda", self.accelerator() or "cuda"))
         if self.held["casts by device"] is not None:
             return [(kind, home.get_autocast_dtype(kind)) for kind in kinds if home.is_autocast_enabled(kind)]
-        asked = {
+        by_device = {
             "cpu": (home.is_autocast_cpu_enabled, home.get_autocast_cpu_dtype),
             "cuda": (home.is_autocast_enabled, home.get_autocast_gpu_dtype),
         }
-        return [(kind, dtype()) for kind, (on, dtype) in asked.items() if on()]
+        return [(kind, dtype()) for kind, (on, dtype) in by_device.items() if on()]
 
     def is_host_only(self) -> bool:
         """Return whether it knows no device but the CPU, as far as it tells."""

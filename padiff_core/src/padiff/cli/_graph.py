@@ -81,8 +81,8 @@ def _named_in(file: Path) -> _Sides:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
-        msg = f"cannot read {file}: {said}.\nHint: --input FILE names a compare.json."
+        reason = error.strerror if isinstance(error, OSError) else error
+        msg = f"cannot read {file}: {reason}.\nHint: --input FILE names a compare.json."
         raise SpecError(msg) from error
     keys = ("npu_path", "bench_path")
     paths = [found.get(key) if isinstance(found, dict) else None for key in keys]

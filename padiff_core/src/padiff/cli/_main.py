@@ -85,9 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PadiffError as error:
         return _trouble(in_options(_of_command(str(error), arguments)), traced=arguments.traceback)
     except Exception as error:
-        told = f"{type(error).__qualname__}: {error}"
+        seen = f"{type(error).__qualname__}: {error}"
         hint = "this is no error that padiff knows; --traceback shows where it came from."
-        return _trouble(f"{told}\nHint: {hint}", traced=arguments.traceback)
+        return _trouble(f"{seen}\nHint: {hint}", traced=arguments.traceback)
     _print(text)
     return status
 

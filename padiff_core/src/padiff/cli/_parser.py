@@ -28,8 +28,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage behind the message, and behind the hint that this may bring along."""
-        said, _, hint = message.removeprefix("argument ").partition("\nHint: ")
-        msg = f"{said}.\nHint: {f'{hint} ' if hint else ''}{self.format_usage().strip()}"
+        seen, _, hint = message.removeprefix("argument ").partition("\nHint: ")
+        msg = f"{seen}.\nHint: {f'{hint} ' if hint else ''}{self.format_usage().strip()}"
         raise UsageError(msg)
 
     def check_unknown(self, words: list[str]) -> None:

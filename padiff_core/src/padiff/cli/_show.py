@@ -167,13 +167,13 @@ def _gradient(shown: _Shown, leaf: Leaf) -> str:
 def _figures(summary: Summary | None) -> str:
     if summary is None:
         return ""
-    told = []
+    figures = []
     if summary.low is not None and summary.high is not None:
-        told.append(f"{summary.low:.3g} to {summary.high:.3g}")
-        told += [] if summary.mean is None else [f"mean {summary.mean:.3g}"]
-        told += [] if summary.std is None else [f"std {summary.std:.3g}"]
-    told += [f"{count} {name}" for count, name in ((summary.nans, "NaN"), (summary.infinities, "Inf")) if count]
-    return f"  {', '.join(told)}" if told else ""
+        figures.append(f"{summary.low:.3g} to {summary.high:.3g}")
+        figures += [] if summary.mean is None else [f"mean {summary.mean:.3g}"]
+        figures += [] if summary.std is None else [f"std {summary.std:.3g}"]
+    figures += [f"{count} {name}" for count, name in ((summary.nans, "NaN"), (summary.infinities, "Inf")) if count]
+    return f"  {', '.join(figures)}" if figures else ""
 
 
 def _kind(leaf: Leaf) -> str:

@@ -89,11 +89,11 @@ def pairs_below(first: str | os.PathLike[str], second: str | os.PathLike[str]) -
             msg = f"{side} is no directory.\nHint: give the path that was dumped to, or a step or rank below it."
             raise InputError(msg)
     below = [_parts(side) for side in sides]
-    alone = sorted(below[0].keys() ^ below[1].keys(), key=_number)
-    if alone:
-        has = sides[alone[0] not in below[0]]
+    unmatched = sorted(below[0].keys() ^ below[1].keys(), key=_number)
+    if unmatched:
+        has = sides[unmatched[0] not in below[0]]
         msg = (
-            f"only {has} has {', '.join(alone)}; expected the same steps and ranks on both sides.\n"
+            f"only {has} has {', '.join(unmatched)}; expected the same steps and ranks on both sides.\n"
             "Hint: dump both models as often, or give the paths of two steps."
         )
         raise InputError(msg)

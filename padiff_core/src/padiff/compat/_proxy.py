@@ -55,8 +55,8 @@ def mapping_of(models: tuple[Any, Any], mapping: Any) -> Any:
     if not any(lists) and not ignored:
         return mapping or None
     if len({len(mapped) for mapped in lists} | ({0} if len(lists) < 2 else set())) > 1:
-        told = " and ".join(f"{proxy.name} maps {len(proxy.listed.layer_map)} modules" for proxy in proxies)
-        msg = f"{told}; expected as many of both models.\nHint: set_layer_map() of both, in the same order."
+        counts = " and ".join(f"{proxy.name} maps {len(proxy.listed.layer_map)} modules" for proxy in proxies)
+        msg = f"{counts}; expected as many of both models.\nHint: set_layer_map() of both, in the same order."
         raise InputError(msg)
     given = mapping if isinstance(mapping, LayerMap) else LayerMap(mapping or {})
     whole = LayerMap(given.map)
@@ -216,10 +216,10 @@ class ProxyModel:
                 gradient=lambda parameter: trace.array(keys[parameter.path]) if parameter.path in keys else None,
             )
 
-    def _folder(self, asked: Path_ | None, *below: str) -> Path:
+    def _folder(self, given: Path_ | None, *below: str) -> Path:
         """Return the folder to dump to; what an earlier process left in the model's own is put aside first."""
         own = Path(self.dump_path).absolute()
-        folder = own.joinpath(*below, f"rank_{rank()}") if asked is None else Path(asked).absolute()
+        folder = own.joinpath(*below, f"rank_{rank()}") if given is None else Path(given).absolute()
         if not self._aside and folder.is_relative_to(own):
             self._aside = True
             aside = put_aside(own)

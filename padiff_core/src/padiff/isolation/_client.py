@@ -105,8 +105,8 @@ class RemoteSide:
         def answered(index: int, check: Check) -> Check:
             if assess is None or index not in judged:
                 return check
-            said = assess(check.spot.owner, check.difference, *judged[index])
-            return attrs.evolve(check, close=said.close, measured=said.measured)
+            answer = assess(check.spot.owner, check.difference, *judged[index])
+            return attrs.evolve(check, close=answer.close, measured=answer.measured)
 
         with self._until_left():
             checks = [answered(index, check) for index, check in enumerate(found.checks)]

@@ -136,9 +136,9 @@ class Process:
             found = json.loads(line)
             if isinstance(found, dict):
                 return found
-        said = f"started with what no worker says, {line[:80]!r}" if line else f"{self.ended()} before it could start"
+        state = f"started with what no worker says, {line[:80]!r}" if line else f"{self.ended()} before it could start"
         self.end()
-        msg = f"{self.python} {said}{'' if line else ' a worker'}.{self.last_words()}\n"
+        msg = f"{self.python} {state}{'' if line else ' a worker'}.{self.last_words()}\n"
         msg += "Hint: is it a Python interpreter (3.11 or newer)?"
         raise WorkerError(msg)
 

@@ -81,9 +81,9 @@ class Remote:
                 session.greet()
                 session.request("build", self.target, *self._given, [*self._path, *importable(self._cwd)], answer=None)
             except BaseException as error:
-                told = session.answered
+                answered = session.answered
                 self.close()
-                if not (told and isinstance(error, PadiffError)):
+                if not (answered and isinstance(error, PadiffError)):
                     raise
                 msg = f"in the worker ({self.python}), {error}"
                 raise type(error)(msg) from error

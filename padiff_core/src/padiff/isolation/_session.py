@@ -141,24 +141,24 @@ class Session:
         )
 
 
-def _check(process: Process, said: Mapping[str, Any]) -> None:
+def _check(process: Process, greeting: Mapping[str, Any]) -> None:
     """Raise `WorkerError` where an interpreter lacks padiff, or has one that this one cannot talk to."""
-    if said.get("protocol") == PROTOCOL:
+    if greeting.get("protocol") == PROTOCOL:
         return
     process.end()
-    python, there, missing = process.python, said.get("padiff"), str(said.get("missing") or "")
-    trouble = f"(Python {said.get('python')}):\n{str(said.get('trouble')).rstrip()}"
+    python, there, missing = process.python, greeting.get("padiff"), str(greeting.get("missing") or "")
+    trouble = f"(Python {greeting.get('python')}):\n{str(greeting.get('trouble')).rstrip()}"
     install = f"{python} -m pip install"
     if missing == "padiff" or there is None:
-        found = said.get("frameworks") or []
+        found = greeting.get("frameworks") or []
         adapters = [known.adapter for name, known in FRAMEWORKS.items() if known.adapter and name in found]
         what = " ".join(["padiff-core", *adapters])
         what += "" if adapters else ", and the adapter of its framework: padiff-torch, padiff-paddle, padiff-mindspore"
-        msg = f"padiff is not installed in {python} (Python {said.get('python')}).\nHint: {install} {what}."
+        msg = f"padiff is not installed in {python} (Python {greeting.get('python')}).\nHint: {install} {what}."
         if missing != "padiff":
             msg = f"padiff does not load in {python} {trouble}\n"
             msg += f"Hint: it needs Python 3.11 or newer; {install} --upgrade {what}."
-    elif "protocol" in said or missing.startswith("padiff"):
+    elif "protocol" in greeting or missing.startswith("padiff"):
         msg = f"padiff {there} in {python} and padiff {__version__} here cannot talk to each other.\n"
         msg += f"Hint: {install} padiff-core=={__version__}, and the adapters' same version."
     elif missing:

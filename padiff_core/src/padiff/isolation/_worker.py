@@ -153,16 +153,16 @@ class Worker:
 
         With ``judged`` the values come along that the parent's own rule is to judge, by the index of their check.
         """
-        asked: list[tuple[Array, Array]] = []
+        values_of: list[tuple[Array, Array]] = []
         store = SharedStore()
 
         def assess(_: Any, __: Any, reference: Array, candidate: Array) -> Assessment:
-            asked.append((reference, store.get(store.put(candidate))))
+            values_of.append((reference, store.get(store.put(candidate))))
             return Assessment(close=False)
 
         self._fed = self._enter(self._sides[side].force(request, assess if judged else None))
         marked = [index for index, check in enumerate(self._fed.checks) if check.close is not None]
-        return self._fed, dict(zip(marked, asked, strict=True))
+        return self._fed, dict(zip(marked, values_of, strict=True))
 
     def read(self, side: int, what: str, paths: list[str]) -> dict[str, Array | None]:
         """Return each ``value``, or what the open forced run left: each ``gradient`` or ``buffer``.

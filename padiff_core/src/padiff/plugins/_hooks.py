@@ -79,8 +79,8 @@ def _called(plugin: Any, hook: str) -> Iterator[Answer]:
         if isinstance(item, expected):
             yield Answer(hook, item, why_unusable(item))
         else:
-            said = f"{hook}() gave a {type(item).__qualname__}; expected padiff.{expected.__name__}"
-            yield Answer(hook, broken=said)
+            reason = f"{hook}() gave a {type(item).__qualname__}; expected padiff.{expected.__name__}"
+            yield Answer(hook, broken=reason)
 
 
 def _listed(hook: str, given: Any) -> list[Any]:

@@ -188,10 +188,10 @@ def conflict(key: str, rows: list[Row]) -> str:
     """Return the message for several adapters on one top-level package, or several contributions of one name."""
     names = " and ".join(row.label for row in rows)
     if rows[0].info is not None:
-        said = f"{len(rows)} adapters claim the package {key!r}: {names}; expected one."
+        claims = f"{len(rows)} adapters claim the package {key!r}: {names}; expected one."
     else:
-        said = f"{len(rows)} {rows[0].sort}s have the name {key!r}: {names}; expected one."
-    return f"{said}\nHint: pip uninstall all but one of {', '.join(row.distribution for row in rows)}."
+        claims = f"{len(rows)} {rows[0].sort}s have the name {key!r}: {names}; expected one."
+    return f"{claims}\nHint: pip uninstall all but one of {', '.join(row.distribution for row in rows)}."
 
 
 def _left_out(row: Row) -> str:

@@ -184,9 +184,9 @@ class Follower(Listener):
             made: list[_Made] = []
             # One number says which, as code could: the weights of an expert are not made of what its router gave.
             given = list(self._tensors((args, kwargs)))
-            said = short_name(name)
-            taken = given[:1] + [one for one in given[1:] if one.shape or said != "getitem"]
-            self._guarded(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], said)))
+            operation = short_name(name)
+            taken = given[:1] + [one for one in given[1:] if one.shape or operation != "getitem"]
+            self._guarded(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], operation)))
             output = handed_on(function, args, kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
             self._guarded(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
@@ -222,8 +222,8 @@ class Follower(Listener):
         key = joint(name, len(self.takes))
         self.takes[key] = set()
         for place, one in enumerate(given):
-            said = name if name in _EVEN else f"{name} {place}"
-            self.takes[key].update(_through(one.sources, said))
+            use = name if name in _EVEN else f"{name} {place}"
+            self.takes[key].update(_through(one.sources, use))
         return key
 
     def _is_closed(self, module: Module) -> bool:

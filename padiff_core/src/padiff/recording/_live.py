@@ -115,9 +115,9 @@ class Live:
         module = None if call.module.operation else self.modules.get(call.path)
         if module is None or module.rule is None or not call.settings:
             return []
-        now, told = SettingsReader().of(module), module.rule.settings
+        now, settings = SettingsReader().of(module), module.rule.settings
         # What is derived may depend on the inputs of the last call.
-        return [name for name in now if told[name].derive is None and now[name] != call.settings.get(name)]
+        return [name for name in now if settings[name].derive is None and now[name] != call.settings.get(name)]
 
     def arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a call's arguments, each tensor replaced by a `Slot`."""

@@ -102,9 +102,9 @@ class Places:
         """
         if self._ranks is None:
             return Where()
-        said = self._ranks.outputs.get(path, {}) if path is not None else {}
+        declared = self._ranks.outputs.get(path, {}) if path is not None else {}
         whole = list(shape)
-        for how, _, count in _shards(self._ranks, said):
+        for how, _, count in _shards(self._ranks, declared):
             if how.kind == "shard" and -len(shape) <= how.dim < len(shape):
                 whole[how.dim] *= count
         given = self._given
@@ -112,7 +112,7 @@ class Places:
         known = batch != length
         data = whole.index(batch) if known and batch in whole else 0
         sequence = whole.index(length) if known and length in whole else None
-        return Where(None, _shards(self._ranks, {**parts_of_data(self._ranks.groups, data, sequence), **said}))
+        return Where(None, _shards(self._ranks, {**parts_of_data(self._ranks.groups, data, sequence), **declared}))
 
 
 def _is_tokens(leaf: Leaf) -> bool:

@@ -36,12 +36,12 @@ class Weights:
         looked = whole and not self._known
         weights = self._all if looked else {path: self._all[path] for path in self._all if path in self._changing}
         before = {path: np.array(parameter.view()) for path, parameter in weights.items()}
-        told: list[list[str]] = []
+        known: list[list[str]] = []
 
         def changed() -> list[str]:
-            if not told:
-                told.append([p for p, weight in weights.items() if not difference(before[p], weight.view()).equal])
-            return told[0]
+            if not known:
+                known.append([p for p, weight in weights.items() if not difference(before[p], weight.view()).equal])
+            return known[0]
 
         try:
             yield changed

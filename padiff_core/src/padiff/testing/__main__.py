@@ -20,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", type=Path, help="test files with a subclass of AdapterTests")
     parser.add_argument("--into", type=Path, required=True, metavar="FOLDER", help="with a JSON file for each adapter")
     parser.add_argument("--check", action="store_true", help="test and write nothing; fail where FOLDER says otherwise")
-    asked = parser.parse_args(argv)
-    if asked.check:
-        return _check(asked.files, asked.into)
-    failed = [file for file in asked.files if _suite(file, asked.into) != 0]
-    page = asked.into.with_suffix(".md")
-    page.write_text(_page(page, table(read(asked.into))), encoding="utf-8")
+    arguments = parser.parse_args(argv)
+    if arguments.check:
+        return _check(arguments.files, arguments.into)
+    failed = [file for file in arguments.files if _suite(file, arguments.into) != 0]
+    page = arguments.into.with_suffix(".md")
+    page.write_text(_page(page, table(read(arguments.into))), encoding="utf-8")
     for file in failed:
         print(f"{file} fails", file=sys.stderr)
     return 1 if failed else 0

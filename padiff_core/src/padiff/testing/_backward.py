@@ -60,9 +60,9 @@ class GradientTests(Harness):
 
     def test_a_leaf_is_differentiable_where_asked(self) -> None:
         """from_numpy gives a leaf that gradients reach, for floats only, and only where that was asked for."""
-        for dtype, asked in (("float32", True), ("float32", False), ("int32", True)):
-            native = self.native(np.ones(2, dtype), differentiable=asked)
-            assert self.adapter.tensor(native).differentiable is (asked and dtype == "float32")
+        for dtype, wanted in (("float32", True), ("float32", False), ("int32", True)):
+            native = self.native(np.ones(2, dtype), differentiable=wanted)
+            assert self.adapter.tensor(native).differentiable is (wanted and dtype == "float32")
 
     def test_gradients_of_parameters_are_right(self) -> None:
         """After a run with a given gradient, a linear layer's weight and bias have the gradients of the formula."""

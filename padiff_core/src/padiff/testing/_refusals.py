@@ -38,9 +38,9 @@ class RefusalTests(Harness):
         assert any("forward only" in note.text and self.name in note.text for note in report.notes)
         asked_for = padiff.diff(*models, inputs, phase="forward")
         assert not any("forward only" in note.text for note in asked_for.notes)
-        for asked in ({"phase": "backward"}, {"optimizers": (lambda: None, lambda: None)}):
+        for options in ({"phase": "backward"}, {"optimizers": (lambda: None, lambda: None)}):
             with pytest.raises(InputError, match=rf"{self.name}(.|\n)*gradients(.|\n)*Hint"):
-                padiff.diff(*models, inputs, **asked)
+                padiff.diff(*models, inputs, **options)
 
     @lacks("float64")
     def test_without_float64_lifting_is_refused(self) -> None:

@@ -57,8 +57,8 @@ def ranks_of(model: Any) -> Ranks | None:
 
 def _job() -> str:
     """Return what the launcher calls this job: so two that recorded into one folder are told apart."""
-    told = {name: os.environ.get(name, "") for name in _LAUNCHERS}
-    return ", ".join(f"{name}={value}" for name, value in told.items() if value not in ("", "none"))
+    variables = {name: os.environ.get(name, "") for name in _LAUNCHERS}
+    return ", ".join(f"{name}={value}" for name, value in variables.items() if value not in ("", "none"))
 
 
 def _whole(native: Any, spread: Spread, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
