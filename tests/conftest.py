@@ -3,7 +3,7 @@
 A test that is parametrised over directions (``torch-paddle``: the reference's framework, the candidate's) and over
 cases would run each case six times, and see the same code of padiff six times. So each case runs in one direction, the
 next case in the next one. MindSpore takes several times the CPU of the others: an eighth of the cases runs with it, in
-turn as the reference and as the candidate of either; of the tests with fewer than four cases each third runs its first
+turn as the reference and as the candidate of either; of the tests with fewer than four cases each fifth runs its first
 case in two directions, one of them MindSpore's. Which it is follows from the test's name alone, in every process and
 every run. ``--all-directions`` runs them all.
 """
@@ -44,7 +44,7 @@ how many tests of fewer cases there are to one that does."""
 NEW_OBJECTS = 20_000
 """Objects after which garbage is looked for among the youngest; while a diff runs padiff sets as much."""
 NEVER = 10**6
-COLLECTED_EVERY = 60
+COLLECTED_EVERY = 200
 _DIRECTION = re.compile(rf"(?<![a-z])({'|'.join(DIRECTIONS)})(?![a-z])")
 
 
@@ -83,7 +83,7 @@ def chosen(ids: Sequence[str]) -> set[str]:
 
 
 class SeldomCollected:
-    """Look through all objects, the frameworks' million among them, once in some dozen tests.
+    """Look through all objects, the frameworks' million among them, once in two hundred tests.
 
     It takes 0.2 to 0.4 s, which came after every other diff: more than many a diff takes. They are not frozen, since
     a diff would count them (0.04 s) to learn whether the user had.

@@ -33,12 +33,12 @@ class Narrow:
     def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
         """Return which side's table, and what it rounds, explains a difference in float64; None where none does."""
         for ours in (True, False):
-            noise = self._noise(pair, read, eps, ours=ours, backward=backward)
+            noise = self._noise(wide, pair, read, eps, ours=ours, backward=backward)
             if noise is not None and wide <= FLOORS * noise:
                 return {"side": SIDES[not ours], "noise": noise}
         return None
 
-    def _noise(self, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
+    def _noise(self, wide: float, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
         """Return what one side rounds that follows from no input, relative L2; None where it does."""
         runs = self._runs(pair, "float64", backward=backward)
         plain = runs.reference if ours else runs.candidate
@@ -50,9 +50,9 @@ class Narrow:
             if moved is None or moved.shape != still.shape or not difference(still, moved).equal:
                 return None
         # Of no input: what the functions are off by tells how much is rounded.
-        return max(CAST(eps) / FLOORS, self._rounded(pair, read, still, ours=ours, backward=backward))
+        return max(CAST(eps) / FLOORS, self._rounded(wide, pair, read, still, ours=ours, backward=backward))
 
-    def _rounded(self, pair: Pair, read: Reader, still: Array, *, ours: bool, backward: bool) -> float:
+    def _rounded(self, wide: float, pair: Pair, read: Reader, still: Array, *, ours: bool, backward: bool) -> float:
         """Return how far a value moves where functions are off by an epsilon of their types; 0 where nothing tells."""
         moved = []
         for epsilons in _EPSILONS:
@@ -62,6 +62,8 @@ class Narrow:
             if found is None or found.shape != still.shape:
                 return 0.0
             moved.append(difference(still, found).rel_l2 / epsilons)
+            if wide > FLOORS * moved[0]:
+                break  # too little to explain the difference, whatever more of it does
         return moved[0] if max(moved) <= 2 * min(moved) else 0.0
 
     def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
