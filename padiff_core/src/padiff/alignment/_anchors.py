@@ -92,17 +92,6 @@ class Anchors:
                 by_index = attrgetter("index")
                 yield from self._tie_chain(sorted(ours, key=by_index), sorted(theirs, key=by_index))
 
-    def _begins_elsewhere(self, ours: Call, theirs: Call) -> bool:
-        """Return whether what only one of two composites holds stands right before or behind the other one."""
-        sides = (ours, self._reference), (theirs, self._candidate)
-        for (call, covers), (other, others) in (sides, sides[::-1]):
-            more = others[other] - covers[call]
-            outside = [one for one, cover in covers.items() if cover <= more]
-            given, made = ({leaf.token for leaf in leaves} for leaves in (call.inputs, call.outputs))
-            if any(given & {x.token for x in one.outputs} or made & {x.token for x in one.inputs} for one in outside):
-                return True
-        return False
-
     def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
         """Tie two nests of calls that cover the same, outermost first: what is like, and where one is alone, that."""
         if len(ours) == len(theirs) == 1:
@@ -122,14 +111,12 @@ class Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
 
-        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds, and none right
-        before or behind it.
+        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds.
         """
         mine, yours = self._reference.get(ours, set()), self._candidate.get(theirs, set())
         if ours.leaf and theirs.leaf:
             return mine != yours
-        few = len(mine & yours) <= _MOSTLY * len(mine | yours)
-        return bool(mine and yours) and (few or self._begins_elsewhere(ours, theirs))
+        return bool(mine and yours) and len(mine & yours) <= _MOSTLY * len(mine | yours)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
