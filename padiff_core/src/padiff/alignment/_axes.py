@@ -20,7 +20,7 @@ from padiff.alignment._pairs import Alignment, Pair, partners, same_sort
 from padiff.kinds import LAYOUT, ORDER_SETTINGS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
 from padiff.recording import Order, Orders
-from padiff.trace import Call, Leaf, Trace, apart_in_any_order
+from padiff.trace import Call, Leaf, Trace, difference_in_any_order
 
 Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
@@ -190,7 +190,7 @@ class _Teller:
         """Return whether summaries say that both hold the same elements, in whatever order."""
         keys = self._reference.values.get(value.ours.token, 0), self._candidate.values.get(value.theirs.token, 0)
         ours, theirs = self._reference.summaries.get(keys[0]), self._candidate.summaries.get(keys[1])
-        apart = None if ours is None or theirs is None else apart_in_any_order(ours, theirs)
+        apart = None if ours is None or theirs is None else difference_in_any_order(ours, theirs)
         return apart is not None and apart <= bound
 
 

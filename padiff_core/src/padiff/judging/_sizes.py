@@ -24,7 +24,7 @@ from padiff.numerics import (
     root_mean_square,
     work_of,
 )
-from padiff.trace import Summary, Trace, apart_in_any_order, summarized
+from padiff.trace import Summary, Trace, difference_in_any_order, summarized
 
 Held = Array | Summary | None
 _FIGURES = ("norm", "mean", "low", "high", "nans", "sample", "sketch")
@@ -145,7 +145,7 @@ def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:
     if estimated is not None and sketched:
         errors, most = [estimated[0]], estimated[1]
     else:
-        errors.append(apart_in_any_order(ours, theirs) or 0.0)
+        errors.append(difference_in_any_order(ours, theirs) or 0.0)
     for a, b in ((ours.low, theirs.low), (ours.high, theirs.high)):
         most = max(most, abs(a - b)) if a is not None and b is not None else most
     few, fewer = ours.sample, theirs.sample

@@ -18,8 +18,8 @@ from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
 from padiff.trace._folder import Folder, folder_of
-from padiff.trace._lately import Lately
 from padiff.trace._model import Description
+from padiff.trace._recent import Recent
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept
 from padiff.trace._shards import ALIGNED, Placed, Shard, ShardReader
@@ -66,8 +66,8 @@ class RunWriter:
         self._numbers = 0
         self._shards = 0
         self._room = _ROOM[0]
-        self._known: Lately[tuple[int, int]] = Lately()
-        self.inline: Lately[bytes] = Lately()
+        self._known: Recent[tuple[int, int]] = Recent()
+        self.inline: Recent[bytes] = Recent()
         """Where the small arrays of records lie."""
         self.reader = ShardReader(self.folder)
         try:

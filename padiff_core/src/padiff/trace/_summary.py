@@ -120,7 +120,7 @@ def summed(parts: Sequence[Summary], *, apart: bool = False, mean: bool = False)
     return Summary(first.dtype, shape, norm=norm, nans=counts[0], infinities=counts[1], sketch=kept, whole=first.whole)
 
 
-def apart_in_any_order(ours: Summary, theirs: Summary) -> float | None:
+def difference_in_any_order(ours: Summary, theirs: Summary) -> float | None:
     """Return how far apart, relatively, the figures are that do not depend on the order of the elements.
 
     None where no figure is known of both.

@@ -1,4 +1,4 @@
-"""Know where what was written lately lies, so that it is written once: in bounded memory, however long a run is."""
+"""Know where what was written recently lies, so that it is written once: in bounded memory, however long a run is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from padiff.trace._shards import Placed
 Key = TypeVar("Key")
 
 
-class Lately(Generic[Key]):
+class Recent(Generic[Key]):
     """Places of what was asked for in the step that is open, or in the one before it; the rest is forgotten."""
 
     def __init__(self) -> None:
