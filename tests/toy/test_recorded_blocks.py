@@ -121,11 +121,19 @@ class Router(columns.Layer):
         return functional.softmax((x @ self.kernel) * (1.01 if self.fault == "router" else 1.0))
 
 
+class Larger(columns.Dense):
+    """A layer that is wrong."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * 1.01
+
+
 class Inside(columns.Layer):
     """An expert that is scaled in front of its second layer."""
 
     def __init__(self, fault: str) -> None:
-        self.up, self.down = columns.Dense(WIDE, HIDDEN, bias=False), columns.Dense(HIDDEN, WIDE, bias=False)
+        self.up = (Larger if fault == "layer" else columns.Dense)(WIDE, HIDDEN, bias=False)
+        self.down = columns.Dense(HIDDEN, WIDE, bias=False)
         self.fault = fault
 
     def forward(self, x: Any, share: Any) -> Any:
@@ -143,7 +151,7 @@ class Routed(columns.Layer):
 
 
 @pytest.mark.parametrize("backward", [True, False])
-@pytest.mark.parametrize("fault", ["", "router", "expert"])
+@pytest.mark.parametrize("fault", ["", "router", "expert", "layer"])
 def test_experts_may_be_scaled_inside_and_a_router_give_shares(tmp_path: Path, fault: str, backward: bool) -> None:
     """What the right block shows holds for the wrong one: the fault lies there, and the block's own code is named."""
     models = (
@@ -154,7 +162,8 @@ def test_experts_may_be_scaled_inside_and_a_router_give_shares(tmp_path: Path, f
     )
     report = compared(tmp_path, models, np.float32(np.random.randn(6, WIDE)), backward=backward)
     assert report.aligned is not bool(fault), report
-    assert [source.candidate.path for source in report.sources] == (["3"] if fault else []), report
+    place = {"": [], "layer": ["3.experts.1.up"]}.get(fault, ["3"])
+    assert [source.candidate.path for source in report.sources] == place, report
 
 
 class Held(rows.BatchNorm):

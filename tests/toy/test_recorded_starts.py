@@ -228,3 +228,16 @@ def test_low_precision_hides_no_other_activation(tmp_path: Path) -> None:
     assert padiff.compare(tmp_path / "False", tmp_path / "False").aligned
     report = padiff.compare(tmp_path / "False", tmp_path / "True")
     assert [source.candidate.path for source in report.sources] == ["act"], report
+
+
+def test_a_setting_of_one_layer_shows_in_low_precision(tmp_path: Path) -> None:
+    """Eight epsilons: less than calls with the same settings may differ by."""
+    for name, eps in (("a", 1e-5), ("b", 0.12)):
+        np.random.seed(0)
+        model = rows.Sequential(rows.LayerNorm(64, eps), rows.Linear(64, 6)).to("bfloat16")
+        x = np.random.default_rng(1).standard_normal((8, 64)).astype(model[0].weight.data.dtype)
+        with padiff.record(model, tmp_path / name) as recorder:
+            model(rows.Tensor(x))
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [source.candidate.path for source in report.sources] == ["0"], str(report)
