@@ -9,7 +9,6 @@ from padiff.forcing import Spot
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
-Takers = dict[int, list[Call]]
 _Place = tuple[Key, str, int]
 """A call of the candidate, ``inputs`` or ``outputs``, and which of them."""
 
@@ -61,34 +60,6 @@ def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
         )
     )
     return taken, sent
-
-
-def takers(trace: Trace) -> Takers:
-    """Return, by token, the calls that take a tensor; the model takes what it returns, as whoever calls it does."""
-    found: Takers = {}
-    for call in trace.calls:
-        for leaf in (*call.inputs, *(() if call.parent else call.outputs)):
-            found.setdefault(leaf.token, []).append(call)
-    return found
-
-
-def is_unread(spot: Spot, known: tuple[Takers, Takers], traces: tuple[Trace, Trace]) -> bool:
-    """Return whether nobody outside a call takes an output of it that can get a gradient, where another one gets one.
-
-    A wrapper may hand out a copy of what the call uses itself; what comes to that shows at what made it.
-    """
-    pair, ends = spot.pair, ((spot.reference, spot.pair.reference), (spot.candidate, spot.pair.candidate))
-    if spot.what != "output" or not all(leaf.differentiable for leaf, _ in ends):
-        return False
-    for (leaf, call), own in zip(ends, known, strict=True):
-        if not all(_is_within(one, call) for one in own.get(leaf.token, ())):
-            return False
-    others = ((pair.reference.outputs[i].token, pair.candidate.outputs[j].token) for i, j in pair.outputs)
-    return any(a in traces[0].gradients and b in traces[1].gradients for a, b in others)
-
-
-def _is_within(call: Call, other: Call) -> bool:
-    return any(above is other for above in call.ancestors())
 
 
 def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:

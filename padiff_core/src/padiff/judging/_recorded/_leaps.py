@@ -14,7 +14,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._recorded._gradients import Sums, given, is_computed_again, is_unread, takers, tells_nothing
+from padiff.judging._recorded._gradients import Sums, given, is_computed_again, tells_nothing
 from padiff.judging._recorded._levels import Drift, Level, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
@@ -85,7 +85,6 @@ class Leaps:
         self._sums = Sums(alignment)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
-        self._takers = takers(self.reference), takers(self.candidate)
         self._untold = tells_nothing(self.reference, self.candidate)
 
     # Forward
@@ -318,7 +317,7 @@ class Leaps:
         ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
         given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
         told = self._is_kept(spot) and not self._is_again(spot)
-        return told and ran and not given and not is_unread(spot, self._takers, self.meter.traces)
+        return told and ran and not given
 
     def _is_again(self, spot: Spot) -> bool:
         return any(map(is_computed_again, (spot.pair.reference, spot.pair.candidate), self.meter.traces))
