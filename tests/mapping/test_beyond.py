@@ -77,6 +77,18 @@ def test_shapes_that_do_not_fit_are_an_error(write: Write) -> None:
     assert "mapping.yaml:1:7: 'norm.weight' [4] is mapped to 'mix.p' [4, 4]" in str(caught.value)
 
 
+def test_a_buffer_that_training_leaves_is_no_parameter_to_map(write: Write) -> None:
+    def added(kit: Kit, name: str) -> Any:
+        values = (rows.buffer if kit is LEFT else columns.statistic)(np.ones(WIDTH, np.float32))
+        return kit.module(
+            "Net", lambda self, x: self.norm(x) + getattr(self, name), norm=kit.norm(WIDTH), **{name: values}
+        )
+
+    with pytest.raises(padiff.MappingError) as caught:
+        padiff.diff(added(LEFT, "a"), added(RIGHT, "b"), X, mapping=write("Net: {a: b}"))
+    assert "mapping.yaml:1:7: 'a' is no parameter that is copied by itself" in str(caught.value)
+
+
 # Packed layers ----------------------------------------------------------------------------------------------
 
 
