@@ -205,3 +205,30 @@ def test_layers_of_other_sizes_are_told_apart_by_their_place_whatever_their_name
     report = padiff.diff(listing(rows.Module, rows.Linear, "abc", (4, 6, 5, 3)), wide, TOKENS)
     assert {(one.reference.path, one.candidate.path) for one in report.sources} == {("b", "y"), ("c", "z")}, str(report)
     assert all(one.evidence[0].kind.endswith("other_shape") for one in report.sources), str(report)
+
+
+def cropping(base: Any, linear: Any, width: int) -> Any:
+    """Return a model with two outputs: a part of what a layer gives, which its module cuts out, and another layer's."""
+
+    class Crop(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x)[..., :width]
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.crop, self.head = Crop(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            part = self.crop(x)
+            return part, self.head(x)
+
+    return Model()
+
+
+def test_one_of_two_outputs_of_another_shape_is_named_where_it_is_made() -> None:
+    report = padiff.diff(cropping(rows.Module, rows.Linear, 3), cropping(columns.Layer, columns.Dense, 2), TOKENS)
+    (source,) = report.sources
+    assert source.candidate.path == "crop", str(report)
