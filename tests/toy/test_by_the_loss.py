@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
 from padiff.testing.toy import columns, rows
@@ -74,3 +76,16 @@ def test_what_no_gradient_tells_of_has_no_counterpart() -> None:
     ):
         report = padiff.diff(Logits(), other, X, **given)
         assert {str(source.what) for source in report.sources} == places, report
+
+
+@pytest.mark.parametrize(("scale", "sources"), [(1.0, []), (1.01, [("output_gradient", "")])])
+def test_recorded_runs_are_judged_by_their_losses_too(tmp_path: Path, scale: float, sources: list[Any]) -> None:
+    reference, candidate = Logits(), Losses(scale)
+    padiff.diff(reference, candidate, X, loss=losses())
+    for model, home, name, made in zip((reference, candidate), (rows, columns), "ab", losses(), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            loss = made(model(home.Tensor(X)))
+            loss.backward()
+            recorder.step(loss.data)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(source.what.kind, source.candidate.path) for source in report.sources] == sources, str(report)
