@@ -15,13 +15,15 @@ import attrs
 
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
-from padiff.parameters._groups import TABLE, Group, added_up, is_map, keys_and_values, side_by_side, tables
+from padiff.parameters._groups import TABLE, Group, added_up, is_map, side_by_side, tables
 from padiff.parameters._links import SumLink, bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
 _LINEAR = "linear"
+_OF_MEMORY = "k", "v"
+"""The units of an attention that take the same, whatever the queries are of."""
 _MOST_MEMBERS = 6
 """Layers that several others pack, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -186,7 +188,6 @@ def find_packings(
         groups = [(0, group) for group in side_by_side(yours)]
         groups += [(0, group) for group in tables(yours, unmatched)]
         groups += [(1, group) for group in added_up(yours, unmatched)]
-        groups += [(0, group) for group in keys_and_values(yours, unmatched)]
         fitting: list[Packing] = []
         for unit in mine.units:
             ways = list(_as_maps(unit)) if freed or unit in unmatched else []
@@ -201,7 +202,8 @@ def find_packings(
                     fitting.append(Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit)))
         found += _disjoint(fitting, graphs, known)
     found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units}, known)
-    return found
+    left = unmatched - {unit for packing in found for unit in packing.units}
+    return [*found, *_keys_with_values(graphs, left)]
 
 
 def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
@@ -216,6 +218,24 @@ def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Ma
             gone.update(packing.units)
             chosen.append(packing)
     return [packing for packing in fitting if packing in chosen]
+
+
+def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
+    """Yield layers that give keys and values in one, where an attention has these and the queries apart.
+
+    All units of an attention take what it is given, be it of one place or of two.
+    """
+    for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
+        held: dict[str, dict[str, HeldUnit]] = {}
+        for unit in yours.units:
+            if unit in unmatched and unit.name in _OF_MEMORY:
+                held.setdefault(unit.module.path, {})[unit.name] = unit
+        groups = [tuple(one[name] for name in _OF_MEMORY) for one in held.values() if len(one) == len(_OF_MEMORY)]
+        for unit in mine.units:
+            fits = [one for one in groups if unit in unmatched and is_map(unit) and packs(unit, one)]
+            if fits:
+                groups.remove(fits[0])
+                yield Packing(unit, fits[0], ours, [[unit.roles]])
 
 
 def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int]) -> Iterator[Packing]:
