@@ -17,12 +17,16 @@ from padiff.numerics import Array
 
 def qualified_name(native: Any) -> str:
     """Return the qualified name of an object's class."""
-    return class_names(native)[0]
+    return _name(type(native))
 
 
 def class_names(native: Any) -> tuple[str, ...]:
     """Return the qualified names of an object's class and of those that it inherits from."""
-    return tuple(f"{one.__module__}.{one.__qualname__}" for one in type(native).__mro__)
+    return tuple(map(_name, type(native).__mro__))
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 class Parameter(ABC):
