@@ -1,8 +1,4 @@
-"""Find where one side alone lets no gradient through: a tensor that is detached, or made without gradients, there.
-
-Whatever is made of such a tensor alone cannot get a gradient either. So the code at fault is the one that first made
-one, on the way to wherever a gradient was missed.
-"""
+"""Tell of code that lets no gradient through on one side alone, each once."""
 
 from __future__ import annotations
 
@@ -12,16 +8,10 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Forced, Spot
+from padiff.judging._cuts import cut_at, cut_side, own_code
 from padiff.judging._suspicion import Ruling, Suspicion, suspicion_of, value_at
 from padiff.report import Evidence, Figures, Phase, Verdict, What
-from padiff.trace import Key, Leaf
-
-
-def cut_side(ours: Leaf, theirs: Leaf) -> str | None:
-    """Return the side on which a tensor cannot get a gradient, where it can on the other one."""
-    if ours.differentiable == theirs.differentiable:
-        return None
-    return "candidate" if ours.differentiable else "reference"
+from padiff.trace import Key
 
 
 def with_cut(suspicion: Suspicion) -> Suspicion:
@@ -63,11 +53,11 @@ class Cuts:
         spot = check.spot
         if spot.owner is None:
             return None
-        maker = self._maker(spot.owner, side, spot.pair.candidate.index if spot.what == "input" else None)
+        before = spot.pair.candidate.index if spot.what == "input" else None
+        maker = cut_at(self._alignment, spot.owner, side, before)
         if maker.candidate.path in self._frozen:
             return None
-        if maker.candidate.module.kind is not None and maker.reference.module.kind is not None:
-            maker = self._alignment.around(maker) or maker  # a framework's own module lets gradients through
+        maker = own_code(self._alignment, maker)
         if maker.key in excused or maker.key in self.told:
             return None
         figures = Figures.of(check.difference)
@@ -79,15 +69,3 @@ class Cuts:
         index = next((b for a, b in maker.outputs if cut_side(maker.reference.outputs[a], leaves[b]) == side), 0)
         what = What("output_gradient", leaves[index].path if len(leaves) > 1 else "", index)
         return self.told.setdefault(maker.key, Suspicion(maker, Phase.BACKWARD, what, ruling, maker.candidate.index))
-
-    def _maker(self, pair: Pair, side: str, before: int | None = None) -> Pair:
-        """Return the call that first made a cut tensor, on the way to one that a call made before some other call."""
-        for call in pair.candidate.subtree():
-            inner = self._alignment.of_candidate(call)
-            if inner is None or inner is pair or (before is not None and call.index >= before):
-                continue
-            if any(cut_side(*leaves) == side for leaves in inner.made):
-                return self._maker(inner, side)
-        given = any(cut_side(*leaves) == side for leaves in pair.taken)
-        around = self._alignment.around(pair) if given else None
-        return pair if around is None else self._maker(around, side, pair.candidate.index)

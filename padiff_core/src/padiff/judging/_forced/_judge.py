@@ -19,8 +19,9 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Check, Forced, Reader, Spot, gradient_reader, is_recorded, value_reader
 from padiff.judging._causes import OF_STATE, cause_between, not_verified
 from padiff.judging._compared import coverage_of
+from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, with_value_named
-from padiff.judging._forced._cuts import Cuts, cut_side, likely_sender, with_cut
+from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut
 from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
+from padiff.judging._cuts import cut_at, own_code
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
@@ -20,21 +21,24 @@ class Sums:
     is all of it on both sides; a copy or a view of it that one model's own code makes gets what was sent there alone.
     """
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: Alignment, traces: tuple[Trace, Trace]) -> None:
+        self._alignment, self._traces = alignment, traces
         self._made: tuple[dict[int, _Place], dict[int, _Place]] = ({}, {})
         self._used: tuple[dict[int, set[_Place]], dict[int, set[_Place]]] = ({}, {})
-        for pair in alignment.pairs:
-            calls = pair.reference, pair.candidate
-            given, returned = [one.inputs for one in calls], [one.outputs for one in calls]
-            outermost = pair.candidate.parent is None
-            for what, leaves, tied in (("inputs", given, pair.inputs), ("outputs", returned, pair.outputs)):
-                for indices in tied:
-                    place = pair.key, what, indices[1]
-                    for side, index in enumerate(indices):
-                        token = leaves[side][index].token
-                        self._used[side].setdefault(token, set()).add(place)
-                        if outermost is (what == "inputs"):
-                            self._made[side].setdefault(token, place)
+        for side in (0, 1):
+            for pair in alignment.tops:
+                self._note(side, pair, "inputs", makes=True)
+            for pair in sorted(alignment.pairs, key=lambda pair: (pair.reference, pair.candidate)[side].end):
+                self._note(side, pair, "inputs", makes=False)
+                self._note(side, pair, "outputs", makes=True)
+
+    def _note(self, side: int, pair: Pair, what: str, *, makes: bool) -> None:
+        leaves = getattr((pair.reference, pair.candidate)[side], what)
+        for indices in getattr(pair, what):
+            place, token = (pair.key, what, indices[1]), leaves[indices[side]].token
+            self._used[side].setdefault(token, set()).add(place)
+            if makes:
+                self._made[side].setdefault(token, place)
 
     def is_one(self, spot: Spot) -> bool:
         """Return whether the gradients of both tensors of a spot are of the same uses."""
@@ -43,6 +47,30 @@ class Sums:
         if made != [None, None]:
             return made[0] == made[1]
         return self._used[0].get(tokens[0]) == self._used[1].get(tokens[1])
+
+    def is_shared_alike(self, spot: Spot) -> bool:
+        """Return whether a gradient comes to the same ones of the tensors that one call gives, from the same calls.
+
+        One of them may be a copy of another: then it is the model's own business which of both it goes on with.
+        """
+        made = self._made[1].get(spot.candidate.token)
+        pair = None if made is None or made[1] == "inputs" else self._alignment.of_key(made[0])
+        if pair is None or max(len(pair.reference.outputs), len(pair.candidate.outputs)) < 2:
+            return True
+        for ours, theirs in pair.made:
+            used = self._used[0].get(ours.token) == self._used[1].get(theirs.token)
+            got = (ours.token in self._traces[0].gradients) == (theirs.token in self._traces[1].gradients)
+            if not used or not got:
+                return False
+        return True
+
+
+def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
+    """Return whose code lets no gradient through to a tensor on one side."""
+    around = None if spot.what == "output" else alignment.around(spot.pair)
+    if around is None:
+        return own_code(alignment, cut_at(alignment, spot.pair, side))
+    return own_code(alignment, cut_at(alignment, around, side, spot.pair.candidate.index))
 
 
 def given(trace: Trace) -> set[int]:

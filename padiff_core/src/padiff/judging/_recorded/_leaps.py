@@ -14,7 +14,8 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._recorded._gradients import Sums, given, is_computed_again, tells_nothing
+from padiff.judging._cuts import cut_side
+from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
 from padiff.judging._recorded._levels import Drift, Level, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
@@ -82,7 +83,7 @@ class Leaps:
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
         self._top = Level()
-        self._sums = Sums(alignment)
+        self._sums = Sums(alignment, meter.traces)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
         self._untold = tells_nothing(self.reference, self.candidate)
@@ -282,14 +283,14 @@ class Leaps:
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
         how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
-        if size is not None and key not in self._sent and how is None and not self._sums.is_one(spot):
-            size = size if self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict in AGREEING else None
-        if size is None:
-            if not self._is_kept(spot) or self._is_again(spot):
-                for taker in takers:
-                    taker.add(known)
-                if spot.what == "output" and not self._untold[1]:
-                    self._ungraded.add(spot.pair.key)
+        unlike = size is not None and key not in self._sent and how is None and self._is_unlike(spot, size, known)
+        unknown = size is None and (not self._is_kept(spot) or self._is_again(spot))
+        if unlike or unknown:
+            for taker in takers:
+                taker.add(known)
+        if unknown and spot.what == "output" and not self._untold[1]:
+            self._ungraded.add(spot.pair.key)
+        if size is None or unlike:
             return
         level = self._sent.get(key)
         if level is None:
@@ -307,10 +308,20 @@ class Leaps:
                 self.checks.append(check)
             if ruling.verdict not in AGREEING:
                 pair = spot.owner or spot.pair
+                if side := cut_side(spot.reference, spot.candidate):
+                    pair = cut_by(self.alignment, spot, side)
+                    ruling = attrs.evolve(ruling, evidence=(*ruling.evidence, Evidence("gradient_cut", {"side": side})))
                 found = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
                 yield attrs.evolve(found, arises=source)
         for taker in takers:
             taker.add(level)
+
+    def _is_unlike(self, spot: Spot, size: Size, known: Level) -> bool:
+        """Return whether a gradient differs that is of other uses; one that may be, behind what differs already."""
+        one = self._sums.is_one(spot)
+        unsure = known.differs and not (one and self._sums.is_shared_alike(spot))
+        unlike = unsure or not (one or cut_side(spot.reference, spot.candidate))
+        return unlike and self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict not in AGREEING
 
     def _is_awaited(self, spot: Spot) -> bool:
         """Return whether both runs would have kept a gradient if it had come."""
