@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
-import jax
-import pytest
+# XLA's newer emitters of loops take twice as long to compile one. It reads this once, in the processes of tests too.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 AS_USERS_HAVE_IT = ("test_readme",)
 
