@@ -9,8 +9,8 @@ from collections.abc import Iterator
 # XLA's newer emitters of loops take twice as long to compile one. It reads this once, in the processes of tests too.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import pytest
 
 AS_USERS_HAVE_IT = ("test_readme",)
 
