@@ -136,7 +136,11 @@ def _match_gap(a: Sequence[Call], b: Sequence[Call], anchors: Anchors) -> Iterat
 
 
 def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: Anchors) -> Iterator[tuple[Call, Call]]:
-    """Yield the calls that alone on either side give tensors of their shape: a wrong activation, a wrong pooling."""
+    """Yield the calls that alone on either side give tensors of their shape: a wrong activation, a wrong pooling.
+
+    Beside these, what bears one name and is given the same shapes: what it gives may be of another shape by a fault.
+    """
+    left = [*ours], [*theirs]
     for call in ours:
         alike = [other for other in theirs if shapes(other.outputs) == shapes(call.outputs)]
         rivals = [other for other in ours if shapes(other.outputs) == shapes(call.outputs)]
@@ -146,6 +150,19 @@ def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: Anchors) -
             and not anchors.apart(call, alike[0])
         ):
             yield call, alike[0]
+            left[0].remove(call)
+            left[1].remove(alike[0])
+    for call in left[0]:
+        alike = [other for other in left[1] if _is_namesake(call, other)]
+        rivals = [other for other in left[0] if _last(other) == _last(call)]
+        if len(alike) == len(rivals) == 1 and not anchors.apart(call, alike[0]):
+            yield call, alike[0]
+
+
+def _is_namesake(a: Call, b: Call) -> bool:
+    """Return whether two calls without calls inside bear one name, and are given the same shapes."""
+    named = _last(a) == _last(b) and (not _last(a).isdigit() or a.path == b.path)
+    return named and not a.children and not b.children and shapes(a.inputs) == shapes(b.inputs)
 
 
 def _may_match(a: Call, b: Call, *, alone: bool) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced
+from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_at, place_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
@@ -160,7 +161,9 @@ def _missing(
 ) -> Finding:
     what = What("output", leaf.path if count == 1 else _first_step(leaf.path), index)
     evidence = Evidence(kind, data)
-    return finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, source=True, side=side, step=step)
+    cause = cause_between(root, Phase.FORWARD) if side is None else None
+    rest: dict[str, Any] = {"cause": cause if cause is not None and cause.verified else None, "side": side}
+    return finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, source=True, step=step, **rest)
 
 
 def _left(root: Pair, side: int) -> list[Leaf]:

@@ -44,8 +44,9 @@ def _is_constant(source: Finding) -> bool:
 
 
 def _is_mute(source: Finding) -> bool:
-    """Return whether a parameter has no counterpart, and not for its shape."""
-    return source.verdict is Verdict.UNMATCHED and not words.is_of_other_shape(source)
+    """Return whether something has no counterpart, and not for its shape."""
+    other = words.is_of_other_shape(source) or words.is_of_other_sort(source)
+    return source.verdict is Verdict.UNMATCHED and not other
 
 
 _FIRST = (
@@ -76,7 +77,10 @@ _NEXT = (
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
     (
-        lambda f: f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f),
+        lambda f: (
+            words.is_of_other_sort(f)
+            or (f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f))
+        ),
         "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "
         "setting right there differs",
     ),

@@ -208,6 +208,8 @@ def _one_sided(finding: Finding) -> str:
     about = ", ".join(filter(None, [place.class_name, words.located(place)]))
     if words.is_uncompared(finding):
         return f"{words.position(place)}, {finding.phase} {finding.what}, is not compared: {finding.evidence[0]}"
+    if words.is_of_other_sort(finding):
+        return f"{words.position(place)}, {finding.phase} {finding.what}, {words.OF_OTHER_SORT}: {finding.evidence[0]}"
     text = f"only in the {side}: {words.position(place)}{f' ({about})' if about else ''}"
     return f"{text}, {finding.phase} {finding.what}"
 

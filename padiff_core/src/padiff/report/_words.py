@@ -29,6 +29,7 @@ _VERBS = {
     Verdict.UNMATCHED: "has no counterpart",
     Verdict.IGNORED: "is ignored",
 }
+OF_OTHER_SORT = "has another shape or type"
 _MISSING = 3
 """How many places of values that were not compared are named."""
 _NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=[. ]|$)")
@@ -154,6 +155,7 @@ def copied(transfer: Transfer) -> list[str]:
 def title(finding: Finding, steps: str = "") -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
     verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
+    verb = OF_OTHER_SORT if is_of_other_sort(finding) else verb
     return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {verb}"
 
 
@@ -165,6 +167,11 @@ def is_uncompared(finding: Finding) -> bool:
 def is_of_other_shape(finding: Finding) -> bool:
     """Return whether a parameter has a counterpart, whose shape is another."""
     return any(one.kind == "other_shape" for one in finding.evidence)
+
+
+def is_of_other_sort(finding: Finding) -> bool:
+    """Return whether an output has a counterpart, whose shape, or sort of numbers, is another."""
+    return finding.verdict is Verdict.UNMATCHED and any(one.kind == "other_output" for one in finding.evidence)
 
 
 def difference(finding: Finding, *, of: int = 1) -> list[str]:

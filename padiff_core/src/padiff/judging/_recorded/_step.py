@@ -173,8 +173,8 @@ class Recorded(Gathered):
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
         judged = self.judged(_by_order(_once(told)), known, params, step)
-        found += [_timed(one, alignment, traces) for one in judged]
-        found += unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))
+        ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
+        found += _before_backward([_timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
@@ -239,6 +239,16 @@ def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> F
     pairs = (pair for pair in alignment.pairs if pair.key == (one.candidate.path, one.candidate.call))
     side = next((behind_on(pair, traces) for pair in pairs), None)
     return one if side is None else attrs.evolve(one, cause=Cause("stepped_before", {"side": side}, verified=True))
+
+
+def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings with those of outputs in their place: from one of another shape gradients follow."""
+    reshaped = any(evidence.kind == "other_output" for one in ends for evidence in one.evidence)
+    yield from (one for one in judged if one.phase is Phase.FORWARD)
+    yield from ends
+    for one in judged:
+        if one.phase is not Phase.FORWARD:
+            yield attrs.evolve(one, source=one.source and not (reshaped and one.phase is Phase.BACKWARD))
 
 
 def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
