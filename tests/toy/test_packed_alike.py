@@ -323,3 +323,68 @@ def test_what_both_sides_pack_alike_is_compared_by_figures_too(tmp_path: Path, v
     right, wrong = (padiff.compare(tmp_path / "one", tmp_path / name) for name in ("right", "wrong"))
     assert right.aligned, str(right)
     assert {(one.phase.value, one.what.kind) for one in wrong.sources} == {("update", "updated_parameter")}, str(wrong)
+
+
+class Remembering(rows.Module):
+    """A block whose attention is given its own input, or what the first layer made of that of the model."""
+
+    def __init__(self, takes: str) -> None:
+        self.attention, self.norm, self.takes = rows.Attention(8, 2), rows.LayerNorm(8), takes
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        return self.norm(x + self.attention(memory if self.takes == "m" else x))
+
+
+class Recalling(columns.Layer):
+    """The same with keys and values in one layer, where a port may give queries, or these, something else."""
+
+    def __init__(self, takes: str) -> None:
+        self.q, self.kv, self.o = columns.Dense(8, 8), columns.Dense(8, 16), columns.Dense(8, 8)
+        self.norm, self.takes = columns.LayerNormalization(8), takes
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        given = {"x": x, "m": memory, "n": self.norm(x)}
+        queries, kv = self.q(given[self.takes[0]]), self.kv(given[self.takes[1]])
+        return self.norm(x + self.o(F.attention(queries, kv[..., :8], kv[..., 8:], 2)))
+
+
+class RememberingDecoder(rows.Module):
+    def __init__(self, blocks: Sequence[str]) -> None:
+        self.first, self.blocks = rows.Linear(8, 8), rows.ModuleList(*map(Remembering, blocks))
+
+    def forward(self, x: Any) -> Any:
+        memory = self.first(x)
+        for block in self.blocks:
+            x = block(x, memory)
+        return x
+
+
+class RecallingDecoder(columns.Layer):
+    def __init__(self, blocks: Sequence[str]) -> None:
+        self.first, self.blocks = columns.Dense(8, 8), columns.Layers(*map(Recalling, blocks))
+
+    def forward(self, x: Any) -> Any:
+        memory = self.first(x)
+        for block in self.blocks:
+            x = block(x, memory)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("blocks", "ported", "at"),
+    [
+        ("mx", ["mm", "xx"], None),
+        ("mx", ["nm", "mm"], "blocks.0"),
+        ("mxx", ["nx", "nm", "mm"], "blocks.0"),
+        ("mxx", ["nx", "mm", "mn"], "blocks.0"),
+        ("xxm", ["nn", "nx"], "blocks.0"),
+        ("xxm", ["mn", "mn", "mm"], "blocks.0"),
+    ],
+)
+def test_a_unit_is_in_one_packing_only(blocks: str, ported: Sequence[str], at: str | None) -> None:
+    """Wrong as these ports are, all of them ended in an error: two packings held one layer, or none filled it."""
+    report = padiff.diff(RememberingDecoder(blocks), RecallingDecoder(ported), TOKENS)
+    assert report.aligned == (at is None), str(report)
+    if at is not None:
+        places = {place for one in report.sources for place in (one.candidate.path, str(one.what))}
+        assert any(at in place for place in places), str(report)

@@ -10,6 +10,8 @@ from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
 TABLE = "embedding"
+_OF_MEMORY = "k", "v"
+"""The units of an attention that take the same, whatever the queries are of."""
 Group = tuple[HeldUnit, ...]
 
 
@@ -52,3 +54,12 @@ def added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
             parent = unit.module.path.rpartition(".")[0]
             groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def keys_and_values(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+    """Yield the keys and values of one attention without counterpart: all its units take what it is given, as one."""
+    held: dict[str, list[HeldUnit]] = {}
+    for unit in graph.units:
+        if unit in unmatched and unit.name in _OF_MEMORY:
+            held.setdefault(unit.module.path, []).append(unit)
+    return (tuple(group) for group in held.values() if len(group) == len(_OF_MEMORY))

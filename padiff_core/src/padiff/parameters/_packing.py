@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
 
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
-from padiff.parameters._groups import TABLE, Group, added_up, is_map, side_by_side, tables
+from padiff.parameters._groups import TABLE, Group, added_up, is_map, keys_and_values, side_by_side, tables
 from padiff.parameters._links import SumLink, bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
 _LINEAR = "linear"
-_OF_MEMORY = "k", "v"
-"""The units of an attention that take the same, whatever the queries are of."""
 _MOST_MEMBERS = 6
 """Layers that several others pack, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -109,8 +107,8 @@ class Packing:
 
     @property
     def fits(self) -> bool:
-        """Return whether some order of its members fills the packed layers."""
-        return next(self._orders(), None) is not None
+        """Return whether its members fill the packed layers, in some order."""
+        return sum(self._sizes()) == sum(self._wholes()) and next(self._orders(), None) is not None
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
         """Yield the orders of members that fill the packed layers, one behind the other."""
@@ -175,22 +173,28 @@ def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
 
 
 def find_packings(
-    graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int], *, freed: bool = False
+    graphs: tuple[Graph, Graph],
+    unmatched: set[HeldUnit],
+    known: Mapping[int, int],
+    *,
+    gone: Set[HeldUnit] = frozenset(),
+    freed: bool = False,
 ) -> list[Packing]:
     """Return the packed units of either side with what they pack, each unit in one packing at most.
 
     ``graphs`` are those of reference and candidate, whose units at ``known`` indices belong together; ``unmatched``
-    the units that found no counterpart of their own shape. Where units may be ``freed``, one that found a counterpart
-    packs a group none of which did.
+    the units that found no counterpart of their own shape, and ``gone`` those that are in a packing already. Where
+    units may be ``freed``, one that found a counterpart packs a group none of which did.
     """
     found: list[Packing] = []
+    taken = set(gone)
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = [(0, group) for group in side_by_side(yours)]
-        groups += [(0, group) for group in tables(yours, unmatched)]
+        groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
         groups += [(1, group) for group in added_up(yours, unmatched)]
         fitting: list[Packing] = []
+        groups = [(along, group) for along, group in groups if taken.isdisjoint(group)]
         for unit in mine.units:
-            ways = list(_as_maps(unit)) if freed or unit in unmatched else []
+            ways = list(_as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
             open_to = any if unit in unmatched else all
             for along, group in groups if ways else ():
                 fits = [way for way in ways if open_to(u in unmatched for u in group) and packs(way, group, along)]
@@ -201,9 +205,10 @@ def find_packings(
                 elif along and open_to(u in unmatched for u in group) and _taps(unit, group):
                     fitting.append(Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit)))
         found += _disjoint(fitting, graphs, known)
-    found += _shared(graphs, unmatched - {unit for packing in found for unit in packing.units}, known)
-    left = unmatched - {unit for packing in found for unit in packing.units}
-    return [*found, *_keys_with_values(graphs, left)]
+        taken.update(unit for packing in found for unit in packing.units)
+    found += _shared(graphs, unmatched, taken, known)
+    taken.update(unit for packing in found for unit in packing.units)
+    return [*found, *_keys_with_values(graphs, unmatched - taken)]
 
 
 def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
@@ -221,16 +226,9 @@ def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Ma
 
 
 def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
-    """Yield layers that give keys and values in one, where an attention has these and the queries apart.
-
-    All units of an attention take what it is given, be it of one place or of two.
-    """
+    """Yield layers that give keys and values in one, where an attention has these and the queries apart."""
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        held: dict[str, dict[str, HeldUnit]] = {}
-        for unit in yours.units:
-            if unit in unmatched and unit.name in _OF_MEMORY:
-                held.setdefault(unit.module.path, {})[unit.name] = unit
-        groups = [tuple(one[name] for name in _OF_MEMORY) for one in held.values() if len(one) == len(_OF_MEMORY)]
+        groups = list(keys_and_values(yours, unmatched))
         for unit in mine.units:
             fits = [one for one in groups if unit in unmatched and is_map(unit) and packs(unit, one)]
             if fits:
@@ -238,12 +236,17 @@ def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> 
                 yield Packing(unit, fits[0], ours, [[unit.roles]])
 
 
-def _shared(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], known: Mapping[int, int]) -> Iterator[Packing]:
+def _shared(
+    graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], taken: set[HeldUnit], known: Mapping[int, int]
+) -> Iterator[Packing]:
     """Yield what several layers pack together: all that take one value, against more that do on the other side.
 
     Of several groups it is the one amid most of what belongs together, or the first.
     """
-    sides = [[one for one in side_by_side(graph) if not unmatched.isdisjoint(one)] for graph in graphs]
+    sides = [
+        [one for one in side_by_side(graph) if taken.isdisjoint(one) and not unmatched.isdisjoint(one)]
+        for graph in graphs
+    ]
     for ours in (True, False):
         few, many = sides if ours else sides[::-1]
         for packed in few:

@@ -130,7 +130,7 @@ def _paired(
             (one[0].joined(groups[0]), one[1].joined(groups[1])) if packings else one for one in (graphs, joined)
         ]
         pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=by_order)
-        found = _as_numbered(_as_named(pairs, left, ours, theirs), graphs)
+        found = _as_numbered(_as_named(pairs, left, ours, theirs), both)
         found = _nearest(found, known, both, ends, fixed)
         return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
 
@@ -146,14 +146,14 @@ def _paired(
     matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
     lacking = _without_counterpart(ours, theirs, matches) - gone
     if freed:
-        packed_so = find_packings(graphs, lacking, _indices(matches, ours, theirs), freed=True)
+        packed_so = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone, freed=True)
         taken = {unit for packing in packed_so for unit in packing.units}
         both = ({match.reference, match.candidate} for match in matches)
         lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
     packings = [packing for packing, arrangement in mapped if arrangement is None]
     arranged = [packing for packing, arrangement in mapped if arrangement]
     settled = [match for packing, arrangement in mapped if arrangement for match in packing.matches(arrangement)]
-    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs)), bool(mapped)
+    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone), bool(mapped)
     mine, yours = ours, theirs
     while new or first:
         first = False
@@ -165,7 +165,8 @@ def _paired(
         still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
         matches = match_units(mine, yours, fixed, still)
         # What found a counterpart only now may leave others that pack what is left.
-        new = find_packings(graphs, _without_counterpart(mine, yours, matches), _indices(matches, ours, theirs))
+        lacking = _without_counterpart(mine, yours, matches)
+        new = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone)
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
@@ -220,7 +221,8 @@ def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pai
     ):
         return found
     both = ((one, found[k]) if one.ours else (found[k], one) for one, k in zip(found, places, strict=True))
-    return [attrs.evolve(packed, members=holder.members) for packed, holder in both]
+    exchanged = [attrs.evolve(packed, members=holder.members) for packed, holder in both]
+    return exchanged if all(one.fits for one in exchanged) else found
 
 
 def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
@@ -279,7 +281,7 @@ def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[
     numbers say another set (they begin with 1), the numbers mean something else on each side.
     """
     ours, theirs = graphs[0].units, graphs[1].units
-    places = {(unit.path, unit.name): j for j, unit in enumerate(theirs)}
+    places = {(theirs[j].path, theirs[j].name): j for j in graphs[1].own}
     found = {}
     for i, j in pairs.items():
         # What is numbered on one side alone is something inside: `layers.1.ffn.0` against `blocks.1.mlp.fc1`.
