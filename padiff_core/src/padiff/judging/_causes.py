@@ -16,7 +16,9 @@ from padiff.trace import Contrast, ModuleRecord, called_otherwise, contrasts, co
 
 OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
-_OF_SHAPES = frozenset({"kind", "groups", "normalized_shape", "hidden_size", "num_layers", "bidirectional", "track"})
+OF_PARAMETERS = frozenset({"hidden_size", "num_layers", "bidirectional"})
+"""Hyper-parameters that say which parameters there are: set otherwise, a kernel reads what is not there."""
+_OF_SHAPES = OF_PARAMETERS | {"kind", "groups", "normalized_shape", "track"}
 """Hyper-parameters of which the shapes of parameters follow, or whether there are any."""
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Reader, Replayed, Spot
-from padiff.judging._causes import OF_STATE, as_parameters
+from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters
 from padiff.judging._forced._settle import Settler
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import ROUNDING, SAME, TOGETHER, difference, epsilon, numpy_dtype
@@ -53,7 +53,9 @@ def _with_other_settings(
 
 
 def _agrees(settler: Settler, pair: Pair, wanted: Mapping[str, Mapping[str, Any]], read: Reader) -> bool:
-    """Return whether the candidate's call gives what the reference's gives where modules are set so."""
+    """Return whether the candidate's call gives what the reference's gives where modules are set so, if they can be."""
+    if any(not OF_PARAMETERS.isdisjoint(settings) for settings in wanted.values()):
+        return False
     alone = settler.runs(pair, "float64").reference
     if alone is None:
         return False
