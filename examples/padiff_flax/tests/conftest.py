@@ -6,7 +6,8 @@ import gc
 import os
 from collections.abc import Iterator
 
-# XLA's newer emitters of loops take twice as long to compile one. It reads this once, in the processes of tests too.
+# XLA's newer emitters of loops take twice as long to compile one. It reads this once a process, so that the README's
+# tests have the older ones too: what these print is the same with both.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 import jax
@@ -27,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_fast(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spare XLA's optimizations, but for the README."""
+    """Spare XLA's optimizations, but for the README, whose figures users see."""
     jax.config.update("jax_disable_most_optimizations", request.path.stem not in AS_USERS_HAVE_IT)
     yield
     jax.config.update("jax_disable_most_optimizations", True)

@@ -191,8 +191,8 @@ def find_packings(
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
         groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
         groups += [(1, group) for group in added_up(yours, unmatched)]
-        fitting: list[Packing] = []
         groups = [(along, group) for along, group in groups if taken.isdisjoint(group)]
+        fitting: list[Packing] = []
         for unit in mine.units:
             ways = list(_as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
             open_to = any if unit in unmatched else all
