@@ -1,4 +1,4 @@
-"""Copy matrices that lie crosswise in memory by tiles that the cache holds: three to six times as fast as in one go."""
+"""Copy matrices that lie crosswise in memory by tiles that the cache holds: up to five times as fast as in one go."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 
 from padiff.numerics._dtypes import Array
 
-_HIGH, _WIDE = 128, 64
+_HIGH, _WIDE = 256, 128
 """Rows and columns of one tile."""
+_APART = 16
+"""Elements between the columns of a tile that was copied: at distances of powers of two the cache keeps few of them."""
 _SMALL = 1 << 16
 """Elements below which everything stays in the cache anyway."""
 
@@ -21,11 +23,17 @@ def is_crosswise(array: Array) -> bool:
 
 
 def copy_in_tiles(target: Array, source: Array) -> None:
-    """Copy a matrix into another of its shape, converted to its dtype."""
+    """Copy a matrix whose columns are contiguous into another of its shape, converted to its dtype.
+
+    A tile's columns are brought together first, as they lie, and converted; then its rows are read from there.
+    """
+    columns = np.empty((_WIDE, min(_HIGH, len(source)) + _APART), target.dtype)
     for top in range(0, source.shape[0], _HIGH):
         for left in range(0, source.shape[1], _WIDE):
-            tile = slice(top, top + _HIGH), slice(left, left + _WIDE)
-            np.copyto(target[tile], source[tile], casting="unsafe")
+            tile = source[top : top + _HIGH, left : left + _WIDE]
+            near = columns[: tile.shape[1], : tile.shape[0]]
+            np.copyto(near, tile.T, casting="unsafe")
+            np.copyto(target[top : top + _HIGH, left : left + _WIDE], near.T)
 
 
 def in_order(array: Array, size: int) -> Iterator[Array]:
