@@ -122,10 +122,16 @@ class _Memory:
             "version": 3,
             "data": (native.data_ptr(), not writable),
             "shape": tuple(native.shape),
-            "strides": tuple(dtype.itemsize * stride for stride in native.strides),
-            "typestr": dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}",
+            "strides": tuple([dtype.itemsize * stride for stride in native.strides]),
+            "typestr": _typestr(dtype),
         }
         self._held = PADDLE.handle(native)
+
+
+@cache
+def _typestr(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as the array interface spells it; what numpy does not know is raw bytes there."""
+    return dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"
 
 
 def _memory_of(native: Any, *, writable: bool = False) -> Array:
@@ -133,7 +139,8 @@ def _memory_of(native: Any, *, writable: bool = False) -> Array:
     dtype = dtypes.numpy_dtype(dtype_name(native))
     if 0 in native.shape:  # Paddle takes half as long as all the rest to tell the size
         return np.empty(native.shape, dtype)
-    return np.asarray(_Memory(native, dtype, writable=writable)).view(dtype)
+    array = np.asarray(_Memory(native, dtype, writable=writable))
+    return array if array.dtype is dtype else array.view(dtype)
 
 
 class _Swap(PyLayer):

@@ -51,7 +51,7 @@ class Dtypes:
 
     def of(self, tensor: Any) -> str:
         """Return the name of a native tensor's dtype."""
-        return self.name(tensor.dtype)
+        return self._names.get(tensor.dtype) or self.name(tensor.dtype)
 
     def inexact(self, tensor: Any) -> bool:
         """Return whether a native tensor's dtype is floating or complex, so that gradients exist."""

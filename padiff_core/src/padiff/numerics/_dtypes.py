@@ -21,7 +21,7 @@ so far. They lie in the cache then."""
 
 _AT_ONCE = 1 << 20
 """Bytes that are compared in one go where somebody wants to see them."""
-_SMALL = 1 << 12
+_SMALL = 1 << 14
 """Bytes up to which a copy costs less than a call of the C library."""
 _WORK = tuple(np.dtype(name) for name in ("f4", "c8", "f8", "c16", "longdouble", "clongdouble"))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from padiff.numerics._chunks import chunks
-from padiff.numerics._dtypes import Array, Seen, lie_alike
+from padiff.numerics._dtypes import Array, Seen, lie_alike, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._squares import Squares
 
@@ -16,7 +17,6 @@ _SMALL = 1 << 12
 """Elements up to which arrays are taken whole, in float64: of many small tensors the calls are the cost."""
 _LOST = 2e4
 """A square below the smallest normal number may be lost: a sum is trusted that so many of them would not move."""
-_LEAST = _LOST * float(np.finfo(np.float64).tiny)
 _LIGHT = 1 << 20  # bytes of one operand: large enough to hide the calls' overhead
 
 
@@ -35,17 +35,27 @@ def light(ref: Array, cand: Array, work: np.dtype[Any], seen: Seen | None = None
         else:
             peak = _real(ref, cand, work, errors, sizes, seen if lie_alike(ref, cand) else None)
     error, size = errors.total(), sizes.total()
-    floor = _LOST * ref.size * float(np.finfo(real).tiny)
+    floor = ref.size * _least(real)
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
         return None
     return peak, math.sqrt(error), math.sqrt(size)
+
+
+@cache
+def _least(real: np.dtype[Any]) -> float:
+    """Return how much one square counts in the sums that are trusted; numpy takes long to tell the smallest number."""
+    return _LOST * float(np.finfo(real).tiny)
 
 
 def small(ref: Array, cand: Array) -> Difference | None:
     """Return the figures of two small arrays of one floating type; None where the plain sums cannot be trusted."""
     if not 0 < ref.size <= _SMALL or ref.dtype is not cand.dtype or ref.shape != cand.shape:
         return None
-    sums = _sums(ref, cand) if ref.dtype.char in "fd" else None
+    if ref.dtype.char not in "fd":
+        return None
+    if same_bytes(ref, cand):
+        return Difference(True, 0.0, 0.0, math.nan, True, True, False, ref.size)
+    sums = _sums(ref, cand)
     if sums is None:
         return None
     peak, error, size = sums
@@ -61,7 +71,7 @@ def _sums(ref: Array, cand: Array) -> tuple[float, float, float] | None:
         return None  # nor would they subtract without a warning
     e = q - p
     peak, error = float(np.maximum.reduce(np.abs(e))), float(e.dot(e))
-    floor = ref.size * _LEAST
+    floor = ref.size * _least(p.dtype)
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
         return None
     return peak, math.sqrt(error), math.sqrt(size)
