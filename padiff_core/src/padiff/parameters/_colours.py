@@ -21,9 +21,9 @@ from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
 _ROUNDS = (40, 8, 5, 3, 2, 1, 0)
-Chooser = Callable[[int, Sequence[int], Sequence[int]], int]
-"""Takes a unit of the reference, those like it, and those of the candidate: returns which of these it is."""
 Pairs = dict[int, int]
+Chooser = Callable[[int, Sequence[int], Sequence[int], Pairs], int]
+"""Takes a unit of the reference, those like it, those of the candidate, and what is paired: returns which it is."""
 Classes = list[tuple[list[int], list[int]]]
 """The units of each colour that both sides have."""
 
@@ -185,7 +185,7 @@ class _Matching:
                 for unit in ours:
                     if parts[unit] not in done:
                         done.add(parts[unit])
-                        partner = self._choose(unit, mine, yours)
+                        partner = self._choose(unit, mine, yours, self._pairs)
                         mine.remove(unit)
                         yours.remove(partner)
                         found.append((unit, partner))

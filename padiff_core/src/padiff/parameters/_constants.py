@@ -88,7 +88,7 @@ def with_buffers(
     )
     if match is not None and some and others:
         whole = {one.reference: one.candidate for one in known.matches}
-        found = match([*whole, *some], [*whole.values(), *others], whole)
+        found = match([*whole, *some], [*whole.values(), *others], whole, {})
         take(lambda one, other: found.get(one) is other)
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
     rest = [(one, other) for one, other in fits if one not in pairs and other not in taken]

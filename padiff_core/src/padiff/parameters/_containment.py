@@ -18,17 +18,17 @@ def out_of_place(matches: Sequence[UnitMatch]) -> int:
     inside: tuple[dict[str, set[int]], dict[str, set[int]]] = {}, {}
     for index, match in enumerate(found):
         for held, unit in zip(inside, (match.reference, match.candidate), strict=True):
-            for path in _composites(unit.module.path):
+            for path in composites(unit.module.path):
                 held.setdefault(path, set()).add(index)
     stray: set[int] = set()
     for ours in inside[0].values():
-        near = Counter(path for index in ours for path in _composites(found[index].candidate.module.path))
+        near = Counter(path for index in ours for path in composites(found[index].candidate.module.path))
         apart = (ours ^ inside[1][path] for path, both in near.items() if 2 * both > len(ours | inside[1][path]))
         stray |= min(apart, key=len, default=set())
     return len(stray)
 
 
-def _composites(path: str) -> Iterator[str]:
+def composites(path: str) -> Iterator[str]:
     """Yield the paths of what a module lies in, but for the model itself."""
     while path := path.rpartition(".")[0]:
         yield path

@@ -202,7 +202,12 @@ def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> lis
     for i, j in pairs:
         free[i, :] = 0
         free[:, j] = 0
-    found = []
+    return best_first(free)
+
+
+def best_first(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Return pairs of a row and a column, each in one pair at most: the highest positive score first."""
+    free, found = scores.copy(), []
     while free.size and free.max() > 0:
         i, j = divmod(int(np.argmax(free)), free.shape[1])
         found.append((i, j))

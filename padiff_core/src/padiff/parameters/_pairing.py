@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import attrs
 
 from padiff.alignment import Resolved, namesakes
+from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
@@ -104,7 +105,7 @@ def pair_parameters(
             other = unstacked(_paired(*sides, flows, fixed, by_order=by_order), found)
             other = with_joined(other, flows, within=True)
             found = other if left_over(other) < left_over(found) else found
-    return with_joined(found, flows)
+    return with_biases(with_joined(found, flows), flows)
 
 
 def _paired(
@@ -228,17 +229,31 @@ def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pai
 def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
     """Return what matches units by their dataflow, where it is sure of some."""
 
-    def match(some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit]) -> dict[HeldUnit, HeldUnit]:
+    def match(
+        some: Units, others: Units, whole: Mapping[HeldUnit, HeldUnit], homes: Mapping[HeldUnit, UnitMatch]
+    ) -> dict[HeldUnit, HeldUnit]:
         sides = _in_order(some, flows[0]), _in_order(others, flows[1])
         a, b = sides[0].units, sides[1].units
         both = graph_of(a, flows[0], joints=True), graph_of(b, flows[1], joints=True)
         places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
         sure = whole.items()
         known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
-        found, _ = matched_by_colour(sides, both, regions_of(a, b, fixed), chooser(a, b, (a, b), flows), known)
+        everywhere = regions_of(a, b, fixed)
+        # What is whole in one match stays there, unless more of the dataflow fits otherwise.
+        at_home = _at_home(a, everywhere[0], homes), _at_home(b, everywhere[1], homes)
+        choose = chooser(a, b, (a, b), flows)
+        ways = [
+            matched_by_colour(sides, both, regions, choose, known)[0]
+            for regions in ([at_home, everywhere] if homes else [everywhere])
+        ]
+        found = max(ways, key=lambda pairs: preserved(sides, both, pairs))
         return {a[i]: b[j] for i, j in found.items()}
 
     return match
+
+
+def _at_home(units: Units, regions: Sequence[int | None], homes: Mapping[HeldUnit, UnitMatch]) -> Sequence[Hashable]:
+    return [(region, homes.get(unit)) for unit, region in zip(units, regions, strict=True)]
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:

@@ -11,8 +11,10 @@ from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 
 Units = Sequence[HeldUnit]
-Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit]], dict[HeldUnit, HeldUnit]]
-"""Takes the units of both sides, and which belong together for sure; returns more of these."""
+Homes = dict[HeldUnit, UnitMatch]
+"""The match that a piece of either side is of."""
+Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit], Homes], dict[HeldUnit, HeldUnit]]
+"""Takes the units of both sides, which belong together for sure, and which had better stay at home; returns more."""
 
 
 def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match: Match) -> list[UnitMatch]:
@@ -24,7 +26,11 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     partner = {one.reference: one.candidate for one in matches}
     whole = {one.reference: one.candidate for one in matches if _is_whole(one)}
     cut = {held.parameter.path for one in matches for link in one.links for held in _cut(link)}
-    kept = {*whole, *whole.values(), *(unit for unit in (*ours, *theirs) if _paths(unit) <= cut)}
+    units = {*ours, *theirs}
+    # What a guess ties in pieces stays as it is.
+    tied = {held for one in matches if not units.issuperset((one.reference, one.candidate)) for held in _ends(one)}
+    kept = {*whole, *whole.values()}
+    kept |= {unit for unit in units if _paths(unit) <= cut or not tied.isdisjoint(unit.roles.values())}
     pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
     if not any(len(found) > 1 for side in pieces for found in side.values()):
         return list(matches)
@@ -32,7 +38,14 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
         [piece for unit in units for piece in side.get(unit, [unit])]
         for side, units in zip(pieces, (ours, theirs), strict=True)
     ]
-    found = match(split[0], split[1], whole)
+    full = [one for one in matches if one.links and next(one.missing, None) is None]
+    homes = {
+        piece: one
+        for one in full
+        for side, unit in zip(pieces, (one.reference, one.candidate), strict=True)
+        for piece in side.get(unit, ())
+    }
+    found = match(split[0], split[1], whole, homes)
     home = [{piece: unit for unit, all_of_them in side.items() for piece in all_of_them} for side in pieces]
     matched = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
     result = [one for one in matches if one.reference in whole or one.reference not in pieces[0]]
@@ -44,6 +57,10 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
         if not linked & {held for link in links for held in (link.reference, link.candidate)}:
             result.append(UnitMatch(a, b, links))
     return result
+
+
+def _ends(match: UnitMatch) -> Iterator[Held]:
+    return (held for link in match.links for held in (*link.references, link.candidate))
 
 
 def _cut(link: Link) -> Iterator[Held]:

@@ -139,7 +139,7 @@ def _follow(
     ]
     whole = {match.reference: match.candidate for match, sure in zip(matches, settled, strict=True) if sure}
     units = [match.reference for match in matches], [match.candidate for match in matches]
-    found = matcher(evidence.flows(), correspondence.fixed)(*units, whole)
+    found = matcher(evidence.flows(), correspondence.fixed)(*units, whole, {})
     result = list(matches)
     for index, match in enumerate(matches):
         partner = found.get(match.reference)

@@ -1,0 +1,80 @@
+"""Match a bias that one side holds apart from the layer that it is added behind.
+
+Ports written by hand add a vector of their own behind a layer without bias, several of them behind a packed one, where
+the other side's layer has a bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from padiff.alignment import similarity
+from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._links import bare
+from padiff.parameters._matching import best_first
+from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._splitting import left_over_of
+from padiff.parameters._units import Held, HeldUnit
+from padiff.trace import Flow, called, joint_of
+
+_BIAS = "bias"
+
+
+def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+    """Return the correspondence with the left over biases of layers matched with what is added behind their partners.
+
+    Of several behind one layer names say which is which, then the order of definition.
+    """
+    left = left_over_of(known)
+    if not all(left):
+        return known
+    found = [match for ours in (True, False) for match in _added(known, flows[ours], left, ours)]
+    return attrs.evolve(known, matches=[*known.matches, *found]) if found else known
+
+
+def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool) -> Iterator[UnitMatch]:
+    """Yield matches of one side's biases with vectors of the other, whose dataflow is given."""
+    biases: dict[str, list[HeldUnit]] = {}
+    for match in known.matches:
+        unit, partner = (match.reference, match.candidate)[:: 1 if ours else -1]
+        held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
+        if held is not None and held.parameter.path in left[not ours]:
+            biases.setdefault(called(partner.module.path), []).append(_piece(unit, _BIAS, held))
+    others = known.candidate if ours else known.reference
+    vectors = [
+        _piece(unit, role, held)
+        for unit in others
+        if unit.loose
+        for role, held in unit.roles.items()
+        if held.parameter.path in left[ours] and not held.parameter.buffer
+    ]
+    for layer, some in biases.items():
+        behind = [one for one in vectors if layer in _sources(one, flow)]
+        names = similarity([_held(one).parameter.path for one in some], [_held(one).parameter.path for one in behind])
+        fits = [[bare(_held(one).shape) == bare(_held(other).shape) for other in behind] for one in some]
+        for i, j in best_first((names + 1) * fits):
+            both = (some[i], behind[j]) if ours else (behind[j], some[i])
+            yield UnitMatch(*both, link_roles(*both)[1])
+            vectors.remove(behind[j])
+
+
+def _piece(unit: HeldUnit, role: str, held: Held) -> HeldUnit:
+    return HeldUnit(unit.module, role, None, {role: held})
+
+
+def _held(piece: HeldUnit) -> Held:
+    (held,) = piece.roles.values()
+    return held
+
+
+def _sources(piece: HeldUnit, flow: Flow) -> set[str]:
+    """Return the holders whose values a parameter meets, be they added to each other before."""
+    found: set[str] = set()
+    new = set(_held(piece).parameter.paths)
+    while new:
+        met = {source for key in new for source, _ in flow.takes.get(key, ())} - found
+        found |= met
+        new = {key for key in met if joint_of(key) is not None}
+    return found

@@ -1,0 +1,82 @@
+"""Hold a bias apart from its layer, as those who pack projections do, and loose parameters that nothing tells apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
+
+
+class Attention(rows.Module):
+    """Heads of one packed projection without bias, and the biases of queries and values beside it."""
+
+    def __init__(self) -> None:
+        self.qkv, self.out = rows.Linear(4, 12, bias=False), rows.Linear(4, 4)
+        self.q_bias, self.v_bias = rows.parameter(4), rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        packed = self.qkv(x)
+        q, k, v = packed[..., :4] + self.q_bias, packed[..., 4:8], packed[..., 8:] + self.v_bias
+        return self.out(F.attention(q, k, v, 2))
+
+
+class Apart(rows.Module):
+    """A block of layers without bias, and vectors that it adds behind them."""
+
+    def __init__(self) -> None:
+        self.up, self.down = rows.Linear(4, 6, bias=False), rows.Linear(6, 4, bias=False)
+        self.up_bias, self.down_bias, self.attn = rows.parameter(6), rows.parameter(4), Attention()
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attn(x)
+        return x + self.down(F.tanh(self.up(x) + self.up_bias)) + self.down_bias
+
+
+class AttentionOfLayers(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.value, self.query = columns.Dense(4, 4), columns.Dense(4, 4)
+        self.key, self.proj, self.fault = columns.Dense(4, 4, bias=False), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        return self.proj(F.attention(q, k, v, 2, 1.0 if self.fault == "scale" else None))
+
+
+class OfLayers(columns.Layer):
+    def __init__(self, fault: str = "") -> None:
+        self.mixer, self.fc2 = AttentionOfLayers(fault), columns.Dense(6, 4)
+        self.fc1, self.fault = columns.Dense(4, 6, bias=fault != "bias"), fault
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.mixer(x)
+        act = F.relu if self.fault == "act" else F.tanh
+        return x + self.fc2(act(self.fc1(x)))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["apart", "inside"])
+def test_a_bias_may_be_held_apart_from_its_layer(turned: bool) -> None:
+    sides = Apart(), OfLayers()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.verified == report.transfer.copied
+
+
+@pytest.mark.parametrize(("fault", "place"), [("scale", ("mixer", "proj")), ("act", ("", "end"))])
+def test_a_fault_beside_a_bias_apart_stands_at_its_place(fault: str, place: tuple[str, str]) -> None:
+    report = padiff.diff(Apart(), OfLayers(fault), (X,))
+    (source,) = report.sources
+    assert (source.candidate.path, source.between[-1]) == place, str(report)
+
+
+def test_a_bias_that_is_missing_is_named() -> None:
+    report = padiff.diff(Apart(), OfLayers("bias"), (X,))
+    lacking = [one.what.name for one in report.sources if one.what.kind == "parameter"]
+    assert lacking == ["up_bias"], str(report)
