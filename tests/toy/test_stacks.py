@@ -126,3 +126,60 @@ def test_layers_are_stacked_in_the_order_of_their_numbers(order: tuple[int, ...]
     report = diffed(Layers(), Scanned(order), turned=turned)
     assert report.aligned is (order == (0, 1, 2)), str(report)
     assert {source.phase for source in report.sources} <= {"forward", "backward"}
+
+
+class Attention(rows.Module):
+    """Grouped queries, as wide together as a layer of the experts."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = rows.Linear(4, 4), rows.Linear(4, 2), rows.Linear(4, 2), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        k, v = self.k(x), self.v(x)
+        return self.o(F.attention(self.q(x), F.concat([k, k], -1), F.concat([v, v], -1), 2))
+
+
+class PackedAttention(columns.Layer):
+    """The same in one layer."""
+
+    def __init__(self, slope: float) -> None:
+        self.qkv, self.result, self.slope = columns.Dense(4, 8), columns.Dense(4, 4), slope
+
+    def forward(self, x: Any) -> Any:
+        y = self.qkv(x)
+        q, k, v = y[..., :4] * self.slope, y[..., 4:6], y[..., 6:]
+        return self.result(F.attention(q, F.concat([k, k], -1), F.concat([v, v], -1), 2))
+
+
+class Sentences(rows.Module):
+    """A block of attention and experts, over tokens of one sentence."""
+
+    def __init__(self) -> None:
+        self.attention, self.experts = Attention(), Listed(8, 3, 2)
+        self.before, self.behind = rows.LayerNorm(4), rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attention(self.before(x).reshape(1, *x.shape)).reshape(*x.shape)
+        return x + self.experts(self.behind(x))
+
+
+class StackedSentences(columns.Layer):
+    """The same with a packed projection and stacked experts."""
+
+    def __init__(self, slope: float = 1.0, fault: str = "") -> None:
+        self.attention, self.experts = PackedAttention(slope), Stacked(8, 3, 2, fault)
+        self.n1, self.n2 = columns.LayerNormalization(4), columns.LayerNormalization(4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.attention(self.n1(x).reshape(1, *x.shape)).reshape(*x.shape)
+        return x + self.experts(self.n2(x))
+
+
+def test_stacked_experts_may_look_like_a_packed_projection_beside_them() -> None:
+    """A layer of an expert was taken for the queries, keys and values, and what was left of these is no stack."""
+    ours = rows.Sequential(Sentences(), Sentences())
+    report = padiff.diff(ours, columns.Stack(StackedSentences(), StackedSentences()), TOKENS)
+    assert report.aligned, str(report)
+    wrong = columns.Stack(StackedSentences(slope=1.1), StackedSentences(fault="gelu"))
+    report = padiff.diff(ours, wrong, TOKENS)
+    assert {one.candidate.path for one in report.sources} == {"0.attention", "1.experts"}, str(report)

@@ -184,25 +184,24 @@ def find_packings(
 
     ``graphs`` are those of reference and candidate, whose units at ``known`` indices belong together; ``unmatched``
     the units that found no counterpart of their own shape, and ``gone`` those that are in a packing already. Where
-    units may be ``freed``, one that found a counterpart packs a group none of which did.
+    units may be ``freed``, one that found a counterpart packs a group some of which did not.
     """
     found: list[Packing] = []
     taken = set(gone)
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
         groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
         groups += [(1, group) for group in added_up(yours, unmatched)]
-        groups = [(along, group) for along, group in groups if taken.isdisjoint(group)]
+        groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
         fitting: list[Packing] = []
         for unit in mine.units:
             ways = list(_as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
-            open_to = any if unit in unmatched else all
             for along, group in groups if ways else ():
-                fits = [way for way in ways if open_to(u in unmatched for u in group) and packs(way, group, along)]
+                fits = [way for way in ways if packs(way, group, along)]
                 if fits:
                     fitting.append(
                         Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
                     )
-                elif along and open_to(u in unmatched for u in group) and _taps(unit, group):
+                elif along and _taps(unit, group):
                     fitting.append(Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit)))
         found += _disjoint(fitting, graphs, known)
         taken.update(unit for packing in found for unit in packing.units)

@@ -93,19 +93,25 @@ def pair_parameters(
     layers, what one side lists for what the other stacks, and a layer that only looked like another one for what packs
     several, where fewer parameters are left over so; what is left over then may be joined in one parameter.
     """
-    found = _paired(reference, candidate, flows, fixed, guess, by_order=by_order)
-    if all(left_over_of(found)):
-        other = _paired(reference, candidate, flows, fixed, by_order=by_order, freed=True)
-        fewer = all(len(now) < len(then) for now, then in zip(left_over_of(other), left_over_of(found), strict=True))
-        found = other if fewer else found
-    found = with_joined(found, flows, within=True)
-    for divided in (split_where_left_over, stacked):
-        sides = divided(found, flows)
-        if sides is not None:
-            other = unstacked(_paired(*sides, flows, fixed, by_order=by_order), found)
-            other = with_joined(other, flows, within=True)
-            found = other if left_over(other) < left_over(found) else found
-    return with_biases(with_joined(found, flows), flows)
+
+    def whole(*, freed: bool) -> Correspondence:
+        known = None if freed else guess
+        found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
+        found = with_joined(found, flows, within=True)
+        for divided in (split_where_left_over, stacked):
+            sides = divided(found, flows)
+            if sides is not None:
+                other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), found)
+                other = with_joined(other, flows, within=True)
+                found = other if left_over(other) < left_over(found) else found
+        return with_biases(with_joined(found, flows), flows)
+
+    found = whole(freed=False)
+    if not all(left_over_of(found)):
+        return found
+    other = whole(freed=True)
+    fewer = all(len(now) < len(then) for now, then in zip(left_over_of(other), left_over_of(found), strict=True))
+    return other if fewer else found
 
 
 def _paired(
