@@ -15,7 +15,7 @@ from typing import Any
 import jobs
 import torch
 import torch.distributed as dist
-from gpt_jobs import Given, by_name, on_the_cpu, small_config, trained
+from gpt_jobs import Given, by_name, laid_out, on_the_cpu, small_config, trained
 
 import padiff
 
@@ -80,8 +80,7 @@ def gpt(*, cp: int = 1, tp: int = 1, positions: str = "learned_absolute") -> Any
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     on_the_cpu()
-    parallel_state.destroy_model_parallel()
-    parallel_state.initialize_model_parallel(tp, 1, context_parallel_size=cp)
+    laid_out(tp, 1, context_parallel_size=cp)
     sizes = {"tensor_model_parallel_size": tp, "context_parallel_size": cp}
     config = small_config(num_layers=2, sequence_parallel=tp > 1, **sizes)
     spec = get_gpt_layer_local_spec(normalization="LayerNorm")

@@ -16,7 +16,7 @@ from typing import Any
 
 import jobs
 import torch
-from gpt_jobs import Given, on_the_cpu, small_config, trained
+from gpt_jobs import Given, laid_out, on_the_cpu, small_config, trained
 
 import padiff
 
@@ -50,9 +50,8 @@ def gpt(*, ep: int = 1, tp: int = 1, dispatcher: str = "alltoall", **settings: A
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     experts_on_the_cpu()
-    parallel_state.destroy_model_parallel()
     sizes = {"expert_model_parallel_size": ep, "expert_tensor_parallel_size": 1}
-    parallel_state.initialize_model_parallel(tp, 1, **sizes)
+    laid_out(tp, 1, **sizes)
     config = small_config(
         num_layers=2,
         tensor_model_parallel_size=tp,

@@ -97,6 +97,19 @@ def trained(
             recorder.step(loss)
 
 
+_laid_out: list[Any] = []
+
+
+def laid_out(*sizes: Any, **further: Any) -> None:
+    """Lay the ranks out as Megatron does, unless they lie so already: making the groups takes a tenth of a second."""
+    from megatron.core import parallel_state
+
+    if _laid_out != [(sizes, further)]:
+        parallel_state.destroy_model_parallel()
+        parallel_state.initialize_model_parallel(*sizes, **further)
+        _laid_out[:] = [(sizes, further)]
+
+
 def small_config(**settings: Any) -> Any:
     """Return the settings of a small GPT of Megatron on the CPU: no kernel that is fused, nothing drawn."""
     from megatron.core.transformer.transformer_config import TransformerConfig

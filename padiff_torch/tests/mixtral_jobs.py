@@ -16,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import jobs
 import torch
 from expert_jobs import experts_on_the_cpu
-from gpt_jobs import Given, small_config, trained
+from gpt_jobs import Given, laid_out, small_config, trained
 
 import padiff
 
@@ -43,7 +43,6 @@ def mixtral() -> Any:
 
 def gpt(ep: int) -> Any:
     """Return Megatron's GPT as Mixtral is built, with weights of its own."""
-    from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
     from megatron.core.transformer import torch_norm
@@ -54,8 +53,7 @@ def gpt(ep: int) -> Any:
         return torch.nn.RMSNorm(hidden_size, eps)
 
     torch_norm.WrappedTorchNorm.__new__ = staticmethod(norm)  # type: ignore[assignment]
-    parallel_state.destroy_model_parallel()
-    parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=ep, expert_tensor_parallel_size=1)
+    laid_out(1, 1, expert_model_parallel_size=ep, expert_tensor_parallel_size=1)
     config = small_config(
         num_layers=2,
         num_query_groups=2,
