@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -20,6 +21,7 @@ import padiff
 from padiff import progress
 from padiff.cli import main
 from padiff.errors import InputError
+from padiff.import_string import SpecError, load
 from padiff.plugins import Contributed, Installed, Renderer, Row, State
 from padiff.progress import shown, silenced
 from padiff.report import Figures, Finding, Phase, Place, Report, Verdict, What
@@ -620,6 +622,18 @@ def test_plugins_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def shell(*arguments: str, cwd: Path | None = None, code: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *(["-c", code] if code else ["-m", "padiff.cli"]), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
+
+
+def test_garbage_is_looked_for_neither_while_a_framework_loads_nor_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text("import gc\nlooked = gc.isenabled()\n")
+    (tmp_path / "broken.py").write_text("raise OSError\n")
+    assert load(f"{tmp_path}/heavy.py:looked") is False
+    with pytest.raises(SpecError):
+        load(f"{tmp_path}/broken.py:looked")
+    assert gc.isenabled()
+    at_end = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    done = shell(code=f"{at_end}; from padiff.cli import main; main(['plugins'])")
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("True", "")
 
 
 def test_import_padiff_imports_next_to_nothing() -> None:

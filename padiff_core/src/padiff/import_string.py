@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from padiff.errors import InputError, PadiffError, did_you_mean
+from padiff.garbage import collecting_later
 
 
 class SpecError(PadiffError):
@@ -30,7 +31,8 @@ def load(spec: str) -> Any:
     if not source or not attribute:
         msg = f"cannot read the SPEC {spec!r}.\nHint: write module:attribute or path/file.py:attribute."
         raise SpecError(msg)
-    module = guarded(spec, _from_file if source.endswith(".py") else _from_path, source)
+    with collecting_later():  # a framework comes along, most of which stays
+        module = guarded(spec, _from_file if source.endswith(".py") else _from_path, source)
     try:
         return functools.reduce(getattr, attribute.split("."), module)
     except AttributeError:

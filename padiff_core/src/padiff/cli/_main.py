@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import gc
 import os
 import sys
 import traceback
@@ -76,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else TROUBLE
     if arguments is None:
         return TROUBLE
+    atexit.register(gc.freeze)  # else Python looks for garbage among all that frameworks hold before it ends
     try:
         with _readable_warnings():
             status, text = _COMMANDS[arguments.command].run(arguments)

@@ -19,6 +19,7 @@ _MOST = 200
 
 def import_in_order(specs: Iterable[str]) -> None:
     """Import the frameworks that must come before others that the SPECs' sources import too, in their environment."""
+    from padiff.garbage import collecting_later
     from padiff.plugins import adapters, principal, set_environment
 
     set_environment()
@@ -30,7 +31,7 @@ def import_in_order(specs: Iterable[str]) -> None:
     for info in infos:
         later = {root for other in infos if other.roots & info.load_before for root in other.roots}
         if info.roots & named and later & named:
-            with contextlib.suppress(ImportError, OSError):  # whoever needs it will say what is wrong
+            with collecting_later(), contextlib.suppress(ImportError, OSError):  # whoever needs it will say why
                 importlib.import_module(principal(info))
 
 
