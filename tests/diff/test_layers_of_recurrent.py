@@ -30,10 +30,10 @@ class Split(paddle.nn.Layer):
 
     def __init__(self, weight: float) -> None:
         super().__init__()
-        self.first, self.second, self.weight = paddle.nn.LSTM(8, 8), paddle.nn.LSTM(8, 8), weight
+        self.l0, self.l1, self.weight = paddle.nn.LSTM(8, 8), paddle.nn.LSTM(8, 8), weight
 
     def forward(self, x: Any) -> Any:
-        return self.second(self.first(x)[0])[0] + self.weight * x
+        return self.l1(self.l0(x)[0])[0] + self.weight * x
 
 
 @pytest.mark.parametrize("weight", [1.0, 1.1])
@@ -44,3 +44,64 @@ def test_how_many_layers_is_not_set_on_a_live_module(weight: float) -> None:
     assert [(one.candidate.path, str(one.what)) for one in report.sources] == [("0", "output")] * (weight != 1), str(
         report
     )
+
+
+def coder() -> torch.nn.Module:
+    """Return an encoder and a decoder around a bottleneck."""
+    nn = torch.nn
+    around = nn.Linear(8, 4), nn.Linear(4, 8)
+    return nn.Sequential(nn.Linear(3, 8), Stacked(), nn.Tanh(), *around, Stacked(), nn.Tanh(), nn.Linear(8, 3))
+
+
+class Coder(paddle.nn.Layer):
+    """The same, defined in another order."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.encoder, self.decoder = Split(1.0), Split(weight)
+        self.into, self.code, self.back, self.out = (paddle.nn.Linear(*one) for one in ((3, 8), (8, 4), (4, 8), (8, 3)))
+
+    def forward(self, x: Any) -> Any:
+        x = self.back(self.code(paddle.tanh(self.encoder(self.into(x)))))
+        return self.out(paddle.tanh(self.decoder(x)))
+
+
+def test_a_layer_takes_what_the_one_before_gives() -> None:
+    """EnCodec's: both layers of a module stood side by side, and the decoder's two were taken for each other."""
+    reference, x = coder(), X[..., :3]
+    report = padiff.diff(reference, Coder(1.0), x)
+    assert report.aligned, str(report)
+    report = padiff.diff(reference, Coder(1.1), x)
+    assert [(one.candidate.path, str(one.what)) for one in report.sources] == [("decoder", "output")], str(report)
+
+
+class Read(torch.nn.Module):
+    """Some layers, and what reads them."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.lstm, self.out = torch.nn.LSTM(8, 8, layers, batch_first=True), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.lstm(x)[0])
+
+
+class ReadPort(paddle.nn.Layer):
+    """The same."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.lstm, self.out = paddle.nn.LSTM(8, 8, layers), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.lstm(x)[0])
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 2), (2, 1), (3, 2)])
+def test_of_more_layers_the_last_is_left_over(ours: int, theirs: int) -> None:
+    """The layer before the output looks like the last one: the first was said to be left over."""
+    transfer = padiff.diff(Read(ours), ReadPort(theirs), X).transfer
+    assert transfer is not None
+    left = transfer.unmatched_reference + transfer.unmatched_candidate
+    roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    assert sorted(left) == sorted(f"lstm.{role}_l{min(ours, theirs)}" for role in roles)

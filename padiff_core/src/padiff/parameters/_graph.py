@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
@@ -19,6 +21,8 @@ _MOST = 64
 _NONE: frozenset[str] = frozenset()
 _OUT = "out"
 """The unit of an attention that takes what the others give."""
+_LAYER = re.compile(r"l(\d+)")
+"""How the units of a recurrent module begin: each layer takes what the one before gives."""
 
 
 @attrs.frozen(eq=False)
@@ -137,7 +141,7 @@ class _Builder:
                 self._nodes(key)
                 continue
             found = self._found(sources)
-            for unit in self._entries(key):
+            for unit in self._stages(key)[0]:
                 # Written by hand, a layer may use one parameter on what another one gave: its own business.
                 inside = first.setdefault(unit, key) != key or bool(self._units[unit].stack)
                 _add(takes[unit], {source: ways for source, ways in found.items() if not inside or source != unit})
@@ -147,27 +151,17 @@ class _Builder:
         joints = [joint_of(key) or "" for key in self._kept]
         return Graph(self._units, [{k: frozenset(v) for k, v in one.items()} for one in takes], joints, order)
 
-    def _entries(self, key: str) -> list[int]:
-        """Return the units that take what a holder takes."""
-        units = self._at.get(key, [])
-        last = self._last(units)
-        return [unit for unit in units if last is None or unit != last]
-
-    def _exits(self, key: str) -> list[int]:
-        """Return the units that give what a holder gives."""
-        units = self._at.get(key, [])
-        last = self._last(units)
-        return units if last is None else [last]
-
-    def _last(self, units: Sequence[int]) -> int | None:
-        """Return the unit of an attention that is called on what the others give."""
-        return next((unit for unit in units if len(units) > 1 and self._units[unit].name == _OUT), None)
+    def _stages(self, key: str) -> list[list[int]]:
+        """Return the units of a holder, first those that take what it takes, then those that take what these give."""
+        stages: dict[int, list[int]] = {}
+        for unit in self._at.get(key, ()):
+            stages.setdefault(_stage(self._units[unit]), []).append(unit)
+        return [stages[stage] for stage in sorted(stages)]
 
     def _inside(self, key: str, takes: Sequence[dict[int, set[frozenset[str]]]]) -> None:
-        units = self._at.get(key, [])
-        last = self._last(units)
-        if last is not None:
-            _add(takes[last], {unit: {frozenset()} for unit in units if unit != last})
+        for before, behind in itertools.pairwise(self._stages(key)):
+            for unit in behind:
+                _add(takes[unit], {other: {frozenset()} for other in before})
 
     def _found(self, sources: frozenset[tuple[str, frozenset[str]]]) -> dict[int, set[frozenset[str]]]:
         found: dict[int, set[frozenset[str]]] = {}
@@ -180,15 +174,21 @@ class _Builder:
         """Return the nodes that a holder's values come from: its units, or where it has none those before it."""
         if key == INPUT:
             return {len(self._units): {frozenset()}}
-        units = self._exits(key)
-        if units:
-            return {unit: {frozenset()} for unit in units}
+        stages = self._stages(key)
+        if stages:
+            return {unit: {frozenset()} for unit in stages[-1]}
         if key not in self._through:
             self._through[key] = {}
             found = self._through[key] = self._found(self._flow.takes.get(key, frozenset()))
             if joint_of(key) is not None and (self._joints or len(found) > _MOST):
                 self._kept[key] = len(self._units) + ENDS + len(self._kept)
         return {self._kept[key]: {frozenset()}} if key in self._kept else self._through[key]
+
+
+def _stage(unit: HeldUnit) -> int:
+    """Return when a module calls one of its units: behind those of which it takes what they give."""
+    layer = None if unit.loose else _LAYER.match(unit.name)
+    return int(layer[1]) if layer else int(unit.name == _OUT)
 
 
 def _add(known: dict[int, set[frozenset[str]]], more: Mapping[int, set[frozenset[str]]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 
 import attrs
 
-from padiff.alignment import Resolved, namesakes
+from padiff.alignment import Resolved
 from padiff.parameters._biases import with_biases
+from padiff.parameters._by_names import as_catalogued, as_named, as_numbered
 from padiff.parameters._choosing import chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
@@ -18,7 +18,7 @@ from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import match_units, regions_of, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
-from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
 from padiff.parameters._units import HeldUnit
@@ -27,8 +27,6 @@ from padiff.trace import Flow
 Units = Sequence[HeldUnit]
 Pairs = dict[int, int]
 Groups = list[list[int]]
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
-"""The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 
 
 def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
@@ -137,8 +135,8 @@ def _paired(
             (one[0].joined(groups[0]), one[1].joined(groups[1])) if packings else one for one in (graphs, joined)
         ]
         pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=by_order)
-        found = _as_numbered(_as_named(pairs, left, ours, theirs), both)
-        found = _nearest(found, known, both, ends, fixed)
+        found = as_numbered(as_named(pairs, left, ours, theirs), both)
+        found = as_catalogued(_nearest(found, known, both, ends, fixed), known, both)
         return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
 
     pairs, symmetric = by_flow(())
@@ -218,9 +216,9 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
 
 
 def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pairs: Pairs) -> list[Packing]:
-    """Return packings with the numbers of repeated layers taken at their word, as `_as_numbered` does."""
+    """Return packings with the numbers of repeated layers taken at their word, as `as_numbered` does."""
     known, _ = _packed(found, graphs[0].units, graphs[1].units)
-    numbered = _as_numbered({**pairs, **known}, graphs)
+    numbered = as_numbered({**pairs, **known}, graphs)
     standing = {j: place for place, j in enumerate(known.values())}
     places = [standing.get(numbered[i], -1) for i in known]
     if sorted(places) != [*range(len(found))] or any(
@@ -269,53 +267,6 @@ def _in_order(units: Units, flow: Flow) -> Graph:
         if rank == len(units):
             order[i] = order[i - 1] if i else -1
     return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
-
-
-def _as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:
-    """Return the pairs, with symmetries exchanged as names beyond doubt say, where all fit so.
-
-    What is ``left`` may be exchanged with others of its colour: no name outranks the dataflow. A port that takes keys
-    for values under the same names is a fault: whoever loads weights by name meets it.
-    """
-    named = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
-    found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
-
-    def following(unit: int) -> int | None:
-        other = owner.get(named.get(unit, -1))
-        return other if other is not None and left[other] == left[unit] else None
-
-    for first in owner.values():
-        cycle, other = [first], following(first)
-        while other is not None and other not in cycle:
-            cycle.append(other)
-            other = following(other)
-        if other == first and len(cycle) > 1 and all(link_roles(ours[i], theirs[named[i]])[0] for i in cycle):
-            found.update({i: named[i] for i in cycle})
-    return found
-
-
-def _as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[int, int]:
-    """Return the pairs with the numbers of repeated layers taken at their word, where everything fits so.
-
-    Blocks that the candidate runs in another order than their numbers, or leaves out, are a fault: whoever loads
-    weights by name meets it. Where a unit has no counterpart of its number that fits, or all units have one and their
-    numbers say another set (they begin with 1), the numbers mean something else on each side.
-    """
-    ours, theirs = graphs[0].units, graphs[1].units
-    places = {(theirs[j].path, theirs[j].name): j for j in graphs[1].own}
-    found = {}
-    for i, j in pairs.items():
-        # What is numbered on one side alone is something inside: `layers.1.ffn.0` against `blocks.1.mlp.fc1`.
-        numbers = iter(_NUMBER.findall(ours[i].path))
-        named = _NUMBER.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
-        other = places.get((named, theirs[j].name))
-        # What is split, or packed, on one side does not fit by itself.
-        if other is None or (link_roles(ours[i], theirs[j])[0] and not link_roles(ours[i], theirs[other])[0]):
-            return dict(pairs)
-        found[i] = other
-    whole = all(i in pairs for i in range(len(ours)) if graphs[0].is_met(i))
-    said, used = set(found.values()), set(pairs.values())
-    return found if len(said) == len(used) and (said == used or not whole) else dict(pairs)
 
 
 def _indices(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> dict[int, int]:
