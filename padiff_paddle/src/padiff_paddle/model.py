@@ -150,7 +150,7 @@ class PaddleModel(HookedModel):
 
     def repeated(self) -> bool:
         """Return whether a call happens in the backward pass, where only recomputation calls layers."""
-        return PADDLE.in_backward()
+        return PADDLE.in_backward(PaddleModel.run.__code__)
 
     def run(
         self,

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Collection
 from enum import IntEnum
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class Stack:
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._origins: dict[CodeType, Origin] = {}
+        self._origins: dict[str, Origin] = {}
 
     def frames(self) -> tuple[Frame, ...]:
         """Return the frames between padiff's own, which were called back and which called: innermost first."""
@@ -62,13 +62,14 @@ class Stack:
         inside = True
         while frame is not None and len(frames) < _DEEPEST:
             code = frame.f_code
-            origin = origins.get(code)
+            file = code.co_filename
+            origin = origins.get(file)
             if origin is None:
-                origin = origins[code] = origin_of(code.co_filename, self._adapter)
+                origin = origins[file] = origin_of(file, self._adapter)
             if origin is not Origin.OWN:
                 inside = False
                 if origin is not Origin.MACHINERY:
-                    place = code.co_filename, frame.f_lineno, code.co_name, code.co_firstlineno
+                    place = file, frame.f_lineno, code.co_name, code.co_firstlineno
                     frames.append(Frame(*place, origin is Origin.LIBRARY))
             elif not inside:
                 break
