@@ -207,6 +207,74 @@ def test_the_vector_of_a_power_iteration_is_copied() -> None:
     assert source.phase is Phase.FORWARD, str(source)
 
 
+class Narrow(rows.Module):
+    """The same of a layer with few features, as torch's parametrization keeps it: both vectors, in evaluation."""
+
+    def __init__(self) -> None:
+        self.inside, self.outside = rows.Linear(8, 4), rows.Linear(4, 8)
+        self.left, self.right = (rows.buffer(unit(np.random.standard_normal(n))) for n in (4, 8))
+
+    def forward(self, x: Any) -> Any:
+        size = self.left.reshape(1, 4) @ self.inside.weight @ self.right.reshape(8, 1)
+        return self.outside(self.inside(x) / size.sum())
+
+
+class NarrowPort(columns.Layer):
+    """The same; or with the first layer's vectors, which are constants where they belong to nothing."""
+
+    def __init__(self, power: float = 1.0) -> None:
+        self.second, self.first, self.power = columns.Dense(4, 8), columns.Dense(8, 4), power
+        self.v, self.u = (columns.statistic(unit(np.random.standard_normal(n))) for n in (8, 4))
+
+    def forward(self, x: Any) -> Any:
+        size = self.v.reshape(1, 8) @ self.first.kernel @ self.u.reshape(4, 1)
+        return self.second(self.first(x) / size.sum() * self.power)
+
+
+def unit(vector: Any) -> Any:
+    return vector / np.linalg.norm(vector)
+
+
+def test_few_numbers_of_a_power_iteration_are_copied() -> None:
+    """Four numbers tell not whether they are random: one of both vectors was a constant, and wrong, in evaluation."""
+    report = padiff.diff(Narrow().train(False), NarrowPort().train(False), TOKENS)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.buffers == 2
+    (source,) = padiff.diff(Narrow().train(False), NarrowPort(1.1).train(False), TOKENS).sources
+    assert source.phase is Phase.FORWARD, str(source)
+
+
+class Lit(rows.Module):
+    """A layer whose features are read along two directions that code gives."""
+
+    def __init__(self, directions: Any) -> None:
+        self.inside, self.directions = rows.Linear(8, 4), directions
+        self.light, self.eye = map(rows.buffer, directions)
+
+    def forward(self, x: Any) -> Any:
+        y = self.inside(x)
+        return (y * self.light).sum(-1) + (y * self.eye).sum(-1)
+
+
+class LitPort(columns.Layer):
+    def __init__(self, directions: Any) -> None:
+        self.inside = columns.Dense(8, 4)
+        self.light, self.eye = map(columns.statistic, directions)
+
+    def forward(self, x: Any) -> Any:
+        y = self.inside(x)
+        return (y * self.light).sum(-1) + (y * self.eye).sum(-1)
+
+
+def test_a_wrong_direction_is_a_constant() -> None:
+    """Both are of length one, and as long as one axis of the matrix beside them: no more than that."""
+    light, eye, wrong = unit(np.array([1.0, 2, 3, 5])), unit(np.array([2.0, 1, 1, 3])), unit(np.array([1.0, 3, 2, 5]))
+    assert padiff.diff(Lit((light, eye)), LitPort((light, eye)), TOKENS).aligned
+    (source,) = padiff.diff(Lit((light, eye)), LitPort((wrong, eye)), TOKENS).sources
+    assert source.what.name == "light", str(source)
+
+
 class Tables(rows.Module):
     """Tokens looked up in two tables of one shape."""
 

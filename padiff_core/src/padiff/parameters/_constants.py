@@ -8,8 +8,10 @@ must not hide it.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -96,11 +98,13 @@ def with_buffers(
     take(lambda one, other: seen[one] == seen[other] == 1)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
+    iterated = _of_power_iterations(pairs, values, models[0])
     for one, other in pairs.items():
         link = _link(one, other)
         assert link is not None
         held = link.reference, link.candidate
-        own = _is_independent(_turned(one, other, values), values[other]) or all(map(_is_power_vector, held))
+        own = one in iterated or _is_independent(_turned(one, other, values), values[other])
+        own = own or all(map(_is_power_vector, held))
         (state if own or is_state(*held) else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
 
@@ -143,6 +147,39 @@ def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
 def _is_power_vector(held: Held) -> bool:
     """Return whether a buffer holds what the power iteration of spectral norm goes on from: u or v of a weight."""
     return held.parameter.buffer and len(held.shape) == 1 and held.parameter.path.endswith(("_u", "_v"))
+
+
+def _of_power_iterations(
+    pairs: Mapping[HeldUnit, HeldUnit], values: Mapping[HeldUnit, Array], model: Description
+) -> set[HeldUnit]:
+    """Return what spectral norms of the reference go on from, whatever its name: two vectors beside a matrix.
+
+    Each is of length one on both sides, and both have, multiplied, as many numbers as the matrix.
+    """
+    vectors: dict[str, list[HeldUnit]] = {}
+    for one, other in pairs.items():
+        if _is_direction(values[one]) and _is_direction(values[other]):
+            vectors.setdefault(one.module.path, []).append(one)
+    found: set[HeldUnit] = set()
+    for path, units in vectors.items():
+        sizes = _sizes_around(path, model)
+        for both in itertools.combinations(units, 2):
+            found.update(both if math.prod(values[one].size for one in both) in sizes else ())
+    return found
+
+
+def _is_direction(array: Array) -> bool:
+    """Return whether an array is of length one, but for rounding."""
+    norm = np.asarray(np.linalg.norm(_plain(array)))
+    return array.dtype.kind not in "iubc" and is_alike(norm.astype(array.dtype), np.ones((), array.dtype))
+
+
+def _sizes_around(path: str, model: Description) -> set[int]:
+    """Return the sizes of the matrices in a module, or in the next around it that holds any."""
+    below = f"{path}." if path else ""
+    held = (one for one in model.parameters.values() if one.path.startswith(below) and not one.buffer)
+    sizes = {math.prod(one.shape) for one in held if len(one.shape) > 1}
+    return _sizes_around(path.rpartition(".")[0], model) if path and not sizes else sizes
 
 
 def _counts(parameter: ParameterRecord) -> bool:
