@@ -136,6 +136,11 @@ NOTES: dict[str, Phrase] = {
         f"{' and '.join(data['candidate'])}: what only the dtypes make differ is reported too; bring both models to "
         "one dtype to compare their code alone"
     ),
+    "unlike_casts": lambda data: (
+        f"{len(data['modules'])} modules give {data['reference']} in the reference and {data['candidate']} in the "
+        f"candidate ({few([repr(path) for path in data['modules']])}): from there on, what differs by less than the "
+        "coarser one rounds does not show; record both with the same casts to see it"
+    ),
     "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
     "steps_of_one_side": lambda data: (

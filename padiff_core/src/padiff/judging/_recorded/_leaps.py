@@ -16,7 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side
 from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
-from padiff.judging._recorded._levels import Drift, Level, is_behind
+from padiff.judging._recorded._levels import Drift, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, says_the_same_here, size_beside_masks
@@ -26,6 +26,7 @@ from padiff.numerics import (
     FLOORS,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
+    NEGLIGIBLE_SENT,
     RANDOM,
     SAME,
     UNSETTLED,
@@ -42,13 +43,7 @@ from padiff.trace import Call, Key, Leaf, contrasts, is_sampling, samples_otherw
 class Leaps:
     """Judge one step of two recorded runs."""
 
-    def __init__(
-        self,
-        meter: Meter,
-        alignment: Alignment,
-        drift: Drift,
-        after: Drift | None = None,
-    ) -> None:
+    def __init__(self, meter: Meter, alignment: Alignment, drift: Drift, after: Drift | None = None) -> None:
         """Take what parameters are apart by before the step, and ``after`` it, for calls that are made behind it."""
         self.reference, self.candidate = meter.traces
         self.meter, self.alignment, self._drift = meter, alignment, drift
@@ -132,7 +127,7 @@ class Leaps:
             self._values[key] = Level()
             if size is not None:
                 self.compared.add(key[0])
-                self._values[key] = Level(size.error, False)
+                self._values[key] = Level(size.error, cast=cast_of(spot.reference, spot.candidate))
                 yield from self._judged(spot, size, self._values[key])
             elif spot.owner is not None:  # not kept: it may differ as much as what it was made of
                 self._values[key].add(self.levels[spot.owner.key])
@@ -184,7 +179,7 @@ class Leaps:
         owner = self.innermost_known(owner)
         known = self.levels[owner.key]
         ruling, source = self._ruled(owner, size, known)
-        level.eps = size.eps
+        level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
         level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
         self.random |= level.random
@@ -224,9 +219,11 @@ class Leaps:
         if size.difference.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
-        bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), VANISHES * drift)
-        least = VANISHES * negligible(size.eps)
-        least = min(least, RANDOM(size.eps)) if alone else least  # in low precision any less than the whole would pass
+        sent = NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT
+        one_sided = min(max(sent(known.cast), FLOORS * known.error), SAME(known.cast))
+        bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), one_sided, VANISHES * drift)
+        # In low precision any less than the whole would pass.
+        least = min(VANISHES * negligible(size.eps), (RANDOM if alone else SAME)(size.eps))
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
@@ -295,7 +292,9 @@ class Leaps:
         level = self._sent.get(key)
         if level is None:
             ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT)
-            level = self._sent[key] = Level(size.error, eps=size.eps)
+            level = self._sent[key] = Level(
+                size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference, spot.candidate))
+            )
             rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
             level.rounded = size.error if rounded else 0.0
             if how is not None and ruling.verdict not in AGREEING:

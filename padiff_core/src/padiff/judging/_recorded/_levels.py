@@ -10,9 +10,10 @@ import attrs
 from padiff.alignment import Pair
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
+from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence
 from padiff.report import SIDES
-from padiff.trace import Call, Trace
+from padiff.trace import Call, Leaf, Trace
 
 
 @attrs.frozen
@@ -44,6 +45,9 @@ class Level:
     eps: float = 0.0
     """Machine epsilon of the coarsest type of what it was given: automatic casts go back and forth, and what they cast
     is as coarse as that. No further: what is rounded so is no excuse for what stands behind it."""
+    cast: float = 0.0
+    """Machine epsilon of the coarsest type that one side alone computed in, of all that it was made of: what that
+    rounds stays apart from there on, where two sides that cast alike round alike."""
     rounded: float = 0.0
     """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
     of steps from such."""
@@ -53,6 +57,7 @@ class Level:
         self.error = max(self.error, other.error)
         self.drift = max(self.drift, other.drift)
         self.eps = max(self.eps, other.eps)
+        self.cast = max(self.cast, other.cast)
         self.differs |= other.differs
         self.least |= other.least
         self.random |= other.random
@@ -63,6 +68,11 @@ class Level:
         if least:
             self.add(known)
             self.least = True
+
+
+def cast_of(ours: Leaf, theirs: Leaf) -> float:
+    """Return the epsilon of the coarser type of a value that both sides hold in other types; 0 where in one."""
+    return 0.0 if ours.dtype == theirs.dtype else epsilon_of(ours.dtype, theirs.dtype)
 
 
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:

@@ -20,7 +20,7 @@ from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_byt
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
-from padiff.judging._recorded._levels import Drift, behind_on, drift_of
+from padiff.judging._recorded._levels import Drift, behind_on, cast_of, drift_of
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
@@ -109,6 +109,7 @@ class Recorded(Gathered):
                 *constant_notes(known),
                 *notes_of(alignment, found, leaps.compared),
                 *_unlike(traces),
+                *_casts(alignment),
                 *other_bytes(alignment, traces),
             ]
             self.mapping = matching_of(alignment, known, self.findings)
@@ -294,6 +295,16 @@ def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
     given = [name for name, trace in zip(SIDES, traces, strict=True) if trace.loss is not None]
     if len(given) == 1:
         yield Note("loss_of_one_side", {"side": given[0]})
+
+
+def _casts(alignment: Alignment) -> Iterator[Note]:
+    """Yield the modules that one side alone computes in a coarser type."""
+    cast = [(pair, both) for pair in alignment.pairs for both in pair.made if cast_of(*both)]
+    if cast:
+        both = max((both for _, both in cast), key=lambda one: cast_of(*one))
+        types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
+        paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
+        yield Note("unlike_casts", {**types, "modules": list(paths)})
 
 
 def _is_given(trace: Trace) -> bool:

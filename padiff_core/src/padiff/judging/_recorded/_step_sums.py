@@ -43,8 +43,11 @@ class StepSums:
     peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
     """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
-    def exceeds(self, eps: float, least: float) -> bool:
-        """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least."""
+    def exceeds(self, eps: float, least: float, longest: float = 0.0) -> bool:
+        """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least.
+
+        Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too.
+        """
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
         reach = max(least, ACCUMULATION * noise) * math.sqrt(self.ours)
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
@@ -52,7 +55,8 @@ class StepSums:
         means = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
         if not self.unsure_peak > _reached(means, eps):
             return False
-        return self.unsure_peak > _reached(self.peaks(), eps)
+        step, value = self.peaks()
+        return self.unsure_peak > _reached((max(step, longest), value), eps)
 
 
 def _reached(peaks: tuple[float, float], eps: float) -> float:

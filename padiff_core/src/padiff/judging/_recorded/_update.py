@@ -201,13 +201,16 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
     least = (ACCUMULATED if unlike_settings(meter, link) else SAME)(size.eps)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
-        allowed = max(allowed, EXACT(_computed_with(match, meter.traces)))
+        allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
     if done.gradients is not None:
         clean = noise <= SAME(size.eps)
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean)
-        return sums.exceeds(done.eps, least)
+        if not sums.exceeds(done.eps, least):
+            return False
+        ours, theirs = _computed_with(match, meter.traces)
+        return ours == theirs or sums.exceeds(done.eps, least, _longest(meter, match))
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
 
 
@@ -230,12 +233,27 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> float:
-    """Return the epsilon of the coarsest type in which a module gave values."""
+def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> tuple[float, float]:
+    """Return, of each side, the epsilon of the coarsest type in which a module gave values."""
     paths = match.modules.reference, match.modules.candidate
-    held = zip(traces, paths, strict=True)
-    given = {leaf.dtype for trace, path in held for call in trace.calls if call.path == path for leaf in call.outputs}
-    return max((epsilon_of(dtype) or 0.0 for dtype in given), default=0.0)
+    ours, theirs = (
+        max((epsilon_of(leaf.dtype) for call in trace.calls if call.path == path for leaf in call.outputs), default=0.0)
+        for trace, path in zip(traces, paths, strict=True)
+    )
+    return ours, theirs
+
+
+def _longest(meter: Meter, match: UnitMatch) -> float:
+    """Return the reference's longest step of any element of a module.
+
+    Where one side alone casts, what is rounding alone in a gradient is of another size on each side.
+    """
+    found = [0.0]
+    for link in (one for one in match.links if not one.buffer and one.differentiated):
+        started, ended = (_projected(meter.held(link, when)) for when in ("before", "updated"))
+        if started is not None and ended is not None:
+            found.append(float(np.max(np.abs(_exact(ended[0]) - _exact(started[0])), initial=0.0)))
+    return max(found)
 
 
 @attrs.frozen

@@ -1,0 +1,108 @@
+"""Compare a recorded run that casts what its layers compute with one that does not: only rounding differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import functional, rows
+
+SIZE = 16
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """Return a tensor in another type; its gradient comes in that, and goes on in its own."""
+    return type(x)(x.data.astype(dtype), sources=[(x, lambda g: g.astype(dtype).astype(x.data.dtype))])
+
+
+class Layer(rows.Linear):
+    """A linear layer that rounds what it takes and gives, as automatic casts do."""
+
+    low = True
+
+    def forward(self, x: Any) -> Any:
+        if not self.low:
+            return super().forward(x)
+        short = cast(cast(x, ml_dtypes.bfloat16), np.float32)
+        weight = cast(cast(self.weight, ml_dtypes.bfloat16), np.float32)
+        return cast(functional.linear(short, weight.transpose(1, 0), self.bias), ml_dtypes.bfloat16)
+
+
+class Block(rows.Module):
+    """A residual block: what it adds up, and what norms make of it, is never cast."""
+
+    def __init__(self) -> None:
+        self.norm, self.up, self.down = rows.LayerNorm(SIZE), Layer(SIZE, 32), Layer(32, SIZE)
+        self.scale = np.float32(1)
+
+    def forward(self, x: Any) -> Any:
+        inner = cast(functional.gelu(cast(self.up(self.norm(x)), np.float32)), np.float32)
+        return x + cast(self.down(inner), np.float32) * self.scale
+
+
+class Net(rows.Module):
+    """Blocks, a norm, and a head."""
+
+    def __init__(self, *, low: bool) -> None:
+        self.blocks = rows.Sequential(*(Block() for _ in range(4)))
+        self.norm, self.head = rows.LayerNorm(SIZE), Layer(SIZE, 4)
+        for block in self.blocks:
+            block.up.low = block.down.low = low
+        self.head.low = low
+
+    def forward(self, x: Any) -> Any:
+        return cast(self.head(self.norm(self.blocks(x))), np.float32)
+
+
+def compared(folder: Path, *, low: tuple[bool, bool] = (False, True), seed: int = 0, fault: str = "") -> padiff.Report:
+    np.random.seed(seed)
+    models = Net(low=low[0]), Net(low=low[1])
+    rng = np.random.default_rng(seed)
+    padiff.transfer(*models, rng.standard_normal((5, SIZE)).astype(np.float32))
+    block = models[1].blocks[2]
+    if fault == "scale":
+        block.scale = np.float32(1.5)
+    if fault == "small":
+        block.scale = np.float32(1.02)
+    if fault == "eps":
+        block.norm.eps = 0.5
+    given = [rng.standard_normal((32, SIZE)).astype(np.float32) for _ in range(3)]
+    for model, name in zip(models, "ab", strict=True):
+        optimizer = rows.SGD(model.parameters(), 0.01)
+        with padiff.record(model, folder / name, optimizer=optimizer) as recorder:
+            for x in given:
+                out = model(rows.Tensor(x.copy()))
+                (out * out).mean().backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("low", [(False, True), (True, False)])
+def test_casts_of_one_side_are_no_fault(tmp_path: Path, low: tuple[bool, bool], seed: int) -> None:
+    report = compared(tmp_path, low=low, seed=seed)
+    assert report.aligned, str(report)
+    (note,) = (note for note in report.notes if note.kind == "unlike_casts")
+    assert {note.data["reference"], note.data["candidate"]} == {"float32", "bfloat16"}
+    assert note.data["modules"][0] == "blocks.0.up"
+
+
+@pytest.mark.parametrize(("fault", "path"), [("scale", "blocks.2"), ("eps", "blocks.2.norm")])
+def test_a_fault_behind_casts_of_one_side_is_found(tmp_path: Path, fault: str, path: str) -> None:
+    report = compared(tmp_path, fault=fault)
+    first = next(one for one in report.findings if one.counts)
+    assert (first.step, first.candidate.path) == (0, path), str(report)
+
+
+def test_what_both_sides_cast_excuses_no_small_fault(tmp_path: Path) -> None:
+    assert compared(tmp_path / "right", low=(True, True)).aligned
+    report = compared(tmp_path, low=(True, True), fault="small")
+    (source,) = report.sources
+    assert source.candidate.path == "blocks.2", str(report)
