@@ -12,7 +12,7 @@ import attrs
 
 from padiff.alignment import similarity
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._links import bare
+from padiff.parameters._links import bare, is_joined
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import left_over_of
@@ -36,12 +36,12 @@ def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
 
 def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool) -> Iterator[UnitMatch]:
     """Yield matches of one side's biases with vectors of the other, whose dataflow is given."""
-    biases: dict[str, list[HeldUnit]] = {}
+    biases: dict[frozenset[str], list[HeldUnit]] = {}
     for match in known.matches:
         unit, partner = (match.reference, match.candidate)[:: 1 if ours else -1]
         held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
         if held is not None and held.parameter.path in left[not ours]:
-            biases.setdefault(called(partner.module.path), []).append(_piece(unit, _BIAS, held))
+            biases.setdefault(_holders(partner), []).append(_piece(unit, _BIAS, held))
     others = known.candidate if ours else known.reference
     vectors = [
         _piece(unit, role, held)
@@ -50,10 +50,10 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
         for role, held in unit.roles.items()
         if held.parameter.path in left[ours] and not held.parameter.buffer
     ]
-    for layer, some in biases.items():
-        behind = [one for one in vectors if layer in _sources(one, flow)]
+    for layers, some in biases.items():
+        behind = [one for one in vectors if not layers.isdisjoint(_sources(one, flow))]
         names = similarity([_held(one).parameter.path for one in some], [_held(one).parameter.path for one in behind])
-        fits = [[bare(_held(one).shape) == bare(_held(other).shape) for other in behind] for one in some]
+        fits = [[_fits(one, other) for other in behind] for one in some]
         for i, j in best_first((names + 1) * fits):
             both = (some[i], behind[j]) if ours else (behind[j], some[i])
             yield UnitMatch(*both, link_roles(*both)[1])
@@ -67,6 +67,18 @@ def _piece(unit: HeldUnit, role: str, held: Held) -> HeldUnit:
 def _held(piece: HeldUnit) -> Held:
     (held,) = piece.roles.values()
     return held
+
+
+def _fits(bias: HeldUnit, vector: HeldUnit) -> bool:
+    """Return whether a vector is as long as a bias, be it by heads: (heads, size) for (heads * size,)."""
+    whole, shape = (bare(_held(piece).shape) for piece in (bias, vector))
+    return len(whole) < 2 and (whole == shape or is_joined(shape, whole))
+
+
+def _holders(unit: HeldUnit) -> frozenset[str]:
+    """Return what a dataflow may call a layer: its module, or what it holds where no rule speaks of it."""
+    paths = [path for held in unit.roles.values() for path in held.parameter.paths]
+    return frozenset(paths if unit.loose else [*paths, called(unit.module.path)])
 
 
 def _sources(piece: HeldUnit, flow: Flow) -> set[str]:

@@ -113,11 +113,16 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
 
 
 def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
-    """Return how a table of vectors and a linear layer without bias fit, which takes which row as ones and zeros."""
+    """Return how a table of vectors and a linear layer fit, which takes which row as ones and zeros.
+
+    What the linear layer adds, a bias of its own may add behind the table.
+    """
     ours, theirs = reference.roles, candidate.roles
-    if ours.keys() != {"weight"} or theirs.keys() != {"weight"} or ours["weight"].shape != theirs["weight"].shape[::-1]:
+    weights = [roles.get("weight") for roles in (ours, theirs)]
+    if None in weights or ours["weight"].shape != theirs["weight"].shape[::-1]:
         return 0.0, []
-    return FULL, [Link("weight", ours["weight"], theirs["weight"], transposed=True)]
+    whole = len(ours) == len(theirs) == 1
+    return FULL if whole else _PARTIAL, [Link("weight", ours["weight"], theirs["weight"], transposed=True)]
 
 
 def _link_known(role: str, reference: Held, candidate: Held) -> Link:
