@@ -80,3 +80,44 @@ def test_a_bias_that_is_missing_is_named() -> None:
     report = padiff.diff(Apart(), OfLayers("bias"), (X,))
     lacking = [one.what.name for one in report.sources if one.what.kind == "parameter"]
     assert lacking == ["up_bias"], str(report)
+
+
+class Marked(rows.Module):
+    """Adds what a layer makes of the distances, as ones and zeros; a gate ends the block."""
+
+    def __init__(self) -> None:
+        self.distance, self.gate, self.out = rows.Linear(5, 4), rows.Linear(4, 4), rows.Linear(4, 4)
+        self.ones = rows.buffer(np.eye(5))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.distance(self.ones)
+        return self.out(F.tanh(x) * F.sigmoid(self.gate(x)))
+
+
+class LookedUp(columns.Layer):
+    """The same with a table and a vector behind it, and a gate that is kept by heads."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.table, self.table_bias = columns.Embed(5, 4), columns.weight(4)
+        self.gate_w, self.gate_b = columns.weight(4, 2, 2), columns.weight(2, 2)
+        self.out, self.fault = columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        places = columns.Tensor(np.arange(5) if self.fault != "places" else np.arange(5)[::-1])
+        x = x + self.table(places) + self.table_bias
+        gate = (x @ self.gate_w.reshape(4, 4)).reshape(-1, 5, 2, 2) + self.gate_b
+        act = F.tanh if self.fault == "act" else F.sigmoid
+        return self.out(F.tanh(x) * act(gate.reshape(-1, 5, 4)))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["layers", "tables"])
+def test_a_table_may_have_its_bias_apart_and_a_bias_lie_by_heads(turned: bool) -> None:
+    sides = Marked(), LookedUp()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("fault", ["places", "act"])
+def test_a_fault_beside_a_table_or_a_gate_is_found(fault: str) -> None:
+    report = padiff.diff(Marked(), LookedUp(fault), (X,))
+    assert [(one.candidate.path, one.between[-1]) for one in report.sources] == [("", "out")], str(report)

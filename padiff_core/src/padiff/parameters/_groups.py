@@ -29,7 +29,7 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     alike: dict[tuple[tuple[int, ...], frozenset[int]], dict[str, HeldUnit]] = {}
     for unit, takes in zip(graph.units, graph.takes, strict=False):
         if is_map(unit) and takes:
-            parent = unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+            parent = _parent(unit)
             groups.setdefault((parent, frozenset(takes)), []).append(unit)
             alike.setdefault((unit.roles["weight"].shape, frozenset(takes)), {})[parent] = unit
     yield from (tuple(group) for group in groups.values() if len(group) > 1)
@@ -63,3 +63,17 @@ def keys_and_values(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
         if unit in unmatched and unit.name in _OF_MEMORY:
             held.setdefault(unit.module.path, []).append(unit)
     return (tuple(group) for group in held.values() if len(group) == len(_OF_MEMORY))
+
+
+def of_one_parent(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+    """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
+    held: dict[str, list[HeldUnit]] = {}
+    for unit in graph.units:
+        if unit in unmatched and is_map(unit):
+            held.setdefault(_parent(unit), []).append(unit)
+    return (tuple(group) for group in held.values() if len(group) > 1)
+
+
+def _parent(unit: HeldUnit) -> str:
+    """Return the path of what a unit is one of: of the attention that has it, or of the module around."""
+    return unit.module.path if unit.name else unit.module.path.rpartition(".")[0]

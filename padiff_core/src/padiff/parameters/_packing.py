@@ -15,7 +15,16 @@ import attrs
 
 from padiff.kinds import PRODUCTS, interleaved
 from padiff.parameters._graph import Graph
-from padiff.parameters._groups import TABLE, Group, added_up, is_map, keys_and_values, side_by_side, tables
+from padiff.parameters._groups import (
+    TABLE,
+    Group,
+    added_up,
+    is_map,
+    keys_and_values,
+    of_one_parent,
+    side_by_side,
+    tables,
+)
 from padiff.parameters._links import SumLink, bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
@@ -207,7 +216,7 @@ def find_packings(
         taken.update(unit for packing in found for unit in packing.units)
     found += _shared(graphs, unmatched, taken, known)
     taken.update(unit for packing in found for unit in packing.units)
-    return [*found, *_keys_with_values(graphs, unmatched - taken)]
+    return [*found, *_whatever_they_take(graphs, unmatched - taken)]
 
 
 def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
@@ -224,15 +233,17 @@ def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Ma
     return [packing for packing in fitting if packing in chosen]
 
 
-def _keys_with_values(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
-    """Yield layers that give keys and values in one, where an attention has these and the queries apart."""
+def _whatever_they_take(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
+    """Yield layers that pack what takes several values: keys with values apart from queries, or queries with both."""
+    free = set(unmatched)
     for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = list(keys_and_values(yours, unmatched))
+        groups = [*keys_and_values(yours, free), *of_one_parent(yours, free)]
         for unit in mine.units:
-            fits = [one for one in groups if unit in unmatched and is_map(unit) and packs(unit, one)]
-            if fits:
-                groups.remove(fits[0])
-                yield Packing(unit, fits[0], ours, [[unit.roles]])
+            fits = (one for one in groups if is_map(unit) and packs(unit, one) and free.issuperset((unit, *one)))
+            members = next(fits, None)
+            if members is not None:
+                free -= {unit, *members}
+                yield Packing(unit, members, ours, [[unit.roles]])
 
 
 def _shared(
