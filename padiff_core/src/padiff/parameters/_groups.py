@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
 from padiff.kinds import PRODUCTS
 from padiff.parameters._graph import Graph
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
+LINEAR = "linear"
 TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
@@ -18,6 +21,34 @@ Group = tuple[HeldUnit, ...]
 def is_map(unit: HeldUnit) -> bool:
     """Return whether each row of the weight is a map of all input channels by itself."""
     return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
+
+
+def as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
+    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
+
+    A table of vectors is a map, too, and a convolution in groups is one for each of these.
+    """
+    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
+        yield unit
+    matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
+    vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
+    if unit.kind is not None or len(matrices) != 1:
+        return
+    if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
+        return
+    for transpose in (None, (1, 0)):
+        places = [attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, transpose), stack=()) for one in unit.units]
+        shape = places[0].roles["weight"].shape
+        if all(held.shape == shape[:1] for held in vectors):
+            yield attrs.evolve(places[0], stack=tuple(places) if unit.stack else ())
+
+
+def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, Held]:
+    """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
+    held = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
+    shape = held[0].shape if transpose is None else held[0].shape[::-1]
+    weight = Held(held[0].parameter, attrs.evolve(held[0].part, transpose=transpose), shape)
+    return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:

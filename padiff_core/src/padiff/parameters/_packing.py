@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
 
-from padiff.kinds import PRODUCTS, interleaved
+from padiff.kinds import interleaved
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import (
+    LINEAR,
     TABLE,
     Group,
     added_up,
+    as_maps,
     is_map,
     keys_and_values,
     of_one_parent,
@@ -30,7 +32,6 @@ from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-_LINEAR = "linear"
 _MOST_MEMBERS = 6
 """Layers that several others pack, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -167,7 +168,7 @@ class Packing:
                     shape[self.along] = extent(member.roles[role].shape, held.shape, self.along)
                 cut[role] = Held(held.parameter, part, tuple(shape))
         name = member.path.rpartition(".")[2]
-        kind = unit.kind or (_LINEAR if self.layers else None)
+        kind = unit.kind or (LINEAR if self.layers else None)
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
@@ -203,7 +204,7 @@ def find_packings(
         groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
         fitting: list[Packing] = []
         for unit in mine.units:
-            ways = list(_as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
+            ways = list(as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
             for along, group in groups if ways else ():
                 fits = [way for way in ways if packs(way, group, along)]
                 if fits:
@@ -289,34 +290,6 @@ def _pack_alike(packed: Group, members: Group) -> bool:
     weights = [[unit.roles["weight"].shape for unit in units] for units in (packed, members)]
     maps = {_map(shape) for shapes in weights for shape in shapes}
     return len(maps) == 1 and not any(unit.stack for unit in (*packed, *members))
-
-
-def _as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
-    """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
-
-    A table of vectors is a map, too, and a convolution in groups is one for each of these.
-    """
-    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
-        yield unit
-    matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
-    vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
-    if unit.kind is not None or len(matrices) != 1:
-        return
-    if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
-        return
-    for transpose in (None, (1, 0)):
-        places = [attrs.evolve(one, kind=_LINEAR, roles=_as_linear(one, transpose), stack=()) for one in unit.units]
-        shape = places[0].roles["weight"].shape
-        if all(held.shape == shape[:1] for held in vectors):
-            yield attrs.evolve(places[0], stack=tuple(places) if unit.stack else ())
-
-
-def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, Held]:
-    """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
-    held = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
-    shape = held[0].shape if transpose is None else held[0].shape[::-1]
-    weight = Held(held[0].parameter, attrs.evolve(held[0].part, transpose=transpose), shape)
-    return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
 
 
 def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:
