@@ -63,7 +63,8 @@ class Outcome(Gathered):
         excuses = [*rewritten, *(chance if self.options.phase == "backward" else forward)]
         backward = judge.backward(excuses) if self.options.backward else []
         state = of_state(judge, [*excuses, *backward])
-        suspicions = sorted(self._of_phase([*forward, *rewritten, *backward, *state]), key=lambda s: s.order)
+        asked_for = self._of_phase([*forward, *rewritten, *backward, *state])
+        suspicions = sorted(asked_for, key=lambda s: (s.phase is not Phase.FORWARD, s.order))
         forced = judge.forced
         if not (self.findings or self.options.tolerance or self.mapped):
             idle = harmless(judge, suspicions, Runs(trace, free))
