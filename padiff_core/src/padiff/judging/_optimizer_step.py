@@ -79,7 +79,7 @@ def of_one_cause(
             yield worst
             continue
         paths = [[held.parameter.path for held in (x.reference, x.candidate)] for x, _ in group]
-        reference, candidate = map(_around, models, zip(*paths, strict=True))
+        reference, candidate = map(place_around, models, zip(*paths, strict=True))
         evidence = Evidence.of("stepped_alike", paths=names, of=judged)
         yield attrs.evolve(
             worst,
@@ -94,8 +94,8 @@ def _size(finding: Finding) -> float:
     return 0.0 if finding.figures is None else finding.figures.rel_l2
 
 
-def _around(model: Description, paths: Sequence[str]) -> Place:
-    """Return the innermost module that holds some parameters."""
+def place_around(model: Description, paths: Sequence[str]) -> Place:
+    """Return the innermost module that holds some parameters, or modules."""
     holders = [
         [module for module in model.modules if f"{path}.".startswith(f"{module}." if module else "")] for path in paths
     ]

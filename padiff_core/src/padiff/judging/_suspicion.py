@@ -53,19 +53,21 @@ def suspicion_of(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Ch
     """Return the suspicion that a check of the forced run gives rise to."""
     between, spot = None, check.spot
     if pair.candidate.children:
-        between = spot.between if spot.owner is pair else _beside(pair, spot.pair)
+        in_front = phase is Phase.BACKWARD and spot.what == "input"  # the code that let no gradient through to it
+        between = spot.between if spot.owner is pair else _beside(pair, spot.pair, in_front=in_front)
     order = spot.pair.candidate.index
     return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
 
 
-def _beside(owner: Pair, pair: Pair) -> tuple[str, str] | None:
-    """Return the names of the owner's child that a call is, or is in, and of the child called next."""
+def _beside(owner: Pair, pair: Pair, *, in_front: bool) -> tuple[str, str] | None:
+    """Return the names of the owner's child that a call is, or is in, and of the child called next, or before it."""
     children = owner.candidate.children
     inside = [any(call is pair.candidate for call in child.subtree()) for child in children]
     if True not in inside:
         return None
-    names = list(map(owner.name_of, children))
-    return (names[inside.index(True)], [*names, "end"][inside.index(True) + 1])
+    names = ["start", *map(owner.name_of, children), "end"]
+    first = inside.index(True) + (not in_front)
+    return names[first], names[first + 1]
 
 
 def value_at(spot: Spot, *, gradient: bool = False) -> What:

@@ -58,6 +58,7 @@ _VALUES = {
     "input_gradient": "gradient of input {name!r}{of}",
     "parameter": "parameter {name}",
     "parameter_gradient": "gradient of {name}",
+    "gradients": "gradient of {name}",
     "updated_parameter": "{name} after the step",
     "updates": "step of {name}",
     "buffer": "buffer {name}",
@@ -268,6 +269,7 @@ _EVIDENCE: dict[str, Phrase] = {
         if len(data["paths"]) == data["of"]
         else f"{len(data['paths'])} of {data['of']} parameters: {few(data['paths'])}"
     ),
+    "frozen_together": lambda data: few(data["paths"]),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "other_input_shapes": lambda data: (
         f"the reference was given {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"

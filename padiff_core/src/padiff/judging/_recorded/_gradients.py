@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
-from padiff.judging._cuts import cut_at, own_code
+from padiff.judging._cuts import cut_at
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
@@ -66,11 +66,11 @@ class Sums:
 
 
 def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
-    """Return whose code lets no gradient through to a tensor on one side."""
+    """Return which call first lets no gradient through to a tensor on one side."""
     around = None if spot.what == "output" else alignment.around(spot.pair)
     if around is None:
-        return own_code(alignment, cut_at(alignment, spot.pair, side))
-    return own_code(alignment, cut_at(alignment, around, side, spot.pair.candidate.index))
+        return cut_at(alignment, spot.pair, side)
+    return cut_at(alignment, around, side, spot.pair.candidate.index)
 
 
 def given(trace: Trace) -> set[int]:

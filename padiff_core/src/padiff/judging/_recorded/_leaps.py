@@ -8,13 +8,13 @@ A difference that no such leap explains, and that is more than rounding accumula
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._cuts import cut_side
+from padiff.judging._cuts import cut_side, own_code
 from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
 from padiff.judging._recorded._levels import Drift, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
@@ -64,6 +64,8 @@ class Leaps:
         """Calls behind which gradients differ by rounding alone, however far, and why."""
         self.masks = False
         """Whether both sides mask the same elements, by other numbers."""
+        self.frozen: Collection[str] = ()
+        """Paths of the candidate's modules of which one side alone froze a parameter: told with that."""
         self.levels: dict[Key, Level] = {}
         """Of each matched call, by its key: what its code took and, from the calls inside, got."""
         self.gradients: dict[Key, Level] = {}
@@ -222,8 +224,7 @@ class Leaps:
         sent = NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT
         one_sided = min(max(sent(known.cast), FLOORS * known.error), SAME(known.cast))
         bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), one_sided, VANISHES * drift)
-        # In low precision any less than the whole would pass.
-        least = min(VANISHES * negligible(size.eps), (RANDOM if alone else SAME)(size.eps))
+        least = min(VANISHES * negligible(size.eps), (RANDOM if alone else SAME)(size.eps))  # coarse: not the whole
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
@@ -308,7 +309,9 @@ class Leaps:
             if ruling.verdict not in AGREEING:
                 pair = spot.owner or spot.pair
                 if side := cut_side(spot.reference, spot.candidate):
-                    pair = cut_by(self.alignment, spot, side)
+                    maker = cut_by(self.alignment, spot, side)
+                    pair = own_code(self.alignment, maker)
+                    source &= maker.candidate.path not in self.frozen
                     ruling = attrs.evolve(ruling, evidence=(*ruling.evidence, Evidence("gradient_cut", {"side": side})))
                 found = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
                 yield attrs.evolve(found, arises=source)

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Pair
+from padiff.judging._optimizer_step import place_around
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import SIDES, Note, Phase, What
-from padiff.trace import Call, Trace
+from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, What
+from padiff.trace import Call, Description, Trace
 
 
 def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) -> Iterator[Suspicion | Note]:
@@ -53,7 +54,57 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
     for link, size in gradients_of(leaps.meter, match):
         if size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            yield from _suspicions(leaps, leaps.left(size, users, gradient=True), users[0], link, Phase.BACKWARD, what)
+            ruling, source = leaps.left(size, users, gradient=True)
+            side = _frozen_side(leaps, link)
+            if side is not None and ruling.verdict not in AGREEING:
+                cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
+                ruling, source = attrs.evolve(ruling, hint=cause), True
+            yield from _suspicions(leaps, (ruling, source), users[0], link, Phase.BACKWARD, what)
+
+
+def _frozen_side(leaps: Leaps, link: Link) -> str | None:
+    """Return the side that alone froze a parameter, and got no gradient of it; None where neither or both did."""
+    held = link.references, [link.candidate]
+    trained = [any(one.parameter.trainable for one in both) for both in held]
+    traces = leaps.meter.traces
+    for side, ours, trace, trains in zip(SIDES, held, traces, trained, strict=True):
+        if not trains and any(trained) and not any(one.parameter.path in trace.parameter_gradients for one in ours):
+            return side
+    return None
+
+
+def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
+    """Return the paths of the candidate's modules of which one side alone froze a parameter."""
+    links = ((match, link) for match, link in known.links if not link.buffer)
+    return {match.candidate.module.path for match, link in links if _frozen_side(leaps, link)}
+
+
+def frozen_together(findings: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
+    """Return findings of which those of parameters that one side alone froze are one, at the module that holds them."""
+    groups: dict[object, list[Finding]] = {}
+    for one in findings:
+        frozen = one.cause is not None and one.cause.name == "frozen"
+        groups.setdefault((one.source, one.cause.parameters["side"]) if one.cause and frozen else id(one), []).append(
+            one
+        )
+    return [group[0] if len(group) == 1 else _together(group, models) for group in groups.values()]
+
+
+def _together(group: Sequence[Finding], models: tuple[Description, Description]) -> Finding:
+    first = group[0]
+    assert first.cause is not None
+    places = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
+    reference, candidate = map(place_around, models, places)
+    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
+    cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, "name": f"each of {len(group)} parameters"})
+    return attrs.evolve(
+        max(group, key=lambda one: 0.0 if one.figures is None else one.figures.rel_l2),
+        reference=reference,
+        candidate=candidate,
+        what=What("gradients", f"{len(group)} parameters"),
+        evidence=(Evidence.of("frozen_together", paths=names), *first.evidence),
+        cause=cause,
+    )
 
 
 def gradients_of(meter: Meter, match: UnitMatch) -> list[tuple[Link, Size | None]]:

@@ -25,7 +25,7 @@ from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
 from padiff.judging._recorded._parameter_values import When
-from padiff.judging._recorded._state import gradients_of, of_recorded_state
+from padiff.judging._recorded._state import frozen_in, frozen_together, gradients_of, of_recorded_state
 from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
@@ -154,6 +154,7 @@ class Recorded(Gathered):
 
     def _backward(self, leaps: Leaps, known: Correspondence, *, backward: bool) -> list[Suspicion]:
         """Return what differs backward, and in the models' state."""
+        leaps.frozen = frozen_in(leaps, known)
         told = list(leaps.backward()) if backward else []
         for kind in dict.fromkeys(leaps.magnified.values()):
             if not any(note.kind == kind for note in self.notes):
@@ -173,7 +174,8 @@ class Recorded(Gathered):
         alignment, traces = known.alignment, leaps.meter.traces
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
-        judged = self.judged(_by_order(_once(told)), known, params, step)
+        models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
+        judged = frozen_together(self.judged(_by_order(_once(told)), known, params, step), models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
         found += _before_backward([_timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)

@@ -1,0 +1,81 @@
+"""Compare recorded runs of which one lets no gradient through: frozen parameters, a tensor that is detached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class Block(rows.Module):
+    """Two layers and a residual connection; what lies between them may be detached."""
+
+    def __init__(self) -> None:
+        self.first, self.last, self.norm = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE)
+        self.detached = False
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.tanh(self.first(x))
+        return self.norm(x + self.last(type(x)(inner.data) if self.detached else inner))
+
+
+def compared(folder: Path, frozen: tuple[int, ...] = (), *, side: int = 1, detached: bool = False) -> padiff.Report:
+    np.random.seed(0)
+    models = tuple(rows.Sequential(*(Block() for _ in range(3))) for _ in range(2))
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    padiff.transfer(*models, x)
+    blocks = list(models[side])
+    for number in frozen:
+        for parameter in blocks[number].parameters():
+            parameter.requires_grad = False
+    blocks[1].detached = detached
+    for model, name in zip(models, "ab", strict=True):
+        with padiff.record(model, folder / name) as recorder:
+            out = model(rows.Tensor(x.copy()))
+            (out * out * np.linspace(0, 1, SIZE, dtype=np.float32)).sum().backward()
+            recorder.step()
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_block_that_one_side_freezes_is_one_source(tmp_path: Path, side: int) -> None:
+    report = compared(tmp_path, (1,), side=side)
+    (source,) = report.sources
+    assert (source.phase, source.candidate.path, source.what.name) == (Phase.BACKWARD, "1", "6 parameters")
+    assert source.cause.name == "frozen"
+    assert source.cause.parameters["side"] == ("reference", "candidate")[side]
+    assert "each of 6 parameters is frozen" in str(report)
+    assert not [one for one in report.findings if one.counts and one is not source]
+
+
+def test_blocks_that_are_frozen_apart_are_told_around_both(tmp_path: Path) -> None:
+    (source,) = compared(tmp_path, (0, 2)).sources
+    assert (source.candidate.path, source.what.name) == ("", "12 parameters")
+    (evidence,) = (one for one in source.evidence if one.kind == "frozen_together")
+    assert {path[0] for path in evidence.figures["paths"]} == {"0", "2"}
+
+
+def test_what_both_freeze_is_no_difference(tmp_path: Path) -> None:
+    np.random.seed(0)
+    model = rows.Sequential(Block(), Block())
+    for parameter in next(iter(model)).parameters():
+        parameter.requires_grad = False
+    for name in "ab":
+        with padiff.record(model, tmp_path / name) as recorder:
+            (model(rows.Tensor(np.ones((2, SIZE), np.float32))) * np.float32(2)).sum().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+
+
+def test_a_tensor_that_is_detached_is_placed_in_front_of_who_takes_it(tmp_path: Path) -> None:
+    (source,) = compared(tmp_path, detached=True).sources
+    assert (source.candidate.path, source.between) == ("1", ("first", "last"))
