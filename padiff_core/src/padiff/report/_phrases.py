@@ -112,6 +112,10 @@ _CAUSES: dict[str, Phrase] = {
         "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or a "
         "rate that no setting of the optimizers tells"
     ),
+    "loss_scaled": (
+        "the backward pass starts from {times:g} times the reference's gradients: a loss that is scaled (a sum for a "
+        "mean, a gradient scaler); that it is taken back before the step does not show, record both in one scale"
+    ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "calls": lambda data: (
         f"{data['name']!r} is called {_times(data['reference'])} in the reference, {_times(data['candidate'])} in the "

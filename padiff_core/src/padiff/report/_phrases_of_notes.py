@@ -172,6 +172,10 @@ NOTES: dict[str, Phrase] = {
         f"the gradients of the loss cancel to rounding in {few(data['modules'])}: what is behind in the backward pass "
         "is not compared; choose another loss, not a mean over what a normalisation gives"
     ),
+    "loss_scaled": (
+        "the {side} scales its loss by {times:g}, and gradients back before the step: its gradients are compared "
+        "divided by that"
+    ),
     "at_a_kink": lambda data: (
         f"rounding takes few elements to the other side of a kink in {few(data['modules'])}: gradients behind are "
         "compared by leaps alone"

@@ -21,6 +21,7 @@ from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, behind_on, cast_of, drift_of
+from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
@@ -75,6 +76,8 @@ class Recorded(Gathered):
         ``started`` is what measured the values before the step, as far as the correspondence rests on them.
         """
         first, differed = not self.calls, self.differs
+        sides, scaled = with_one_scale(sides, known.alignment)
+        self.notes += [] if scaled is None or scaled in self.notes else [scaled]
         traces = sides[0].trace, sides[1].trace
         why = why_forward_only(traces, known.alignment)
         self.backward |= why is None
@@ -100,6 +103,7 @@ class Recorded(Gathered):
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
+        found = [scaled_alike(one, alignment, traces) for one in found]
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None
         how: dict[str, Any] = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
