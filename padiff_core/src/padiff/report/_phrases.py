@@ -99,9 +99,13 @@ def _times(count: int) -> str:
 
 _CAUSES: dict[str, Phrase] = {
     **OF_RANKS,
-    "micro_batches": (
-        "a step has {reference} micro-batches in the reference, {candidate} in the candidate: what all of them lead to "
-        "cannot be compared"
+    "micro_batches": lambda data: (
+        f"a step has {data['reference']} micro-batches in the reference, {data['candidate']} in the candidate: "
+        + (
+            "slices of one batch, which are not compared; cut it alike in both scripts, and record again"
+            if data.get("slices")
+            else "what all of them lead to cannot be compared"
+        )
     ),
     "settings": settings,
     "optimizer_settings": settings,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+import numpy as np
 
+from padiff.judging._sizes import held
+from padiff.numerics import Array
 from padiff.report import SIDES, Cause, Finding, Phase
 from padiff.trace import Call, Key, Trace
 
@@ -30,18 +33,54 @@ def in_micro_batches(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -
 
 
 def of_other_counts(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -> list[Finding]:
-    """Return findings of which the first that all micro-batches lead to is for their number, where that is another."""
+    """Return findings of which the first that all micro-batches lead to is for their number, where that is another.
+
+    Where both sides' micro-batches are one batch, cut otherwise, that is why what each of them was given differs.
+    """
     counts = [len(_models(trace)) for trace in traces]
-    first = next((one for one in findings if one.source and one.phase in _OF_ALL), None)
-    if first is None or counts[0] == counts[1]:
+    if counts[0] == counts[1]:
         return list(findings)
-    cause = Cause("micro_batches", dict(zip(SIDES, counts, strict=True)))
+    cause = Cause("micro_batches", dict(zip(SIDES, counts, strict=True)), verified=True)
+    given = [one for one in findings if one.source and one.cause is not None and one.cause.name == "inputs"]
+    if given and _is_one_batch(traces):
+        cause = attrs.evolve(cause, parameters={**cause.parameters, "slices": True})
+        return [
+            attrs.evolve(one, cause=cause)
+            if one is given[0]
+            else attrs.evolve(one, source=one.source and one not in given)
+            for one in findings
+        ]
+    first = next((one for one in findings if one.source and one.phase in _OF_ALL), None)
+    if first is None:
+        return list(findings)
     return [
-        attrs.evolve(one, cause=cause)
+        attrs.evolve(one, cause=attrs.evolve(cause, verified=False))
         if one is first
         else attrs.evolve(one, source=one.source and one.phase not in _OF_ALL)
         for one in findings
     ]
+
+
+def _is_one_batch(traces: tuple[Trace, Trace]) -> bool:
+    """Return whether what all micro-batches were given makes the same tensors on both sides, one behind another."""
+    wholes = [_wholes(trace) for trace in traces]
+    return len(wholes[0]) == len(wholes[1]) > 0 and all(
+        ours.shape == theirs.shape and np.array_equal(ours, theirs) for ours, theirs in zip(*wholes, strict=True)
+    )
+
+
+def _wholes(trace: Trace) -> list[Array]:
+    """Return what the model's calls were given, joined along the first axis; nothing where it was not kept."""
+    given = [[held(trace, trace.values.get(leaf.token)) for leaf in call.inputs] for call in _models(trace)]
+    if len({len(one) for one in given}) != 1:
+        return []
+    found = []
+    for parts in zip(*given, strict=True):
+        kept = [one for one in parts if isinstance(one, np.ndarray) and one.ndim]
+        if len(kept) < len(parts) or len({one.shape[1:] for one in kept}) > 1:
+            return []
+        found.append(np.concatenate(kept))
+    return found
 
 
 def _models(trace: Trace) -> list[Call]:
