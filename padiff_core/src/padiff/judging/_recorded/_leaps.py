@@ -129,7 +129,7 @@ class Leaps:
             self._values[key] = Level()
             if size is not None:
                 self.compared.add(key[0])
-                self._values[key] = Level(size.error, cast=cast_of(spot.reference, spot.candidate))
+                self._values[key] = Level(size.error, cast=cast_of(spot.reference, spot.candidate) * bool(size.error))
                 yield from self._judged(spot, size, self._values[key])
             elif spot.owner is not None:  # not kept: it may differ as much as what it was made of
                 self._values[key].add(self.levels[spot.owner.key])
