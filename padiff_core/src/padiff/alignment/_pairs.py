@@ -41,9 +41,13 @@ class Pair:
     outputs: tuple[tuple[int, int], ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        """Match the tensors."""
+        """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
         self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
         self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+        if self.misfed:
+            self.inputs = tuple(
+                (i, j) for i, j in self.inputs if _sort_of(self.candidate.inputs[j].dtype) in ("float", "complex")
+            )
 
     @property
     def key(self) -> Key:
