@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -40,7 +41,9 @@ def intercept_functions(model: Any, intercept: Intercept) -> Hook:
     return Hook(lambda: TORCH.take_out(mode))
 
 
+@lru_cache(maxsize=4096)
 def _name(function: Any) -> str:
+    """Return a function's full name; to tell it torch exchanges the filters of warnings each time."""
     known = resolve_name(function)
     if known is not None:
         return str(known)
