@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def _holders(model: Any, path: str) -> list[type]:
         path = path.rpartition(".")[0]
 
 
+@cache
 def _span(cls: type) -> tuple[int, int]:
     lines, first = inspect.getsourcelines(cls)
     return first, first + len(lines) - 1
