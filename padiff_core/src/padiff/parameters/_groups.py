@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -52,17 +52,18 @@ def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, H
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:
-    """Yield the linear maps of one parent, or of one attention, that take the same values, in execution order.
+    """Yield the maps of one parent, or of one attention, that take the same values alike, in execution order.
 
     Behind them come those of one shape that do so in modules of their own, the experts of a mixture.
     """
-    groups: dict[tuple[str, frozenset[int]], list[HeldUnit]] = {}
+    groups: dict[tuple[str, tuple[int, ...], frozenset[int]], list[HeldUnit]] = {}
     alike: dict[tuple[tuple[int, ...], frozenset[int]], dict[str, HeldUnit]] = {}
     for unit, takes in zip(graph.units, graph.takes, strict=False):
         if is_map(unit) and takes:
             parent = _parent(unit)
-            groups.setdefault((parent, frozenset(takes)), []).append(unit)
-            alike.setdefault((unit.roles["weight"].shape, frozenset(takes)), {})[parent] = unit
+            shape, taken = unit.roles["weight"].shape, frozenset(takes)
+            groups.setdefault((parent, row_of(shape), taken), []).append(unit)
+            alike.setdefault((shape, taken), {})[parent] = unit
     yield from (tuple(group) for group in groups.values() if len(group) > 1)
     lone = {unit for group in groups.values() if len(group) == 1 for unit in group}
     yield from (tuple(group.values()) for group in alike.values() if len(group) > 1 and lone.issuperset(group.values()))
@@ -108,3 +109,8 @@ def of_one_parent(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
 def _parent(unit: HeldUnit) -> str:
     """Return the path of what a unit is one of: of the attention that has it, or of the module around."""
     return unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+
+
+def row_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of one row; a kernel of one element is none."""
+    return tuple(shape[1:2]) if set(shape[2:]) <= {1} else tuple(shape[1:])

@@ -24,6 +24,7 @@ from padiff.parameters._groups import (
     is_map,
     keys_and_values,
     of_one_parent,
+    row_of,
     side_by_side,
     tables,
 )
@@ -288,7 +289,7 @@ def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[i
 def _pack_alike(packed: Group, members: Group) -> bool:
     """Return whether layers are maps of the same, of which some together are as wide as others together."""
     weights = [[unit.roles["weight"].shape for unit in units] for units in (packed, members)]
-    maps = {_map(shape) for shapes in weights for shape in shapes}
+    maps = {row_of(shape) for shapes in weights for shape in shapes}
     return len(maps) == 1 and not any(unit.stack for unit in (*packed, *members))
 
 
@@ -302,7 +303,7 @@ def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:
     shapes = [member.roles["weight"].shape for member in members]
     if settings_of(unit).get("groups", 1) not in ((1, len(members)) if along == 0 else (1,)):
         return False
-    rest = (_map, _column)[along]
+    rest = (row_of, _column)[along]
     return all(rest(one) == rest(weight) for one in shapes) and sum(one[along] for one in shapes) == weight[along]
 
 
@@ -326,8 +327,3 @@ def _taps(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 def _column(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of one column."""
     return (shape[0], *shape[2:])
-
-
-def _map(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of one row; a kernel of one element is none."""
-    return tuple(shape[1:2]) if set(shape[2:]) <= {1} else tuple(shape[1:])
