@@ -68,17 +68,22 @@ class Net(rows.Module):
         return cast(self.head(self.norm(self.blocks(x * cast(self.mask(x), np.float32)))), np.float32)
 
 
-def compared(folder: Path, *, low: tuple[bool, bool] = (False, True), seed: int = 0, fault: str = "") -> padiff.Report:
+def compared(
+    folder: Path, *, low: tuple[bool, bool] = (False, True), seed: int = 0, fault: str = "", mask: Any = np.float32
+) -> padiff.Report:
     np.random.seed(seed)
     models = Net(low=low[0]), Net(low=low[1])
+    models[1].mask.dtype = mask
     rng = np.random.default_rng(seed)
     padiff.transfer(*models, rng.standard_normal((5, SIZE)).astype(np.float32))
     block = models[1].blocks[2]
     if fault == "scale":
         block.scale = np.float32(1.5)
     if fault == "small":
-        models[1].mask.dtype = ml_dtypes.bfloat16 if low == (False, False) else np.float32
         block.scale = np.float32(1.02)
+    if fault == "ever more":
+        for one, off in zip(models[1].blocks, (1e-5, 2e-4, 4e-3, 8e-3), strict=True):
+            one.scale = np.float32(1 + off)
     if fault == "eps":
         block.norm.eps = 0.5
     given = [rng.standard_normal((32, SIZE)).astype(np.float32) for _ in range(3)]
@@ -111,9 +116,15 @@ def test_a_fault_behind_casts_of_one_side_is_found(tmp_path: Path, fault: str, p
     assert (first.step, first.candidate.path) == (0, path), str(report)
 
 
-@pytest.mark.parametrize("low", [(True, True), (False, False)], ids=["both cast", "what is exact is cast"])
-def test_what_rounds_on_no_side_alone_excuses_no_small_fault(tmp_path: Path, low: tuple[bool, bool]) -> None:
-    assert compared(tmp_path / "right", low=low).aligned
-    report = compared(tmp_path, low=low, fault="small")
-    (source,) = report.sources
-    assert source.candidate.path == "blocks.2", str(report)
+def test_what_both_sides_cast_excuses_no_small_fault(tmp_path: Path) -> None:
+    assert compared(tmp_path / "right", low=(True, True)).aligned
+    (source,) = compared(tmp_path, low=(True, True), fault="small").sources
+    assert source.candidate.path == "blocks.2"
+
+
+def test_a_cast_that_rounds_nothing_excuses_no_fault_behind_it(tmp_path: Path) -> None:
+    """A fault that begins below what a leap is, and grows from block to block: the bound of float32 alone finds it."""
+    exact = {"low": (False, False), "mask": ml_dtypes.bfloat16}
+    assert compared(tmp_path / "right", **exact).aligned
+    report = compared(tmp_path, **exact, fault="ever more")
+    assert not report.aligned, str(report)

@@ -43,21 +43,21 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
         if held is not None and held.parameter.path in left[not ours]:
             biases.setdefault(_holders(partner), []).append(_piece(unit, _BIAS, held))
     others = known.candidate if ours else known.reference
-    vectors = [
-        _piece(unit, role, held)
-        for unit in others
+    vectors = {
+        _piece(unit, role, held): _sources(held, flow)
+        for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
         if held.parameter.path in left[ours] and not held.parameter.buffer
-    ]
+    }
     for layers, some in biases.items():
-        behind = [one for one in vectors if not layers.isdisjoint(_sources(one, flow))]
+        behind = [one for one, sources in vectors.items() if not layers.isdisjoint(sources)]
         names = similarity([_held(one).parameter.path for one in some], [_held(one).parameter.path for one in behind])
         fits = [[_fits(one, other) for other in behind] for one in some]
         for i, j in best_first((names + 1) * fits):
             both = (some[i], behind[j]) if ours else (behind[j], some[i])
             yield UnitMatch(*both, link_roles(*both)[1])
-            vectors.remove(behind[j])
+            del vectors[behind[j]]
 
 
 def _piece(unit: HeldUnit, role: str, held: Held) -> HeldUnit:
@@ -81,10 +81,10 @@ def _holders(unit: HeldUnit) -> frozenset[str]:
     return frozenset(paths if unit.loose else [*paths, called(unit.module.path)])
 
 
-def _sources(piece: HeldUnit, flow: Flow) -> set[str]:
+def _sources(held: Held, flow: Flow) -> set[str]:
     """Return the holders whose values a parameter meets, be they added to each other before."""
     found: set[str] = set()
-    new = set(_held(piece).parameter.paths)
+    new = set(held.parameter.paths)
     while new:
         met = {source for key in new for source, _ in flow.takes.get(key, ())} - found
         found |= met
