@@ -82,6 +82,21 @@ def test_a_bias_that_is_missing_is_named() -> None:
     assert lacking == ["up_bias"], str(report)
 
 
+def test_a_gain_is_no_bias() -> None:
+    class Scaled(columns.Layer):
+        def __init__(self) -> None:
+            self.fc1, self.fc2 = columns.Dense(4, 6, bias=False), columns.Dense(6, 4)
+            self.gain = columns.weight(6, at=1.0)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc2(F.tanh(self.fc1(x) * self.gain))
+
+    plain = rows.Sequential(rows.Linear(4, 6), rows.Tanh(), rows.Linear(6, 4))
+    report = padiff.diff(plain, Scaled(), (X,))
+    lacking = {one.what.name for one in report.sources if one.what.kind == "parameter"}
+    assert lacking == {"bias", "gain"}, str(report)
+
+
 class Marked(rows.Module):
     """Adds what a layer makes of the distances, as ones and zeros; a gate ends the block."""
 

@@ -19,7 +19,7 @@ from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, called, joint_of
 
-_BIAS = "bias"
+_BIAS, _ADDED = "bias", "add"
 
 
 def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
@@ -48,7 +48,7 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
         for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
-        if held.parameter.path in left[ours] and not held.parameter.buffer
+        if held.parameter.path in left[ours] and not held.parameter.buffer and _is_added(held, flow)
     }
     for layers, some in biases.items():
         behind = [one for one, sources in vectors.items() if not layers.isdisjoint(sources)]
@@ -79,6 +79,13 @@ def _holders(unit: HeldUnit) -> frozenset[str]:
     """Return what a dataflow may call a layer: its module, or what it holds where no rule speaks of it."""
     paths = [path for held in unit.roles.values() for path in held.parameter.paths]
     return frozenset(paths if unit.loose else [*paths, called(unit.module.path)])
+
+
+def _is_added(held: Held, flow: Flow) -> bool:
+    """Return whether all that is made of a parameter is a sum with it: a gain is no bias."""
+    paths = held.parameter.paths
+    ways = (way for sources in (*flow.takes.values(), flow.gives) for source, way in sources if source in paths)
+    return all(_ADDED in way for way in ways)
 
 
 def _sources(held: Held, flow: Flow) -> set[str]:
