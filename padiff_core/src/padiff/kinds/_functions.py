@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 _SYNONYMS: Mapping[str, str] = {
     spelling: name
     for name, spellings in {
-        "add": "__add__ __radd__ add_n",
+        "add": "__add__ __radd__ add_n bias_add",
         "sub": "__sub__ subtract",
         "rsub": "__rsub__",
         "mul": "__mul__ __rmul__ multiply",
