@@ -17,7 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
-from padiff.forcing._rounded import disturbed_functions
+from padiff.forcing._rounded import Disturbing
 from padiff.kinds import computes, short_name
 from padiff.numerics import Array, epsilon_of, numpy_dtype
 from padiff.pytree import leaves
@@ -76,9 +76,10 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 top=call.module,
             )
             types = _Types(adapter, forcer)
-            rounds = disturbed_functions(adapter, model, request.rounding) if request.rounding else nullcontext()
-            watched = types.watched(model) if request.watching else rounds
-            with model.attach(forcer), forcer.hooks, watched:
+            listener = Disturbing(forcer, adapter, request.rounding) if request.rounding else forcer
+            watched = types.watched(model) if request.watching else nullcontext()
+            disturbed = listener.disturbed(model) if isinstance(listener, Disturbing) else nullcontext()
+            with model.attach(listener), forcer.hooks, watched, disturbed:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:

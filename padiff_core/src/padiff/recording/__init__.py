@@ -5,7 +5,7 @@ from padiff.recording._describe import describe, plain
 from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
 from padiff.recording._flow import refused
 from padiff.recording._frames import line_of, package_of
-from padiff.recording._functions import operating, plain_model
+from padiff.recording._functions import OwnCode, operating, plain_model
 from padiff.recording._inputs import arguments, exact, narrowed
 from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live

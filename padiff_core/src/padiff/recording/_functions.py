@@ -124,57 +124,69 @@ class _OperatingModel(DelegatingModel):
         return hook
 
 
-class _Reporter(Listener):
-    """What passes on the calls of modules, and reports functions in a module's own code as calls of operations."""
+class OwnCode(Listener):
+    """What passes on the calls of modules, and knows whether the model's own code runs just now.
 
-    def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
+    It does not outside of all calls, nor while padiff itself works: what that calls of a framework would be intercepted
+    with the model's functions, as where it makes the tensors that a call is fed with.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self.opened: list[Module] = []
         self._listener = listener
-        self._adapter = adapter
-        self._open: list[Module] = []
         self._busy = False
         self._thread = threading.get_ident()
 
+    @property
+    def runs(self) -> bool:
+        """Return whether a function that is called now is called by the model; those of a data loader are not."""
+        return bool(self.opened) and not self._busy and threading.get_ident() == self._thread
+
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-        self._open.append(module)
-        with _Busy(self):
+        self.opened.append(module)
+        with self.aside():
             return self._listener.enter(module, args, kwargs)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
-        while self._open.pop().native is not module.native:
+        while self.opened.pop().native is not module.native:
             pass  # a model that catches an exception leaves calls open that never return
-        with _Busy(self):
+        with self.aside():
             return self._listener.leave(module, args, kwargs, output)
+
+    def aside(self) -> _Aside:
+        """Return a context within which it is not the model's own code that runs."""
+        return _Aside(self)
+
+
+class _Aside:
+    def __init__(self, code: OwnCode) -> None:
+        self._code = code
+
+    def __enter__(self) -> None:
+        self._before, self._code._busy = self._code._busy, True
+
+    def __exit__(self, *error: object) -> None:
+        self._code._busy = self._before
+
+
+class _Reporter(OwnCode):
+    """What reports functions in a module's own code, too, as calls of operations."""
+
+    def __init__(self, listener: Listener, adapter: OperatingAdapter) -> None:
+        super().__init__(listener)
+        self._adapter = adapter
 
     def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function; as an operation where a module's own code calls it, with a tensor."""
-        if self._busy or not self._is_of_users_code(name):
+        if not (self.runs and computes(name) and self._adapter.is_users(self.opened[-1])):
             return handed_on(function, args, kwargs)
         if next(leaves((args, kwargs), self._adapter.is_tensor), None) is None:
-            with _Busy(self):  # what it is made of is none of the user's code
+            with self.aside():  # what it is made of is none of the user's code
                 return handed_on(function, args, kwargs)
         in_place = is_in_place(name) or bool(kwargs.get("inplace"))
-        with _Busy(self):
-            operation = self._adapter.operation(self._open[-1], name, function, in_place=in_place)
+        with self.aside():
+            operation = self._adapter.operation(self.opened[-1], name, function, in_place=in_place)
             args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
             output = handed_on(function, args, kwargs)
             given = self._listener.leave(operation, args, kwargs, output)
             return output if given is None else given
-
-    def _is_of_users_code(self, name: str) -> bool:
-        """Return whether a function that is called computes, and the innermost open module's code is the user's."""
-        if threading.get_ident() != self._thread:
-            return False  # a data loader's, say
-        return bool(self._open) and computes(name) and self._adapter.is_users(self._open[-1])
-
-
-class _Busy:
-    """A context within which nothing is reported: what padiff does itself, and what an operation does inside."""
-
-    def __init__(self, reporter: _Reporter) -> None:
-        self._reporter = reporter
-
-    def __enter__(self) -> None:
-        self._before, self._reporter._busy = self._reporter._busy, True
-
-    def __exit__(self, *error: object) -> None:
-        self._reporter._busy = self._before
