@@ -16,7 +16,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Reader
 from padiff.judging._forced._replays import PairReplays
-from padiff.numerics import CAST, FLOORS, JITTERS, Array, difference, disturbances
+from padiff.numerics import CAST, FLOORS, GROSS, JITTERS, Array, difference, disturbances
 from padiff.report import SIDES
 
 _EPSILONS = (1.0, 8.0)
@@ -31,7 +31,12 @@ class Narrow:
         self._replays = replays
 
     def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
-        """Return which side's table, and what it rounds, explains a difference in float64; None where none does."""
+        """Return which side's table, and what it rounds, explains a difference in float64; None where none does.
+
+        None explains a gross one: who rounds a table so coarsely is to be told.
+        """
+        if wide > GROSS(eps):
+            return None
         for ours in (True, False):
             noise = self._noise(wide, pair, read, eps, ours=ours, backward=backward)
             if noise is not None and wide <= FLOORS * noise:
