@@ -159,6 +159,8 @@ class OwnCode(Listener):
 
 
 class _Aside:
+    """Not a generator: it is entered at every call of a function."""
+
     def __init__(self, code: OwnCode) -> None:
         self._code = code
 
