@@ -134,15 +134,3 @@ def test_a_fault_in_one_is_named_at_its_place(ours: Any, theirs: Any, x: Any) ->
     assert {source.candidate.path for source in report.sources} == {""}, str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_candidate
-
-
-def test_a_parameter_below_the_module_that_uses_it_is_named_at_its_place() -> None:
-    """Before, the name was `out_proj.bias` at the place `out_proj`: together, they named no parameter."""
-    models = [torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    with torch.no_grad():
-        models[1].out_proj.bias += 1
-    x = np.random.default_rng(0).standard_normal((2, 3, 8), dtype=np.float32)
-    report = padiff.diff(*models, (x, x, x), transfer=False)
-    found = [one for one in report.findings if one.phase is padiff.Phase.PARAMETER]
-    assert [(one.candidate.path, one.what.name) for one in found] == [("out_proj", "bias")], report

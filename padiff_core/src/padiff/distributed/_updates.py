@@ -83,7 +83,8 @@ def _paths(finding: Finding, others: Other) -> list[str]:
     """Return the job's parameters that a finding is about."""
     together = next((one.figures["paths"] for one in finding.evidence if one.kind == "stepped_alike"), None)
     home = f"{finding.candidate.path}." if finding.candidate.path else ""
-    named = [f"{home}{finding.what.name}"] if together is None else together
+    # A name may be counted from a module around the place: linear_qkv.bias at linear_qkv.
+    named = [f"{home}{finding.what.name.rpartition('.')[2]}"] if together is None else together
     return [path for one in named if (path := others.mine(one)) is not None]
 
 

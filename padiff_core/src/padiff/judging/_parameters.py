@@ -150,7 +150,7 @@ def _unmatched(
         phase=Phase.PARAMETER,
         reference=here if ours else there,
         candidate=there if ours else here,
-        what=What("parameter", _name(held)),
+        what=What("parameter", held.part.parameter),
         evidence=tuple(evidence),
         cause=_only(unit, held, partner, side),
         source=True,
@@ -175,7 +175,7 @@ def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *
         phase=Phase.PARAMETER,
         reference=_place(unit, held),
         candidate=_place(other, theirs),
-        what=What("parameter", _name(held)),
+        what=What("parameter", held.part.parameter),
         evidence=(Evidence(kind, figures),),
         cause=cause if cause is not None and cause.verified else None,
         source=True,
@@ -197,11 +197,6 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
 
 def _place(unit: HeldUnit, held: Held) -> Place:
     return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
-
-
-def _name(held: Held) -> str:
-    """Return a parameter's name at its place: a unit may hold that of a module below it."""
-    return held.parameter.path.rpartition(".")[2]
 
 
 def _with_other_values(
@@ -243,7 +238,7 @@ def _differing(match: UnitMatch, link: Link, figures: Figures, cause: Cause | No
 def finding_of_link(match: UnitMatch, link: Link, phase: Phase, kind: str, evidence: Evidence, **rest: Any) -> Finding:
     """Return that a parameter differs, of some kind of value, on one piece of evidence: that is a source."""
     places = _place(match.reference, link.reference), _place(match.candidate, link.candidate)
-    what = What(kind, _name(link.candidate))
+    what = What(kind, link.candidate.part.parameter)
     return Finding(Verdict.DIFFERS, phase, *places, what, evidence=(evidence,), source=True, **rest)
 
 
