@@ -243,6 +243,7 @@ def test_values_are_compared_where_they_are_not_copied() -> None:
         models[1][1].q.bias += 1e-3
     report = diff(special(), *models, transfer=False)
     assert [(s.phase, s.candidate.path, s.what) for s in report.sources] == [("parameter", "1.q", "parameter q.bias")]
+    assert report.sources[0].candidate.class_name == ""  # that of `1.q`, and not of the module around it
 
 
 def test_what_is_ignored_stays_ignored() -> None:

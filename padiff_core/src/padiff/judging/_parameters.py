@@ -196,7 +196,9 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
 
 
 def _place(unit: HeldUnit, held: Held) -> Place:
-    return Place(held.parameter.path.rpartition(".")[0], unit.module.class_name)
+    """Return where a parameter hangs; the class is known where that is the unit's own module."""
+    path = held.parameter.path.rpartition(".")[0]
+    return Place(path, unit.module.class_name if path == unit.module.path else "")
 
 
 def _with_other_values(
