@@ -46,13 +46,19 @@ def unclipped(optimizer: rows.SGD) -> None:
 
 
 def trained(
-    tmp_path: Path, clips: tuple[Clip, Clip], rates: tuple[Any, Any] = ((0.1,) * 3,) * 2, **options: Any
+    tmp_path: Path,
+    clips: tuple[Clip, Clip],
+    rates: tuple[Any, Any] = ((0.1,) * 3,) * 2,
+    *,
+    stepping: type[rows.SGD] = rows.SGD,
+    known: bool = True,
+    **options: Any,
 ) -> padiff.Report:
     """Record scripts that set their rate between forward and step, and clip."""
     for model, name, clip, rate in zip(pair(), "ab", clips, rates, strict=True):
-        optimizer, rng = rows.SGD(model.parameters(), 1.0), np.random.default_rng(1)
+        optimizer, rng = stepping(model.parameters(), 1.0), np.random.default_rng(1)
         home = rows if isinstance(model, rows.Module) else columns
-        with padiff.record(model, tmp_path / name, optimizer=optimizer, **options) as recorder:
+        with padiff.record(model, tmp_path / name, optimizer=optimizer if known else None, **options) as recorder:
             for step in range(3):
                 y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
                 optimizer.lr = rate[step]
@@ -105,6 +111,39 @@ def test_settings_that_do_not_show_are_noted(tmp_path: Path) -> None:
     report = trained(tmp_path / "more", (unclipped, unclipped), ((0.1,) * 3, (0.1, 0.10003, 0.1)))
     assert [one.step for one in report.sources] == [1], str(report)
     assert not [note for note in report.notes if note.kind == "optimizer_setting"]
+
+
+@pytest.mark.parametrize(("known", "rate"), [(True, 0.100003), (False, 0.10005)])
+def test_a_step_that_is_slightly_longer_is_no_rounding(tmp_path: Path, known: bool, rate: float) -> None:
+    """A decay behind the step in place of before it, an epsilon: small, and the same in every step."""
+    report = trained(tmp_path, (unclipped, unclipped), ((0.1,) * 3, (rate,) * 3), known=known)
+    (source,) = report.sources
+    assert (source.phase, source.step) == (Phase.UPDATE, 0)
+
+
+def test_a_rate_of_nothing_is_the_cause(tmp_path: Path) -> None:
+    """A warm-up that begins at zero: the optimizer steps all parameters, by nothing."""
+    for name, rates in (("theirs", ((0.1,) * 3, (0.0, 0.1, 0.1))), ("ours", ((0.0, 0.1, 0.1), (0.1,) * 3))):
+        (source,) = trained(tmp_path / name, (unclipped, unclipped), rates).sources
+        assert list(source.cause.parameters) == ["lr"], str(source)
+
+
+class Signs(rows.SGD):
+    """Steps by the signs of gradients: as far, however long they are."""
+
+    def step(self) -> None:
+        for tensor in self.parameters:
+            if tensor.grad is not None:
+                tensor.data[...] = tensor.data - self.lr * np.sign(tensor.grad)
+
+
+def test_clipping_is_told_where_no_step_shows_it(tmp_path: Path) -> None:
+    report = trained(tmp_path, (by_norm(0.1), unclipped), stepping=Signs)
+    (source,) = report.sources
+    assert (source.phase, source.step) == (Phase.UPDATE, 0)
+    assert source.cause.parameters["gradients"]["candidate"] == {"least": 1.0, "most": 1.0, "limit": None}
+    report = trained(tmp_path / "right", (by_norm(0.1), by_norm(0.1)), stepping=Signs)
+    assert report.aligned, str(report)
 
 
 def called_again(model: Any, folder: Path, rate: float, *, late: bool = False, known: bool = True) -> None:

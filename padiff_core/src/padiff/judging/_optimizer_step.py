@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, finding_of_link, is_ignored
-from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, Array, difference, epsilon
+from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Description, ParameterRecord, Trace
@@ -69,9 +70,7 @@ def of_one_cause(
     """
     groups: dict[object, list[tuple[Link, Finding]]] = {}
     for link, finding in found:
-        # Words, since the figure of a scaled step is another in the last digits for each parameter.
-        key = finding.cause and str(finding.cause)
-        groups.setdefault(key, []).append((link, finding))
+        groups.setdefault(_key(finding.cause, groups), []).append((link, finding))
     for group in groups.values():
         worst = max((finding for _, finding in group), key=_size)
         names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
@@ -88,6 +87,15 @@ def of_one_cause(
             what=What("updates", f"{len(names)} parameters"),
             evidence=(evidence, *worst.evidence),
         )
+
+
+def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
+    """Return what findings of one cause have in common; of a scaled step the factor, but for its last digits."""
+    if cause is None or cause.name != "step_scaled":
+        return cause and str(cause)
+    times = cause.parameters["times"]
+    others = [one for one in known if isinstance(one, float)]
+    return next((one for one in others if abs(one - times) <= SAME(epsilon_of("float32")) * abs(times)), float(times))
 
 
 def _size(finding: Finding) -> float:
@@ -191,6 +199,8 @@ def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | 
 
 def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:
     rates = ours.get("lr"), theirs.get("lr")
+    if times in (0.0, math.inf):
+        return rates[times == 0.0] == 0
     numbers = [rate for rate in rates if isinstance(rate, int | float) and rate]
     return times is not None and len(numbers) == 2 and abs(times * numbers[0] / numbers[1] - 1) <= SAME(0.0) ** 0.5
 

@@ -312,6 +312,7 @@ _EVIDENCE: dict[str, Phrase] = {
         "the reference's step is {step_rel_l2:.1e} of the weights, the candidate lands {rel_l2:.1e} away, "
         "further than their gradients differ"
     ),
+    "given_otherwise": "of one optimizer with the same settings: what it keeps of the gradients shows in later steps",
     "not_compared": "{why}",
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.alignment import Alignment
 from padiff.forcing import RecordedSide
-from padiff.judging._recorded._update import given_gradients
+from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._sizes import held, magnitude, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import Cause, Finding, Note

@@ -12,13 +12,14 @@ import numpy as np
 from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, of_one_cause, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
+from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._step_sums import step_sums
-from padiff.judging._sizes import Held, Size, held, projected
-from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, Array, epsilon_of
+from padiff.judging._sizes import Size, projected
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase
-from padiff.trace import Summary, Trace
+from padiff.trace import Trace
 
 
 @attrs.frozen(eq=False)
@@ -99,8 +100,43 @@ def of_recorded_update(
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = meter.sides[0].about, meter.sides[1].about
-    found = _with_causes(found, meter)
+    found = _with_causes(found, meter) or list(_given_otherwise(meter, links, ignored, step))
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
+
+
+def _given_otherwise(
+    meter: Meter, links: Sequence[tuple[UnitMatch, Link]], ignored: Ignored, step: int
+) -> Iterator[tuple[Link, Finding]]:
+    """Yield what one optimizer with the same settings steps by other shares of what arrived on both sides.
+
+    Adam's first step is as long whatever clips the gradients, and behind narrower types nothing else shows it.
+    """
+    handed = given_gradients(meter.traces[0]), given_gradients(meter.traces[1])
+    noise = _noise(meter, links) if all(handed) else 0.0
+    for match, link in links if all(handed) else ():
+        ours, theirs = meter.settings(link)
+        given = [one.get(path) for one, path in zip(handed, _paths(link), strict=True)]
+        alike = ours and theirs and contrast(ours, theirs, None) is None
+        size = meter.of_link(link, "updated")
+        if size is None or not alike or is_ignored(match, link, ignored) or given[0] is None or given[1] is None:
+            continue
+        if given[0].differs(given[1], noise):
+            cause = Cause("optimizer_settings", {"gradients": _shares(handed)}, verified=True)
+            evidence = (Evidence.of("given_otherwise"),)
+            finding = _finding(match, link, size, _step(meter, match, link, size.eps), step)
+            yield link, attrs.evolve(finding, cause=cause, evidence=evidence)
+
+
+def _noise(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> float:
+    """Return how far apart the gradients of all parameters are as one, relative L2."""
+    sizes = (meter.of_link(link, "gradient") for _, link in links)
+    known = [(one.error, one.difference.scale**2 * one.difference.count) for one in sizes if one is not None]
+    whole = sum(squares for _, squares in known)
+    return math.sqrt(sum(error**2 * squares for error, squares in known) / whole) if whole else 0.0
+
+
+def _paths(link: Link) -> tuple[str, str]:
+    return link.reference.parameter.path, link.candidate.parameter.path
 
 
 def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:
@@ -145,22 +181,29 @@ def _settings_cause(
 
     Where both runs tell what gradients the optimizers were given, that tells more than one side's setting of clipping.
     """
-    paths = link.reference.parameter.path, link.candidate.parameter.path
+    paths = _paths(link)
     ours, theirs = (dict(found or {}) for found in meter.settings(link))
-    known = finding.cause
+    known, times = finding.cause, None
     if known is not None and known.name == "not_stepped":
-        return None
+        if any(path not in trace.handed for path, trace in zip(paths, meter.traces, strict=True)):
+            return None
+        times = 0.0 if known.parameters["side"] == SIDES[1] else math.inf  # it is stepped, and by nothing
+    elif known is not None:
+        times = known.parameters.get("times")
     given = [known.get(path) for known, path in zip(handed, paths, strict=True)]
     told = given[0] is not None and given[1] is not None
     if told and not ("clip" in ours and "clip" in theirs):
         ours.pop("clip", None), theirs.pop("clip", None)
-    cause = contrast(ours, theirs, None if known is None else known.parameters.get("times"))
+    cause = contrast(ours, theirs, times)
     cause = None if cause is None or cause.name == "step_scaled" else cause
     if given[0] is None or given[1] is None or not given[0].differs(given[1]):
         return cause
-    shares = dict(zip(SIDES, map(shares_of, handed), strict=True))
     found = {} if cause is None else cause.parameters
-    return Cause("optimizer_settings", {**found, "gradients": shares}, verified=True)
+    return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
+
+
+def _shares(handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]) -> dict[str, Any]:
+    return dict(zip(SIDES, map(shares_of, handed), strict=True))
 
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
@@ -198,7 +241,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
     """
     sent = meter.of_link(link, "gradient")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
-    least = (ACCUMULATED if unlike_settings(meter, link) else SAME)(size.eps)
+    least = (UNSETTLED if unlike_settings(meter, link) else ACCUMULATED)(size.eps)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
@@ -254,54 +297,3 @@ def _longest(meter: Meter, match: UnitMatch) -> float:
         if started is not None and ended is not None:
             found.append(float(np.max(np.abs(_exact(ended[0]) - _exact(started[0])), initial=0.0)))
     return max(found)
-
-
-@attrs.frozen
-class GivenGradient:
-    """What an optimizer stepped one parameter with, beside what had arrived there."""
-
-    times: float
-    """Its norm by that of what arrived; 1 where that is rounding."""
-    largest: float
-    """The largest element's size."""
-    cut: bool
-    """Whether elements of both signs have exactly that size, of less than had arrived: values are clipped there."""
-    eps: float
-
-    def differs(self, other: GivenGradient) -> bool:
-        """Return whether the other side's optimizer was given another share of what arrived."""
-        return abs(self.times - other.times) > _rounding(self, other) * max(self.times, other.times)
-
-
-def given_gradients(trace: Trace) -> dict[str, GivenGradient]:
-    """Return what is known of the gradients that were handed to optimizers, by the paths of parameters."""
-    found = {}
-    for path, key in trace.handed.items():
-        known, arrived = trace.summaries.get(key), _norm_of(held(trace, trace.parameter_gradients.get(path)))
-        if known is not None and known.norm is not None and arrived:
-            eps = epsilon_of(known.dtype)
-            times = known.norm / arrived
-            low, high = known.low or 0.0, known.high or 0.0
-            one = GivenGradient(times, max(-low, high), times < 1 and high == -low > 0, eps)
-            same = abs(times - 1) <= _rounding(one, one)
-            found[path] = attrs.evolve(one, times=1.0, cut=False) if same else one
-    return found
-
-
-def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:
-    """Return what is said of all parameters: the least and the largest share, and what values are clipped at."""
-    times = [float(f"{one.times:.4g}") for one in handed.values()]
-    largest = max(one.largest for one in handed.values())
-    cut = any(one.cut and one.largest == largest for one in handed.values())
-    return {"least": min(times), "most": max(times), "limit": largest if cut else None}
-
-
-def _rounding(ours: GivenGradient, theirs: GivenGradient) -> float:
-    return ACCUMULATED(max(ours.eps, theirs.eps))
-
-
-def _norm_of(value: Held) -> float:
-    if value is None:
-        return 0.0
-    found = value.norm or 0.0 if isinstance(value, Summary) else _norm(_exact(value))
-    return found if math.isfinite(found) else 0.0
