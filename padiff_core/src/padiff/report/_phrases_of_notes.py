@@ -65,6 +65,9 @@ def _zeros(data: Data) -> str:
 
 
 NOTES: dict[str, Phrase] = {
+    "unused_gradients": (
+        "gradients of {module} arrive in the {side} alone, where no optimizer of either steps with them: not compared"
+    ),
     "record_next": _record_next,
     "ranks": lambda data: (
         f"the {data['side']} is merged from {data['count']} ranks"

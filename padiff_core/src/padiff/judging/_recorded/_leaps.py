@@ -252,7 +252,7 @@ class Leaps:
     def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
         owner = self.alignment.holding(call)
-        above = Level() if owner is None else self.gradients[owner.key]
+        above = attrs.evolve(self._top) if owner is None else self.gradients[owner.key]
         if pair is not None:
             level = self.gradients[pair.key]
             level.add(self.levels[pair.key])  # a gradient is computed from values

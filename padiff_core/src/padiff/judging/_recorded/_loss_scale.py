@@ -10,6 +10,7 @@ import numpy as np
 from padiff.alignment import Alignment
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._given_gradients import given_gradients
+from padiff.judging._recorded._one_fault import starts
 from padiff.judging._sizes import held, magnitude, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import Cause, Finding, Note
@@ -58,13 +59,15 @@ def with_one_scale(
 
 def scaled_alike(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
     """Return a finding on what the backward pass started from with its factor as the cause, where it has one."""
-    top = one.source and one.cause is None and one.what.kind == "output_gradient" and not one.candidate.path
-    started = _started(traces, alignment) if top else None
+    first = one.source and one.cause is None and starts(one, alignment)
+    started = _started(traces, alignment) if first else None
     if started is None:
         return one
     for pair in alignment.tops:
         for ours, theirs in pair.made:
             both = _gradient(traces[0], ours.token), _gradient(traces[1], theirs.token)
+            if both[0] is None and both[1] is None:
+                continue
             if both[0] is None or both[1] is None or both[0].shape != both[1].shape:
                 return one
             apart = np.linalg.norm(both[1] / started - both[0])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Pair
 from padiff.judging._optimizer_step import place_around
@@ -49,10 +50,12 @@ def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
     return max((magnitude(held(trace, trace.values.get(token))) for token in given), default=0.0)
 
 
-def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion]:
+def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion | Note]:
     """Yield the gradients that differ."""
     for link, size in gradients_of(leaps.meter, match):
-        if size is not None:
+        if size is not None and (side := _unused_of(leaps, link)):
+            yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
+        elif size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
             ruling, source = leaps.left(size, users, gradient=True)
             side = _frozen_side(leaps, link)
@@ -71,6 +74,23 @@ def _frozen_side(leaps: Leaps, link: Link) -> str | None:
         if not trains and any(trained) and not any(one.parameter.path in trace.parameter_gradients for one in ours):
             return side
     return None
+
+
+def _unused_of(leaps: Leaps, link: Link) -> str | None:
+    """Return the side that alone got a gradient of a parameter which no optimizer steps then: a critic's, say.
+
+    Both sides step others, and leave it as it is. What it would do in a later step shows in what is stepped with then.
+    """
+    meter, paths = leaps.meter, [[one.parameter.path for one in both] for both in (link.references, [link.candidate])]
+    traces = meter.traces
+    got = [any(path in trace.parameter_gradients for path in held) for held, trace in zip(paths, traces, strict=True)]
+    stepped = [any(path in trace.handed for path in held) for held, trace in zip(paths, traces, strict=True)]
+    if got[0] == got[1] or any(stepped) or not all(trace.handed for trace in traces):
+        return None
+    before, after = (list(map(projected, meter.held(link, when))) for when in ("before", "updated"))
+    if any(a is None or b is None or not np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
+        return None
+    return SIDES[got[1]]
 
 
 def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:

@@ -25,6 +25,7 @@ from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
+from padiff.judging._recorded._one_fault import of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._state import frozen_in, frozen_together, gradients_of, of_recorded_state
 from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
@@ -103,7 +104,7 @@ class Recorded(Gathered):
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
-        found = [scaled_alike(one, alignment, traces) for one in found]
+        found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None
         how: dict[str, Any] = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
@@ -186,7 +187,8 @@ class Recorded(Gathered):
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
         losses = traces[0].loss, traces[1].loss
-        found += loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
+        loss = loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
+        found += (of_the_model(one, models) for one in loss)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         return of_other_counts(found, traces)
 

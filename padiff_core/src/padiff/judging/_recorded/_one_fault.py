@@ -1,0 +1,114 @@
+"""Make one fault of recorded runs one source, where several values show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Alignment, Pair
+from padiff.numerics import ACCUMULATED, epsilon_of
+from padiff.report import Cause, Finding, Phase, Place
+from padiff.trace import Call, Description
+
+
+def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding]:
+    """Return findings of which those are no sources that tell of a fault which another one tells.
+
+    A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
+    does to its output, and to its buffers. What a script gives to a model that was made of what differed before.
+    """
+    first = [one for one in found if one.source and starts(one, alignment)]
+    sent = {leaf.token for one in first for pair in alignment.pairs if _called(one, pair) for _, leaf in pair.made}
+    forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
+    behind = _behind(found, alignment)
+    seen: set[tuple[str | None, str]] = set()
+    told = []
+    for one in _with_the_loss(found, first):
+        key = one.candidate.path, str(one.cause)
+        again = one.cause is not None and key in seen
+        again |= one.phase is Phase.BUFFER and one.candidate.path in forward
+        again |= _is_given(one) and any(_called(one, pair) for pair in behind)
+        again |= any(_called(one, pair) and _token(one, pair) in sent for pair in alignment.pairs)
+        if one.source and not again:
+            seen.add(key)
+        told.append(attrs.evolve(one, source=one.source and not again))
+    return told
+
+
+def of_the_model(finding: Finding, models: tuple[Description, Description]) -> Finding:
+    """Return a finding on the loss, placed at the model itself: a script may make it of what several modules give."""
+    places = [Place("", one.modules[""].module.class_name) if "" in one.modules else None for one in models]
+    reference, candidate = finding.reference, finding.candidate
+    return attrs.evolve(
+        finding,
+        reference=places[0] if places[0] is not None and reference.path else reference,
+        candidate=places[1] if places[1] is not None and candidate.path else candidate,
+    )
+
+
+def starts(finding: Finding, alignment: Alignment) -> bool:
+    """Return whether a finding is on what the backward pass starts from: the gradient of what a script is given."""
+    kind = finding.what.kind == "output_gradient"
+    return kind and any(_is_end(pair) and _called(finding, pair) for pair in alignment.pairs)
+
+
+def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield findings without the ``first`` of the backward pass as sources, where the loss is one.
+
+    The loss has the factor of these as its cause, where it is that; another factor is another fault.
+    """
+    loss = next((one for one in found if one.phase is Phase.LOSS and one.source), None)
+    scaled = next((one.cause for one in first if one.cause is not None and one.cause.name == "loss_scaled"), None)
+    if loss is None or (scaled is not None and not _is_factor(scaled, loss)):
+        yield from found
+        return
+    for one in found:
+        if one is loss:
+            yield attrs.evolve(one, cause=one.cause or scaled)
+        else:
+            yield attrs.evolve(one, source=one.source and not any(one is other for other in first))
+
+
+def _is_factor(scaled: Cause, loss: Finding) -> bool:
+    figures = next((one.figures for one in loss.evidence if {"reference", "candidate"} <= one.figures.keys()), None)
+    if figures is None or not figures["reference"]:
+        return False
+    times = figures["candidate"] / figures["reference"]
+    return bool(abs(times / scaled.parameters["times"] - 1) <= ACCUMULATED(epsilon_of("float32")))
+
+
+def _behind(found: Sequence[Finding], alignment: Alignment) -> list[Pair]:
+    """Return the calls that a script makes behind one that is given, or gives, something else."""
+    differing = [
+        pair
+        for pair in alignment.pairs
+        for one in found
+        if one.source and one.phase is Phase.FORWARD and _called(one, pair)
+    ]
+    ends = [max(call.index for call in _top(pair.candidate).subtree()) for pair in differing]
+    return [pair for pair in alignment.pairs if ends and _is_end(pair) and pair.candidate.index > min(ends)]
+
+
+def _top(call: Call) -> Call:
+    *_, top = (call, *call.ancestors())
+    return top
+
+
+def _is_end(pair: Pair) -> bool:
+    """Return whether a script calls a module on one side: what that gives may go into a loss."""
+    return pair.reference.parent is None or pair.candidate.parent is None
+
+
+def _token(one: Finding, pair: Pair) -> int | None:
+    """Return the tensor of a call's inputs whose gradient a finding is on, which a call in front gave."""
+    given = one.what.kind == "input_gradient" and _is_end(pair) and one.what.index is not None
+    return pair.candidate.inputs[one.what.index or 0].token if given else None
+
+
+def _is_given(one: Finding) -> bool:
+    return any(evidence.kind == "other_inputs" for evidence in one.evidence)
+
+
+def _called(one: Finding, pair: Pair) -> bool:
+    return (one.candidate.path, one.candidate.call) == pair.key

@@ -1,0 +1,215 @@
+"""Compare recorded training loops that put several modules together themselves: towers, a critic, a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class Tower(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm, self.last = rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE), rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.tanh(self.norm(self.first(x)))
+        return self.last(inner), inner
+
+
+class Whole(rows.Module):
+    """A student and a teacher, which the model itself calls."""
+
+    def __init__(self) -> None:
+        self.student, self.teacher, self.hint = Tower(), Tower(), rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        out, inner = self.student(x)
+        taught, _ = self.teacher(x)
+        return out, detached(taught), self.hint(inner)
+
+
+class Uncalled(rows.Module):
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+class Parts(Uncalled):
+    """The same, which a script calls one by one."""
+
+    def __init__(self) -> None:
+        self.net, self.big, self.adapt = Tower(), Tower(), rows.Linear(SIZE, SIZE)
+
+
+def detached(x: Any) -> Any:
+    return type(x)(x.data.copy())
+
+
+def batches() -> list[Any]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal((4, SIZE)).astype(np.float32) for _ in range(3)]
+
+
+def same(*models: Any) -> None:
+    """Give models with as many parameters the same values, in order."""
+    first, *others = (list(model.parameters()) for model in models)
+    for other in others:
+        for ours, theirs in zip(first, other, strict=True):
+            theirs.data[...] = ours.data
+
+
+def whole(folder: Path, model: Whole) -> None:
+    optimizer = rows.SGD([*model.student.parameters(), *model.hint.parameters()], 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for x in batches():
+            out, taught, hint = model(rows.Tensor(x.copy()))
+            loss = ((out - taught) * (out - taught)).mean() + (hint * hint).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.clear()
+            recorder.step(float(loss.data))
+
+
+def parts(folder: Path, model: Parts, *, weight: float = 1.0, steps: Any = None) -> None:
+    optimizer = rows.SGD(steps or [*model.net.parameters(), *model.adapt.parameters()], 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for x in batches():
+            out, inner = model.net(rows.Tensor(x.copy()))
+            taught = detached(model.big(rows.Tensor(x.copy()))[0])
+            hint = model.adapt(inner)
+            loss = ((out - taught) * (out - taught)).mean() * np.float32(weight) + (hint * hint).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.clear()
+            recorder.step(float(loss.data))
+
+
+def test_modules_that_one_script_calls_one_by_one_are_those_that_the_model_calls(tmp_path: Path) -> None:
+    """The model's own call was matched with the first of them, whatever that is."""
+    np.random.seed(0)
+    models = Whole(), Parts()
+    same(*models)
+    whole(tmp_path / "a", models[0])
+    parts(tmp_path / "b", models[1])
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("fault", ["weight", "teacher", "steps"])
+def test_a_fault_among_modules_that_a_script_calls_is_one_source(tmp_path: Path, fault: str) -> None:
+    np.random.seed(0)
+    models = Whole(), Parts()
+    same(*models)
+    if fault == "teacher":
+        models[1].big.norm.eps = 0.1
+    whole(tmp_path / "a", models[0])
+    steps = models[1].net.parameters() if fault == "steps" else None
+    parts(tmp_path / "b", models[1], weight=2.0 if fault == "weight" else 1.0, steps=steps)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    places = {
+        "weight": (Phase.BACKWARD, "net"),
+        "teacher": (Phase.FORWARD, "big.norm"),
+        "steps": (Phase.UPDATE, "adapt"),
+    }
+    assert (source.phase, source.candidate.path) == places[fault]
+
+
+class Pair(Uncalled):
+    def __init__(self) -> None:
+        self.maker, self.critic = Tower(), Tower()
+
+
+Loss = Callable[[Any], Any]
+
+
+def adversarial(
+    folder: Path, model: Pair, *, freeze: bool = False, stale: bool = False, known: bool = True, scale: float = 1.0
+) -> None:
+    """Train two modules in turns, each by its own optimizer; a critic may be frozen as the maker is trained."""
+    optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
+    with padiff.record(model, folder, optimizer=optimizers if known else None) as recorder:
+        for x in batches():
+            fake = detached(model.maker(rows.Tensor(x.copy()))[0])
+            judged = model.critic(fake)[0]
+            (judged * judged).mean().backward()
+            optimizers[0].step()
+            optimizers[0].clear()
+            optimizers[1].clear()
+            recorder.step()
+            for parameter in model.critic.parameters() if freeze else ():
+                parameter.requires_grad = False
+            judged = model.critic(model.maker(rows.Tensor(x.copy()))[0])[0]
+            loss = (judged * np.linspace(0, 1, SIZE, dtype=np.float32)).mean() * np.float32(scale)
+            loss.backward()
+            optimizers[1].step()
+            optimizers[1].clear()
+            for parameter in model.critic.parameters():
+                parameter.requires_grad = True
+            if not stale:
+                optimizers[0].clear()
+            recorder.step(float(loss.data))
+
+
+def turns(tmp_path: Path, a: Any = (), b: Any = ()) -> padiff.Report:
+    np.random.seed(0)
+    models = Pair(), Pair()
+    same(*models)
+    for model, name, how in zip(models, "ab", (dict(a), dict(b)), strict=True):
+        adversarial(tmp_path / name, model, **how)
+    return padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("side", "ab")
+def test_gradients_that_no_optimizer_steps_with_are_no_difference(tmp_path: Path, side: str) -> None:
+    report = turns(tmp_path, **{side: {"freeze": True}})
+    assert report.aligned, str(report)
+    (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
+    assert note[1] == ("candidate" if side == "a" else "reference")
+
+
+def test_gradients_that_are_stepped_with_later_are_a_difference(tmp_path: Path) -> None:
+    (source,) = turns(tmp_path, {"freeze": True}, {"stale": True}).sources
+    assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 2, "critic")
+    assert "gradients" in source.cause.parameters
+
+
+def test_gradients_count_where_nobody_tells_what_is_stepped(tmp_path: Path) -> None:
+    assert not turns(tmp_path, {"known": False}, {"known": False, "freeze": True}).aligned
+
+
+def test_a_loss_of_another_scale_is_one_source(tmp_path: Path) -> None:
+    """It was two: the loss, at the first module, and what its backward pass starts from, without a cause."""
+    (source,) = turns(tmp_path, {}, {"scale": 3.0}).sources
+    assert (source.phase, source.step, source.candidate.path) == (Phase.LOSS, 1, "")
+    assert source.cause.name == "loss_scaled"
+
+
+class Averaging(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm = rows.Linear(SIZE, SIZE), rows.BatchNorm(SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.first(x))
+
+
+def test_a_setting_that_shows_in_an_output_and_in_buffers_is_one_source(tmp_path: Path) -> None:
+    np.random.seed(0)
+    model = Averaging()
+    for name, training in (("a", True), ("b", False)):
+        model.norm.running_mean.data[...] = 0
+        model.norm.running_var.data[...] = 1
+        model.norm.train(training)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for x in batches()[:1]:
+                model(rows.Tensor(x))
+                recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.FORWARD, "norm")
