@@ -128,6 +128,16 @@ def test_a_rate_of_nothing_is_the_cause(tmp_path: Path) -> None:
         assert list(source.cause.parameters) == ["lr"], str(source)
 
 
+def test_a_rate_in_float32_is_no_cause(tmp_path: Path) -> None:
+    """An optimizer that holds its rate in float32 says 0.03333333 where the other says 0.0333333333."""
+    rates = ((1 / 30,) * 3, (float(f"{1 / 30:.7g}"),) * 3)
+    report = trained(tmp_path / "right", (unclipped, unclipped), rates)
+    assert report.aligned, str(report)
+    assert not [note for note in report.notes if note.kind == "optimizer_setting"]
+    (source,) = trained(tmp_path, (by_norm(0.1), unclipped), rates).sources
+    assert list(source.cause.parameters) == ["gradients"]
+
+
 class Signs(rows.SGD):
     """Steps by the signs of gradients: as far, however long they are."""
 

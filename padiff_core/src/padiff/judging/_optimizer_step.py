@@ -13,7 +13,7 @@ from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, finding_of_link, is_ignored
-from padiff.numerics import ACCUMULATED, EXACT, SAME, SETTING, Array, difference, epsilon, epsilon_of
+from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Description, ParameterRecord, Trace
@@ -213,6 +213,7 @@ def _shown(settings: Any, name: str) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Return whether two settings are one: some optimizers hold their rate in float32, which no step can show."""
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= SETTING(0.0) * max(abs(a), abs(b))
+        return abs(a - b) <= epsilon_of("float32") * max(abs(a), abs(b))
     return bool(a == b) or (not a and not b)
