@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import padiff
-from padiff.testing.toy import columns
+from padiff.testing.toy import columns, rows
 
 from .generated import Plan, apart, faulty, numbers, plans, written
 
@@ -71,3 +71,30 @@ def test_a_transposition_that_was_forgotten_is_no_order_of_axes(
         assert apart(reference, candidate, *shape) < 1e-6, f"a wrong pass:\n{report}"
     else:
         assert report.sources
+
+
+class TimeFirst(rows.Module):
+    """A norm and a layer, between a transposition and its inverse."""
+
+    def __init__(self) -> None:
+        self.norm, self.fc = rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(self.norm(x.transpose(1, 0, 2))).transpose(1, 0, 2)
+
+
+class BatchFirst(columns.Layer):
+    def __init__(self, epsilon: float) -> None:
+        self.norm, self.fc = columns.LayerNormalization(4, epsilon), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(self.norm(x))
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-12, 1e-3])
+def test_a_norm_that_is_right_in_either_order_is_named_for_its_epsilon(epsilon: float) -> None:
+    models = rows.Sequential(TimeFirst(), TimeFirst()), columns.Stack(BatchFirst(epsilon), BatchFirst(epsilon))
+    report = compared(*models, (2, 5, 4))
+    named = [] if epsilon == 1e-5 else ["0.norm", "1.norm"]
+    assert [source.candidate.path for source in report.sources] == named, str(report)
+    assert all(source.cause is not None and source.cause.verified for source in report.sources), str(report)

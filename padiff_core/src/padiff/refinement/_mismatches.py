@@ -16,7 +16,7 @@ import numpy as np
 
 from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Check, Spot, StateCheck
-from padiff.judging import Judge, Suspicion
+from padiff.judging import Judge, Suspicion, of_gradients
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ACCUMULATED, ROUNDING, difference, epsilon, epsilon_of, relative
 from padiff.parameters import Correspondence
@@ -54,7 +54,7 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     everywhere = {spot.reference.token for spot in spots}
     forward = judge.forward() if everywhere else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
-    if not everywhere or (_differs(forward) and not judge.backward(forward)):
+    if not everywhere or (_differs(forward) and not _backward(judge)):
         return correspondence
     choices = [inner | ends, inner] if evidence.loss and ends - inner else [inner | ends]
     best = next(filter(None, (_loosened(correspondence, evidence, tokens, ends) for tokens in choices if tokens)), None)
@@ -106,7 +106,10 @@ def _differs(suspicions: Sequence[Suspicion]) -> bool:
 
 
 def _backward(judge: Judge) -> Sequence[Suspicion]:
-    return judge.backward(judge.forward())
+    """Return what differs backward, be it in a parameter alone, and what differs forward does not explain."""
+    forward = judge.forward()
+    found = judge.backward(forward)
+    return [*found, *of_gradients(judge, [*forward, *found])]
 
 
 def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:

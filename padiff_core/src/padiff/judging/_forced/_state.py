@@ -39,10 +39,15 @@ if TYPE_CHECKING:
 def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     """Settle the gradients of parameters and the buffers that no earlier source explains."""
     excused = judge.excused(earlier)
-    found = [_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check)]
-    found += _frozen(judge)
-    found += [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
-    return [suspicion for suspicion in found if suspicion is not None]
+    found = [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
+    return [*of_gradients(judge, earlier), *_frozen(judge), *filter(None, found)]
+
+
+def of_gradients(judge: Judge, earlier: Sequence[Suspicion]) -> Iterator[Suspicion]:
+    """Yield the gradients of parameters that no earlier source explains."""
+    excused = judge.excused(earlier)
+    found = (_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check))
+    return filter(None, found)
 
 
 def of_rewritten(judge: Judge) -> Iterator[Suspicion]:

@@ -1,0 +1,61 @@
+"""Judge a model that returns a value and another made of it, in the other order, beside a fault in its blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.fc, self.mask = rows.LayerNorm(4), rows.Linear(4, 4), rows.Tensor(np.ones(4, np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.fc(self.norm(x) * self.mask)
+
+
+class Model(rows.Module):
+    def __init__(self) -> None:
+        self.blocks, self.head = rows.Sequential(Block(), Block()), rows.Linear(4, 3)
+        self.scale = rows.parameter(1)
+
+    def forward(self, x: Any) -> Any:
+        scores = self.head(self.blocks(x)) * self.scale
+        return scores, scores * 2.0
+
+
+class Given(columns.Layer):
+    """The block, to which the model hands its mask."""
+
+    def __init__(self, scale: float) -> None:
+        self.norm, self.fc, self.scale = columns.LayerNormalization(4), columns.Dense(4, 4), scale
+
+    def forward(self, x: Any, mask: Any) -> Any:
+        return x + self.fc(self.norm(x) * mask) * self.scale
+
+
+class Port(columns.Layer):
+    """The model, which makes first what the other one makes of it."""
+
+    def __init__(self, scales: tuple[float, float]) -> None:
+        self.first, self.second, self.head = Given(scales[0]), Given(scales[1]), columns.Dense(4, 3)
+        self.scale = columns.weight(1)
+
+    def forward(self, x: Any) -> Any:
+        mask = columns.Tensor(np.ones(4, np.float32))
+        twice = self.head(self.second(self.first(x, mask), mask)) * (self.scale * 2.0)
+        return twice * 0.5, twice
+
+
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1.0, 1.1), (1.1, 1.0), (1.1, 1.1)])
+def test_what_one_output_sends_to_the_other_is_no_source_beside_a_fault(scales: tuple[float, float]) -> None:
+    report = padiff.diff(Model(), Port(scales), X)
+    wrong = [name for name, scale in zip(("first", "second"), scales, strict=True) if scale != 1.0]
+    assert [(str(one.phase), one.candidate.path) for one in report.sources] == [("forward", name) for name in wrong]
