@@ -134,6 +134,12 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if not doubtful:
         return correspondence
     seen = {_spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
+    ended = {s.pair.key for s in seen.values() if s.spot is not None and s.spot.pair is s.pair}
+
+    def spoils(pair: Pair, found: Sequence[Suspicion], judge: Judge) -> bool:
+        # With a pair taken apart that looked wrong where it ends, a value may be taken by another call.
+        values = {key[:2] for key in seen} if pair.key in ended else set()
+        return _spoils(pair, [s for s in found if _spot_key(s)[:2] not in values], judge)
 
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
@@ -146,21 +152,21 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
     own = {first.pair.key for s in again if (first := seen.get(_spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if s.spot is not None and _ends_inside(s, judge, trace)}
-    sure = {pair.key for pair in doubtful if pair.key in own or _spoils(pair, later, second_judge)} - proven
+    sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     later_ends = [s.pair for s in rough if s.pair in doubtful and s.pair.key in sure and _ends_later(s, judge, trace)]
     if later_ends and len(doubtful) > 1:
         fewer = evidence.judged(without([*wrong, *later_ends]))
         unheard = fresh(fewer)
-        wrong += [pair for pair in later_ends if not _spoils(pair, unheard, fewer)]
+        wrong += [pair for pair in later_ends if not spoils(pair, unheard, fewer)]
     if len(doubtful) > 1:
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
-        wrong = _but_spoiled(masked, wrong, lambda pair: evidence.judged(without([pair])), fresh)
+        wrong = _but_spoiled(masked, wrong, lambda pair: evidence.judged(without([pair])), fresh, spoils)
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
         single = evidence.judged(without([*wrong, pair]))
-        if not _spoils(pair, fresh(single), single):
+        if not spoils(pair, fresh(single), single):
             wrong.append(pair)
     if not wrong:
         return correspondence
@@ -178,6 +184,7 @@ def _but_spoiled(
     wrong: list[Pair],
     judged_without: Callable[[Pair], Judge],
     fresh: Callable[[Judge], list[Suspicion]],
+    spoils: Callable[[Pair, Sequence[Suspicion], Judge], bool],
 ) -> list[Pair]:
     """Return the wrong matches but for those of which taking apart one alone shows a difference right behind it.
 
@@ -188,7 +195,7 @@ def _but_spoiled(
         classes = pair.reference.module.class_name, pair.candidate.module.class_name
         if classes not in told and len(told) < _SINGLY:
             judge = judged_without(pair)
-            told[classes] = _spoils(pair, fresh(judge), judge)
+            told[classes] = spoils(pair, fresh(judge), judge)
         if told.get(classes):
             wrong = [one for one in wrong if one is not pair]
     return wrong

@@ -1,0 +1,76 @@
+"""Judge blocks that add what they are given themselves, against such that leave this to the code around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+
+
+class Feed(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.one, self.two = rows.LayerNorm(4), rows.Linear(4, 8), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.two(F.silu(self.one(self.norm(x))))
+
+
+class Mix(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.fc = rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(self.norm(x))
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.before, self.mix, self.after, self.norm = Feed(), Mix(), Feed(), rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.before(x) * 0.5
+        x = x + self.mix(x)
+        return self.norm(x + self.after(x) * 0.5)
+
+
+class Feeding(columns.Layer):
+    def __init__(self, faulty: str) -> None:
+        self.norm, self.one, self.two = columns.LayerNormalization(4), columns.Dense(4, 8), columns.Dense(8, 4)
+        self.faulty = faulty
+
+    def forward(self, x: Any) -> Any:
+        y = self.one(self.norm(x))
+        y = self.two(F.relu(y) if self.faulty == "activation" else F.silu(y))
+        return x + (y if self.faulty == "half" else y * 0.5)
+
+
+class Mixing(columns.Layer):
+    def __init__(self) -> None:
+        self.norm, self.fc = columns.LayerNormalization(4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.fc(self.norm(x))
+
+
+class Residual(columns.Layer):
+    def __init__(self, faulty: str) -> None:
+        self.before, self.mix, self.after = Feeding(faulty), Mixing(), Feeding(faulty)
+        self.norm = columns.LayerNormalization(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.after(self.mix(self.before(x))))
+
+
+@pytest.mark.parametrize("faulty", ["", "activation", "half"])
+def test_a_block_that_adds_its_input_is_no_source_beside_one_that_is_wrong(faulty: str) -> None:
+    report = padiff.diff(rows.Sequential(Block(), Block()), columns.Stack(Residual(faulty), Residual(faulty)), X)
+    named = {source.candidate.path for source in report.sources}
+    assert named == ({f"{i}.{name}" for i in (0, 1) for name in ("before", "after")} if faulty else set()), str(report)
+    assert len(report.sources) == len(named), str(report)
