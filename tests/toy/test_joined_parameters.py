@@ -168,3 +168,38 @@ def test_a_parameter_that_is_missing_is_still_named() -> None:
     report = padiff.diff(Model(), ModelAsOne(Lacking), (X,))
     lacking = {(one.candidate.path, one.what.name[:4]) for one in report.sources if one.what.kind == "parameter"}
     assert lacking == {("lower", "mix_"), ("upper", "mix_")}, str(report)
+
+
+class Scored(rows.Module):
+    """Attention between nodes of a graph: each head adds a score of the one to a score of the other."""
+
+    def __init__(self) -> None:
+        self.lin = rows.Linear(4, 6, bias=False)
+        self.source, self.target = rows.parameter(1, 2, 3), rows.parameter(1, 2, 3)
+
+    def forward(self, x: Any) -> Any:
+        z = self.lin(x).reshape(5, 2, 3)
+        given, taken = (z * self.source).sum(-1), (z * self.target).sum(-1)
+        scores = F.softmax(F.tanh(taken.transpose(1, 0).reshape(2, 5, 1) + given.transpose(1, 0).reshape(2, 1, 5)))
+        return (scores @ z.transpose(1, 0, 2)).transpose(1, 0, 2).reshape(5, 6)
+
+
+class ScoredAsOne(columns.Layer):
+    """The same, with one parameter that scores both, head by head."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.fc, self.a, self.scale = columns.Dense(4, 6, bias=False), columns.weight(2, 6, 1), scale
+
+    def forward(self, x: Any) -> Any:
+        z = self.fc(x).reshape(5, 2, 3).transpose(1, 0, 2)
+        given, taken = z @ self.a[:, :3], z @ self.a[:, 3:]
+        return (F.softmax(F.tanh(taken * self.scale + given.transpose(0, 2, 1))) @ z).transpose(1, 0, 2).reshape(5, 6)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_one_parameter_holds_others_side_by_side_in_each_head(turned: bool) -> None:
+    nodes = X[0]
+    sides = Scored(), ScoredAsOne()
+    report = padiff.diff(*(sides[::-1] if turned else sides), nodes)
+    assert report.aligned, str(report)
+    assert not padiff.diff(Scored(), ScoredAsOne(scale=1.1), nodes).aligned

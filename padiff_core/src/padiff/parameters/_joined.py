@@ -70,13 +70,15 @@ def _joined(wholes: Units, parts: Units, *, ours: bool, within: bool) -> Iterato
             for whole in list(wholes):
                 ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]
                 members = next((found for _, found in ways if found), ())
-                if members:
+                fits = [[{"weight": held}] for held, found in ways if found == members]
+                rows = Packing(whole, members, ours, fits, layers=False) if members else None
+                found = rows or _by_columns(whole, group, ours=ours)
+                if found is not None:
                     wholes.remove(whole)
-                    for one in members:
-                        parts.remove(one)
-                        group.remove(one)
-                    fits = [[{"weight": held}] for held, found in ways if found == members]
-                    yield Packing(whole, members, ours, fits, layers=False)
+                    gone = {one.path for one in found.members}
+                    parts = [one for one in parts if one.path not in gone]
+                    group[:] = [one for one in group if one.path not in gone]
+                    yield found
 
 
 def _ways(whole: HeldUnit) -> Iterator[Held]:
@@ -85,6 +87,33 @@ def _ways(whole: HeldUnit) -> Iterator[Held]:
     yield held
     if len(held.shape) == 2:
         yield Held(held.parameter, attrs.evolve(held.part, transpose=(1, 0)), held.shape[::-1])
+
+
+def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
+    """Return a matrix that holds others side by side: vectors that are added up head by head, joined within a head."""
+    held, flat = _flat(whole), [_flat(unit) for unit in group]
+    matrices = [one for one in flat if one is not None and len(one.roles["weight"].shape) == 2]
+    if held is None or len(held.roles["weight"].shape) != 2:
+        return None
+    height, width = held.roles["weight"].shape
+    members, count = [], 0
+    for one in matrices:
+        rows, columns = one.roles["weight"].shape
+        if rows == height and count < width:
+            members.append(one)
+            count += columns
+    return Packing(held, tuple(members), ours, [[held.roles]], 1, layers=False) if count == width else None
+
+
+def _flat(unit: HeldUnit) -> HeldUnit | None:
+    """Return a unit whose parameter has no axis of length one; None where it has several."""
+    held = unit.roles["weight"]
+    ones = [axis for axis, size in enumerate(held.shape) if size == 1]
+    if not ones:
+        return unit
+    part = attrs.evolve(held.part, squeeze=ones[0])
+    flat = Held(held.parameter, part, bare(held.shape))
+    return attrs.evolve(unit, roles={"weight": flat}) if len(ones) == 1 else None
 
 
 def _filling(shape: Sequence[int], group: Units) -> tuple[HeldUnit, ...]:
