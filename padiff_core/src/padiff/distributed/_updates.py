@@ -107,7 +107,9 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
             began = _other_value(run, parts, earlier.parameter("updated", path, parts.whole))
         if whole is not None and began is not None and whole.shape == began.shape:
             wrong = tuple(rank for rank in after if _strays(rank, after, parts, run, began, whole))
-            yield _Stepped(path, parts, after, wrong, before, (began, whole))
+            # Replicas that part are wrong, though each be near to what it should be.
+            parted = () if wrong else tuple(rank for rank in unlike if _parts_company(rank, after, unlike))
+            yield _Stepped(path, parts, after, wrong or parted, before, None if parted else (began, whole))
         elif unlike:
             yield _Stepped(path, parts, after, unlike, before, None)
 
@@ -122,6 +124,14 @@ def _strays(rank: int, after: Mapping[int, Array], parts: Parts, run: RankedRun,
     eps = epsilon(whole.dtype)
     moved, apart = (float(np.linalg.norm((right - one).astype(np.float64))) for one in (start, own))
     return apart > SAME(eps) * moved + EXACT(eps) * float(np.linalg.norm(right))
+
+
+def _parts_company(rank: int, after: Mapping[int, Array], unlike: Collection[int]) -> bool:
+    """Return whether a rank ended its step elsewhere than each rank that others are replicas of, but for rounding."""
+    own = after[rank]
+    firsts = [one for other, one in after.items() if other not in unlike and one.shape == own.shape]
+    apart = [difference(one, own).rel_l2 for one in firsts]
+    return min(apart, default=0.0) > EXACT(epsilon(own.dtype))
 
 
 def _other_value(run: RankedRun, parts: Parts, expected: Expected | None) -> Array | None:
