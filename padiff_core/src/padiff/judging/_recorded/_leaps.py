@@ -16,7 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side, own_code
 from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
-from padiff.judging._recorded._levels import Drift, Level, cast_of, is_behind, rounded_behind
+from padiff.judging._recorded._levels import Drift, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, says_the_same_here, size_beside_masks
@@ -183,7 +183,7 @@ class Leaps:
         ruling, source = self._ruled(owner, size, known)
         level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
-        level.rounded = rounded_behind(size, known) if ruling.verdict is Verdict.ROUNDING else 0.0
+        level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
         self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
         level.vaguely(known, size.least)

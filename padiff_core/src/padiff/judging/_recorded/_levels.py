@@ -10,8 +10,7 @@ import attrs
 from padiff.alignment import Pair
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
-from padiff.judging._sizes import Size
-from padiff.numerics import FLOORS, NEGLIGIBLE, SAME, epsilon_of
+from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence
 from padiff.report import SIDES
 from padiff.trace import Call, Leaf, Trace
@@ -51,7 +50,7 @@ class Level:
     rounds stays apart from there on, where two sides that cast alike round alike."""
     rounded: float = 0.0
     """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
-    of steps from such, what two kernels make of values in a coarser type."""
+    of steps from such."""
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""
@@ -74,17 +73,6 @@ class Level:
 def cast_of(ours: Leaf, theirs: Leaf) -> float:
     """Return the epsilon of the coarser type of a value that both sides hold in other types; 0 where in one."""
     return 0.0 if ours.dtype == theirs.dtype else epsilon_of(ours.dtype, theirs.dtype)
-
-
-def rounded_behind(size: Size, known: Level) -> float:
-    """Return how far apart a value that is rounding is for no other reason, however far: see `Level.rounded`.
-
-    Where its own type explains no such difference, and the coarser one that it was computed from does, both sides cast
-    and round unalike: two kernels of one attention, say. What is made of it stays apart by that.
-    """
-    if SAME(size.eps) < size.error <= NEGLIGIBLE(known.eps):
-        return size.error
-    return min(size.error, FLOORS * known.rounded)
 
 
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
