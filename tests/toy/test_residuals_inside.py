@@ -74,3 +74,44 @@ def test_a_block_that_adds_its_input_is_no_source_beside_one_that_is_wrong(fault
     named = {source.candidate.path for source in report.sources}
     assert named == ({f"{i}.{name}" for i in (0, 1) for name in ("before", "after")} if faulty else set()), str(report)
     assert len(report.sources) == len(named), str(report)
+
+
+class Ending(columns.Layer):
+    """A block that ends without its last function."""
+
+    def __init__(self, faulty: bool) -> None:
+        self.norm, self.fc, self.faulty = columns.LayerNormalization(4), columns.Dense(4, 4), faulty
+
+    def forward(self, x: Any) -> Any:
+        y = x + self.fc(self.norm(x))
+        return y if self.faulty else F.relu(y)
+
+
+class Ended(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.fc = rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(x + self.fc(self.norm(x)))
+
+
+class Tail(rows.Module):
+    def __init__(self) -> None:
+        self.body, self.head = rows.Sequential(Ended(), Ended()), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x).mean(1))
+
+
+class TailOf(columns.Layer):
+    def __init__(self) -> None:
+        self.body, self.head = columns.Stack(Ending(faulty=False), Ending(faulty=True)), columns.Dense(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x).mean(1))
+
+
+def test_what_a_block_gives_that_another_hands_on_is_its_own() -> None:
+    report = padiff.diff(Tail(), TailOf(), X)
+    (source,) = report.sources
+    assert (source.reference.path, source.candidate.path, source.what.kind) == ("body.1", "body.1", "output"), report

@@ -137,8 +137,9 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     ended = {s.pair.key for s in seen.values() if s.spot is not None and s.spot.pair is s.pair}
 
     def spoils(pair: Pair, found: Sequence[Suspicion], judge: Judge) -> bool:
-        # With a pair taken apart that looked wrong where it ends, a value may be taken by another call.
-        values = {key[:2] for key in seen} if pair.key in ended else set()
+        # With a pair taken apart that looked wrong where it ends, a value that was wrong may be taken by another call.
+        # What it gives itself is no such value: the call around may hand that on.
+        values = {key[:2] for key in seen if (key[0], key[-1]) != ("output", pair.key)} if pair.key in ended else set()
         return _spoils(pair, [s for s in found if _spot_key(s)[:2] not in values], judge)
 
     def fresh(judge: Judge) -> list[Suspicion]:
