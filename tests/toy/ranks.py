@@ -57,11 +57,12 @@ def record(
     names: Mapping[str, str] | None = None,
     job: str = "",
     shuffled: str = "",
+    stepped: Callable[[int, dict[str, Array]], dict[str, Array]] | None = None,
 ) -> Path:
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
 
-    ``names`` gives modules other paths. ``shuffled`` computes with rows in another order, and puts them back; but for
-    one that it ``forgets``.
+    ``names`` gives modules other paths, ``stepped`` what a rank's weights are after the step. ``shuffled`` computes
+    with rows in another order, and puts them back; but for one that it ``forgets``.
     """
     world = tp * dp
     held: dict[int, dict[str, Array]] = {}
@@ -93,6 +94,8 @@ def record(
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder
                 about, trace = _about(held[rank], ranks), _trace(given, steps, end, held[rank])
+                after = stepped(rank, held[rank]) if stepped else {}
+                trace.updated = {path: trace.store.put(value) for path, value in after.items()}
                 write_run(where, *_renamed(about, trace, names or {}))
     return folder
 

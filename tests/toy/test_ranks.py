@@ -236,6 +236,18 @@ def test_a_fault_is_named_where_both_sides_are_jobs_of_other_names(fault: str, t
     assert found[0].reference.path == path
 
 
+@pytest.mark.parametrize("drift", [0.0, 1e-8, 2e-5])
+def test_replicas_that_part_in_a_step_are_a_fault_though_each_is_nearly_right(drift: float, tmp_path: Path) -> None:
+    def stepped(rank: int, held: dict[str, Any]) -> dict[str, Any]:
+        after = {path: value - np.float32(0.1) for path, value in held.items()}
+        after["norm.weight"] = after["norm.weight"] * np.float32(1 + drift * rank)
+        return after
+
+    report = padiff.compare(record(tmp_path / "one", stepped=stepped), record(tmp_path / "two", dp=2, stepped=stepped))
+    told = [(one.phase.value, one.cause.name, dict(one.cause.parameters)) for one in report.sources]
+    assert told == ([("update", "out_of_step", {"ranks": [1], "first": 0})] if drift > 1e-6 else []), report
+
+
 def test_what_a_model_returns_is_no_sum_that_somebody_else_may_add_up(tmp_path: Path) -> None:
     one = record(tmp_path / "one", last=False)
     two = record(tmp_path / "two", last=False, tp=2, says=False, reduce=lambda parts: parts)
