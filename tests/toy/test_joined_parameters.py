@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import padiff
+from padiff.parameters._joined import _by_columns
+from padiff.parameters._units import HeldUnit
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import ModuleRecord, ParameterRecord
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
 
@@ -168,6 +172,20 @@ def test_a_parameter_that_is_missing_is_still_named() -> None:
     report = padiff.diff(Model(), ModelAsOne(Lacking), (X,))
     lacking = {(one.candidate.path, one.what.name[:4]) for one in report.sources if one.what.kind == "parameter"}
     assert lacking == {("lower", "mix_"), ("upper", "mix_")}, str(report)
+
+
+def test_one_matrix_of_the_same_shape_is_not_taken_for_what_is_joined() -> None:
+    def unit(name: str, *shape: int) -> HeldUnit:
+        return attrs.evolve(
+            HeldUnit.of_one(ModuleRecord("m", "M"), "weight", ParameterRecord(name, (name,), "float32", shape)),
+            name=name,
+        )
+
+    whole, half, same = unit("whole", 2, 6, 1), [unit(name, 1, 2, 3) for name in "ab"], unit("same", 2, 6)
+    found = _by_columns(whole, half, ours=True)
+    assert found is not None
+    assert len(found.members) == 2
+    assert _by_columns(whole, [same], ours=True) is None
 
 
 class Scored(rows.Module):

@@ -102,7 +102,9 @@ def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
         if rows == height and count < width:
             members.append(one)
             count += columns
-    return Packing(held, tuple(members), ours, [[held.roles]], 1, layers=False) if count == width else None
+    if count != width or len(members) < 2:
+        return None
+    return Packing(held, tuple(members), ours, [[held.roles]], along=1, layers=False)
 
 
 def _flat(unit: HeldUnit) -> HeldUnit | None:
