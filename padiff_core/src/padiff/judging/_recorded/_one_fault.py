@@ -27,7 +27,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     for one in _with_the_loss(found, first):
         key = one.candidate.path, str(one.cause)
         again = one.cause is not None and key in seen
-        again |= one.phase is Phase.BUFFER and one.candidate.path in forward
+        again |= one.phase is Phase.BUFFER and one.cause is None and one.candidate.path in forward
         again |= _is_given(one) and any(_called(one, pair) for pair in behind)
         again |= any(_called(one, pair) and _token(one, pair) in sent for pair in alignment.pairs)
         if one.source and not again:
