@@ -107,10 +107,12 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
             began = _other_value(run, parts, earlier.parameter("updated", path, parts.whole))
         if whole is not None and began is not None and whole.shape == began.shape:
             wrong = tuple(rank for rank in after if _strays(rank, after, parts, run, began, whole))
-            # Replicas that part are wrong, though each be near to what it should be.
-            parted = () if wrong else tuple(rank for rank in unlike if _parts_company(rank, after, unlike))
-            yield _Stepped(path, parts, after, wrong or parted, before, None if parted else (began, whole))
-        elif unlike:
+            if wrong:
+                yield _Stepped(path, parts, after, wrong, before, (began, whole))
+                continue
+            # Each is near to what it should be; replicas have to be equal all the same.
+            unlike = tuple(rank for rank in unlike if _differs_from_replicas(rank, after, unlike))
+        if unlike:
             yield _Stepped(path, parts, after, unlike, before, None)
 
 
@@ -126,7 +128,7 @@ def _strays(rank: int, after: Mapping[int, Array], parts: Parts, run: RankedRun,
     return apart > SAME(eps) * moved + EXACT(eps) * float(np.linalg.norm(right))
 
 
-def _parts_company(rank: int, after: Mapping[int, Array], unlike: Collection[int]) -> bool:
+def _differs_from_replicas(rank: int, after: Mapping[int, Array], unlike: Collection[int]) -> bool:
     """Return whether a rank ended its step elsewhere than each rank that others are replicas of, but for rounding."""
     own = after[rank]
     firsts = [one for other, one in after.items() if other not in unlike and one.shape == own.shape]

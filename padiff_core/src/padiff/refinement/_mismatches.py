@@ -146,6 +146,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         found = judge.forward(rough=True)
         return [s for s in found if s.verdict is Verdict.DIFFERS and _spot_key(s) not in seen]
 
+    def spoils_without(pair: Pair, dropped: Sequence[Pair]) -> bool:
+        judge = evidence.judged(without(dropped))
+        return spoils(pair, fresh(judge), judge)
+
     second = without(doubtful)
     second_judge = evidence.judged(second)
     again = [s for s in second_judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
@@ -163,11 +167,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         wrong += [pair for pair in later_ends if not spoils(pair, unheard, fewer)]
     if len(doubtful) > 1:
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
-        wrong = _but_spoiled(masked, wrong, lambda pair: evidence.judged(without([pair])), fresh, spoils)
+        wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
     operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
-        single = evidence.judged(without([*wrong, pair]))
-        if not spoils(pair, fresh(single), single):
+        if not spoils_without(pair, [*wrong, pair]):
             wrong.append(pair)
     if not wrong:
         return correspondence
@@ -180,13 +183,7 @@ def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Ju
     return any(s.pair is around and s.order >= start and _spot_key(s) in seen for s in again)
 
 
-def _but_spoiled(
-    masked: Sequence[Pair],
-    wrong: list[Pair],
-    judged_without: Callable[[Pair], Judge],
-    fresh: Callable[[Judge], list[Suspicion]],
-    spoils: Callable[[Pair, Sequence[Suspicion], Judge], bool],
-) -> list[Pair]:
+def _but_spoiled(masked: Sequence[Pair], wrong: list[Pair], spoils_alone: Callable[[Pair], bool]) -> list[Pair]:
     """Return the wrong matches but for those of which taking apart one alone shows a difference right behind it.
 
     One match of two classes tells of the others: they share their code.
@@ -195,8 +192,7 @@ def _but_spoiled(
     for pair in masked:
         classes = pair.reference.module.class_name, pair.candidate.module.class_name
         if classes not in told and len(told) < _SINGLY:
-            judge = judged_without(pair)
-            told[classes] = spoils(pair, fresh(judge), judge)
+            told[classes] = spoils_alone(pair)
         if told.get(classes):
             wrong = [one for one in wrong if one is not pair]
     return wrong

@@ -83,11 +83,12 @@ def _unless_refuted(correspondence: Correspondence, pair: Pair, evidence: Eviden
     # In the whole model shapes may no longer be the reference's; given its values the call has them.
     given = attrs.evolve(same)
     given.inputs, given.outputs = pair.inputs, pair.outputs
-    now, bench = evidence.bench(correspondence), evidence.bench(plain)
-    error = Trial(bench, given, bench.trace).error(plain.alignment.with_pair(given))
+    bench = evidence.bench(plain)
+    if Trial(bench, given, bench.trace).error(plain.alignment.with_pair(given)) > RIGHT:
+        return correspondence
     # What is as right as it is read now is wrong for another reason: a norm is right either way, but for its epsilon.
-    wrong = Trial(now, pair, now.trace).error(correspondence.alignment) > RIGHT
-    return plain if wrong and error <= RIGHT else correspondence
+    now = evidence.bench(correspondence)
+    return plain if Trial(now, pair, now.trace).error(correspondence.alignment) > RIGHT else correspondence
 
 
 def _as_forced(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
