@@ -93,6 +93,7 @@ def units_of(
     units: list[HeldUnit] = []
     inside: list[str] = []
     kinds = {about.module.path: about.module.kind for about in model.modules.values()}
+    above = {path for owner in own for path in _up(owner.rpartition(".")[0], "")} | {""}
     for about in model.modules.values():
         module = about.module
         if any(module.path.startswith(top) for top in inside):
@@ -119,7 +120,7 @@ def units_of(
             if _join(module.path, name) not in claimed
             and (not by_path[_join(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
-        if module.kind is not None and computed and len(found) <= 1:
+        if module.kind is not None and computed and len(found) <= 1 and module.path in above:
             rest |= _behind(module, kinds, by_path, claimed)
             if rest:
                 rest = {**(found[0].roles if found else {}), **rest}
@@ -219,4 +220,5 @@ def _join(path: str, name: str) -> str:
 
 
 def _held(parameter: ParameterRecord, part: Part) -> Held:
-    return Held(parameter, part, part.read(np.broadcast_to(np.empty(()), parameter.shape)).shape)
+    plain = part.permuted and part.transpose is None
+    return Held(parameter, part, parameter.shape if plain else part.read(np.broadcast_to(0.0, parameter.shape)).shape)
