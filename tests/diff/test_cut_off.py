@@ -175,3 +175,45 @@ def test_statistics_that_recomputation_updates_twice_are_told(reentrant: bool) -
     report = padiff.diff(model(None), model(reentrant), (X,))
     assert {(found.candidate.path, found.phase) for found in report.sources} == {("layers.1", Phase.BUFFER)}, report
     assert padiff.diff(model(reentrant), model(reentrant), (X,)).aligned
+
+
+class _Signs(torch.autograd.Function):
+    """Takes signs, and passes no gradient: what `backward` returns torch hands to hooks as None."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> None:
+        return None
+
+
+class _Through(_Signs):
+    """Takes signs, and passes the gradient straight through."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class Quantized(torch.nn.Module):
+    def __init__(self, signs: Any) -> None:
+        super().__init__()
+        self.one, self.two, self.signs = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), signs
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.signs(self.one(x)))
+
+
+def test_a_function_may_pass_no_gradient() -> None:
+    for signs in (_Signs.apply, torch.sign):  # of which torch computes zeros
+        report = padiff.diff(Quantized(_Signs.apply), Quantized(signs), (X,))
+        assert report.aligned, report
+
+
+def test_a_function_that_passes_no_gradient_is_named() -> None:
+    for ours, theirs in ((_Through, _Signs), (_Signs, _Through)):
+        report = padiff.diff(Quantized(ours.apply), Quantized(theirs.apply), (X,))
+        (source,) = report.sources
+        assert (source.phase, source.between) == (Phase.BACKWARD, ("one", "two")), report

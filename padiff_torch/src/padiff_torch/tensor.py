@@ -181,11 +181,14 @@ class TorchTensor(NativeTensor):
 
         A later in-place change does not disturb it: torch keeps the hook with the value, not with the object. Where it
         is made through another view, though, torch forgets this one, and the gradient comes to what both are views of:
-        a linear layer gives a view of its product.
+        a linear layer gives a view of its product. Torch calls the hook with None where a function's backward pass
+        returns that: no gradient came.
         """
         native, came = self.native, [False]
 
         def arrived(gradient: Any) -> Any | None:
+            if gradient is None:
+                return None
             came[0] = True
             found = callback(TorchTensor(gradient))
             return None if found is None else laid_out_as(gradient, found)
@@ -196,7 +199,7 @@ class TorchTensor(NativeTensor):
             shape = native.shape
 
             def passed(gradient: Any) -> Any | None:
-                found = None if came[0] else callback(TorchTensor(gradient.reshape(shape)))
+                found = None if came[0] or gradient is None else callback(TorchTensor(gradient.reshape(shape)))
                 came[0] = False
                 return None if found is None else found.reshape(gradient.shape)
 
