@@ -189,3 +189,54 @@ def test_a_wrong_index_is_named(held: bool) -> None:
     (source,) = report.sources
     assert (source.phase is Phase.PARAMETER) is held, str(report)
     assert source.what.name == ("index" if held else "input"), str(report)
+
+
+X = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
+
+
+class Moving(torch.nn.Module):
+    """A moving average, written into its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("average", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(0.1 * y.mean(0))
+        return y - self.average
+
+
+class Exchanged(Moving):
+    """The same, with another tensor in the buffer's place after each run."""
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        self.average = (0.9 * self.average + 0.1 * y.mean(0)).detach()
+        return y - self.average
+
+
+class ExchangedInPaddle(paddle.nn.Layer):
+    def __init__(self, share: float = 0.1) -> None:
+        super().__init__()
+        self.linear, self.share = paddle.nn.Linear(4, 4), share
+        self.register_buffer("average", paddle.zeros([4]))
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        self.average = (0.9 * self.average + self.share * y.mean(0)).detach()
+        return y - 0.1 / self.share * self.average
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"), [(Moving, Exchanged), (Moving, ExchangedInPaddle), (ExchangedInPaddle, Moving)]
+)
+def test_another_tensor_may_take_a_buffers_place(reference: Any, candidate: Any) -> None:
+    assert padiff.diff(reference(), candidate(), (X,)).aligned
+
+
+def test_a_wrong_tensor_in_a_buffers_place_is_named() -> None:
+    (source,) = padiff.diff(Moving(), ExchangedInPaddle(0.2), (X,)).sources
+    assert (source.phase, source.what) == (Phase.BUFFER, "buffer average after the run")

@@ -95,8 +95,11 @@ class TorchModel(HookedModel):
         return super().leave(listener, module, native, args, kwargs, output)
 
     def repeated(self) -> bool:
-        """Return whether activation checkpointing calls modules again, from within the backward pass."""
-        return TORCH.in_backward()
+        """Return whether activation checkpointing calls modules again, from within the backward pass.
+
+        Nor is a call within ``vmap`` or its like one call: its tensors stand for many, and have no values.
+        """
+        return TORCH.in_backward() or bool(TORCH.within_transform())
 
     def run(
         self,

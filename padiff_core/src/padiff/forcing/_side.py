@@ -6,9 +6,9 @@ worker that holds a local side and passes these messages on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import attrs
@@ -222,8 +222,13 @@ class LocalSide:
                 reached=frozenset(p for p, x in self._parameters.items() if not x.buffer and x.gradient() is not None),
                 rewritten=frozenset(rewritten()),
                 gradient=lambda path: self._parameters[path].gradient(),
-                buffer=self.value,
+                buffer=self._now(),
             )
+
+    def _now(self) -> Callable[[str], Array]:
+        """Return what reads a parameter or buffer behind a run, which may have put another tensor in its place."""
+        found = cache(self.model.parameters)  # where a buffer is asked for at all
+        return lambda path: found().get(path, self._parameters[path]).view()
 
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""

@@ -120,8 +120,8 @@ def units_of(
             if _join(module.path, name) not in claimed
             and (not by_path[_join(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
-        if module.kind is not None and computed and len(found) <= 1 and module.path in above:
-            rest |= _behind(module, kinds, by_path, claimed)
+        if module.kind is not None and computed and len(found) <= 1:
+            rest |= _behind(module, kinds, by_path, claimed) if module.path in above else {}
             if rest:
                 rest = {**(found[0].roles if found else {}), **rest}
                 claimed.update(path for held in rest.values() for path in held.parameter.paths)
