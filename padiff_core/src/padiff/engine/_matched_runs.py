@@ -6,7 +6,7 @@ import attrs
 
 from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
 from padiff.engine._open import finished_steps
-from padiff.parameters import Correspondence, named_alike, pair_parameters, units_of
+from padiff.parameters import Correspondence, in_real_numbers, named_alike, pair_parameters, units_of
 from padiff.trace import Run, Trace, flow_of
 
 
@@ -28,7 +28,7 @@ def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], fi
 
     The names are those that a mapping file makes of the reference's.
     """
-    ours, theirs = units_of(reference.about), units_of(candidate.about)
+    ours, theirs = in_real_numbers(units_of(reference.about), units_of(candidate.about))
     told = resolved_file(file, reference.about, candidate.about)
     if ours and theirs:
         flows = flow_of(_noted(reference, traces[0])), flow_of(_noted(candidate, traces[1]))

@@ -12,6 +12,7 @@ from padiff.parameters import (
     HeldUnit,
     Specials,
     defined_alike,
+    in_real_numbers,
     named_alike,
     pair_parameters,
     units_of,
@@ -57,6 +58,7 @@ class Matching:
             units_of(side.about, self.specials.on(index) if self.valued else None, values_of(side))
             for index, side in enumerate((self.reference, self.candidate))
         )
+        ours, theirs = in_real_numbers(ours, theirs)
         return ours, theirs, named_alike(ours, theirs, self.fixed)
 
     def _attempt(self, evidence: Evidence) -> Correspondence:

@@ -24,6 +24,7 @@ from padiff.parameters import (
     HeldUnit,
     Specials,
     held_of,
+    in_real_numbers,
     matched_unrun,
     padded_rows,
     units_of,
@@ -113,6 +114,7 @@ def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
 def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], list[HeldUnit]]:
     both = enumerate((source, side))
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
+    ours, theirs = in_real_numbers(ours, theirs)
     if part_side(side) is not None:  # other ranks may hold the other layers, or experts
         known, own = ({unit.path for unit in units} for units in (ours, theirs))
         ours = [unit for unit in ours if unit.path in own] if own < known else _of_numbers(ours, theirs)

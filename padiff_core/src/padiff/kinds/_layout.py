@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import numpy as np
@@ -30,7 +30,8 @@ def interleaved(sizes: Sequence[int], groups: int) -> list[tuple[tuple[int, int]
 class Part:
     """Where a role's values lie in a native parameter.
 
-    ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
+    ``parameter`` is a dotted name below the module. The canonical array is the native one, of complex numbers their
+    ``numbers``: pairs of real and imaginary parts along a further axis behind all others, or one of both; or where it stacks several
     (experts, layers) the one ``at`` this place of its first axis, without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
@@ -52,17 +53,18 @@ class Part:
     flip: tuple[int, ...] = ()
     at: int | None = None
     along: int = 0
+    numbers: Literal["pairs", "real", "imag"] | None = None
 
     @property
     def permuted(self) -> bool:
         """Return whether it is the whole parameter, with its axes in another order at most."""
         changed = self.squeeze is not None or self.merge is not None or self.blocks is not None
-        return not (self.partial or changed or self.flip)
+        return not (self.partial or changed or self.flip or self.numbers)
 
     @property
     def partial(self) -> bool:
         """Return whether it is only a part of the parameter."""
-        return self.piece is not None or self.rows is not None or self.at is not None
+        return self.piece is not None or self.rows is not None or self.at is not None or self.numbers in ("real", "imag")
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""
@@ -96,7 +98,8 @@ class Part:
             view[...] = values
 
     def _views(self, native: Array) -> list[Array]:
-        view = native if self.at is None else native[self.at]
+        view = native if self.numbers is None else _numbers(native, self.numbers)
+        view = view if self.at is None else view[self.at]
         view = view if self.squeeze is None else view.squeeze(self.squeeze)
         view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
         view = np.flip(view, self.flip) if self.flip else view
@@ -112,6 +115,14 @@ class Part:
     def _block(self, view: Array, index: int) -> Array:
         size = view.shape[0] // len(self.blocks or ())
         return view[index * size : (index + 1) * size]
+
+
+def _numbers(native: Array, wanted: str) -> Array:
+    """Return the parts of complex numbers, or both in pairs along a further axis: a view of them."""
+    if wanted != "pairs":
+        return native.real if wanted == "real" else native.imag
+    parts = native.real
+    return np.lib.stride_tricks.as_strided(parts, (*parts.shape, 2), (*parts.strides, parts.itemsize))
 
 
 def _merged(shape: tuple[int, ...], counts: tuple[int, ...]) -> list[int]:
