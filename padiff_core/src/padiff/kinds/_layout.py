@@ -30,8 +30,7 @@ def interleaved(sizes: Sequence[int], groups: int) -> list[tuple[tuple[int, int]
 class Part:
     """Where a role's values lie in a native parameter.
 
-    ``parameter`` is a dotted name below the module. The canonical array is the native one, of complex numbers their
-    ``numbers``: pairs of real and imaginary parts along a further axis behind all others, or one of both; or where it stacks several
+    ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
     (experts, layers) the one ``at`` this place of its first axis, without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
@@ -40,7 +39,8 @@ class Part:
     (where the core splits a packed layer; with ``along`` they are columns), of that the equal ``blocks`` along the
     first axis in the
     given order (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders
-    differently).
+    differently). Of complex numbers that are read as real ones the ``numbers`` come first: their ``real`` or ``imag``
+    parts, or both in ``pairs``, along a further axis behind all others.
     """
 
     parameter: str
@@ -64,7 +64,9 @@ class Part:
     @property
     def partial(self) -> bool:
         """Return whether it is only a part of the parameter."""
-        return self.piece is not None or self.rows is not None or self.at is not None or self.numbers in ("real", "imag")
+        return (
+            self.piece is not None or self.rows is not None or self.at is not None or self.numbers in ("real", "imag")
+        )
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""

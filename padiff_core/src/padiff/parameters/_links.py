@@ -43,14 +43,20 @@ class Link:
     @property
     def ways(self) -> list[Link]:
         """Return the link in each layout that is possible, the likeliest first."""
-        if self.axes is not None:
-            found = axis_orders(self.reference.shape, self.candidate.shape)
-            return [attrs.evolve(self, axes=order) for order in found]
+        found = axis_orders(self.reference.shape, self.candidate.shape)
+        if self.axes is not None or (self.straight and found):
+            as_it_is = found[0] if self.straight else None
+            return [attrs.evolve(self, axes=None if order == as_it_is else order) for order in found]
         if self.patch is None:
             return [attrs.evolve(self, transposed=way) for way in (False, True)]
         channels, *kernel = sorted(self.patch)
         orders = itertools.permutations((channels, *kernel))
         return [attrs.evolve(self, patch=order) for order in dict.fromkeys([self.patch, (*kernel, channels), *orders])]
+
+    @property
+    def straight(self) -> bool:
+        """Return whether the candidate may hold the values in the reference's order: axes of one element count not."""
+        return bare(self.reference.shape) == bare(self.candidate.shape)
 
     @property
     def layout(self) -> str:

@@ -212,4 +212,6 @@ def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
         orders = axis_orders(reference.shape, candidate.shape)
         return Link(role, reference, candidate, axes=orders[0], open=len(orders) > 1)
     several = len(found) > 1 and reference.shape[0] > 1
-    return Link(role, reference, candidate, transposed=not several and found == [True], open=several)
+    link = Link(role, reference, candidate, transposed=not several and found == [True], open=several)
+    alike = link.straight and not fixed and len(axis_orders(reference.shape, candidate.shape)) > 1
+    return attrs.evolve(link, open=True) if alike else link

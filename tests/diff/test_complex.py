@@ -1,0 +1,115 @@
+"""Match complex parameters with real ones: a port may have no other, in pairs along an axis or as two parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+import torch
+
+import padiff
+
+X = np.random.default_rng(0).standard_normal((3, 16, 1), dtype=np.float32)
+WIDTH, MODES = 6, 4
+
+
+class Spectral(torch.nn.Module):
+    """Mixes channels of each low frequency by complex weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(WIDTH, WIDTH, MODES, dtype=torch.cfloat) / WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        low = torch.einsum("bim,iom->bom", torch.fft.rfft(x)[..., :MODES], self.weight)
+        return torch.fft.irfft(low, n=x.shape[-1])
+
+
+class Operator(torch.nn.Module):
+    """A Fourier neural operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.out = torch.nn.Linear(1, WIDTH), torch.nn.Linear(WIDTH, 1)
+        self.spectral = torch.nn.ModuleList(Spectral() for _ in range(2))
+        self.pointwise = torch.nn.ModuleList(torch.nn.Conv1d(WIDTH, WIDTH, 1) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        x = self.lift(x).transpose(1, 2)
+        for spectral, pointwise in zip(self.spectral, self.pointwise, strict=True):
+            x = torch.nn.functional.gelu(spectral(x) + pointwise(x))
+        return self.out(x.transpose(1, 2))
+
+
+SHAPES = {"pairs": (WIDTH, WIDTH, MODES, 2), "crossed": (WIDTH, WIDTH, MODES, 2), "halves": (2, WIDTH, WIDTH, MODES)}
+
+
+class RealSpectral(paddle.nn.Layer):
+    """The same in real numbers; ``way`` says how they lie, ``fault`` what is wrong with them."""
+
+    def __init__(self, way: str, fault: str = "") -> None:
+        super().__init__()
+        self.way, self.fault = way, fault
+        normal = paddle.nn.initializer.Normal(0.0, 1 / WIDTH)
+        if way in SHAPES:
+            self.w = self.create_parameter(SHAPES[way], default_initializer=normal)
+        else:
+            self.w_re, self.w_im = (
+                self.create_parameter([WIDTH, WIDTH, MODES], default_initializer=normal) for _ in range(2)
+            )
+
+    def parts(self) -> tuple[Any, Any]:
+        if self.way == "parameters":
+            return self.w_re, self.w_im
+        if self.way == "halves":
+            return self.w[0], self.w[1]
+        w = self.w.transpose([1, 0, 2, 3]) if self.way == "crossed" else self.w
+        return w[..., 0], w[..., 1]
+
+    def forward(self, x: Any) -> Any:
+        found = paddle.fft.rfft(x)[..., :MODES]
+        (a, b), (c, d) = (found.real(), found.imag()), self.parts()
+        mixed = [paddle.einsum("bim,iom->bom", one, other) for one, other in ((a, c), (b, d), (a, d), (b, c))]
+        real = mixed[0] + mixed[1] if self.fault == "sign" else mixed[0] - mixed[1]
+        imaginary = mixed[2] + mixed[3]
+        imaginary = imaginary.detach() if self.fault == "detach" else imaginary
+        return paddle.fft.irfft(paddle.complex(real, imaginary), n=x.shape[-1])
+
+
+class RealOperator(paddle.nn.Layer):
+    def __init__(self, way: str, fault: str = "") -> None:
+        super().__init__()
+        self.lift, self.out = paddle.nn.Linear(1, WIDTH), paddle.nn.Linear(WIDTH, 1)
+        self.spectral = paddle.nn.LayerList([RealSpectral(way), RealSpectral(way, fault)])
+        self.pointwise = paddle.nn.LayerList([paddle.nn.Conv1D(WIDTH, WIDTH, 1) for _ in range(2)])
+
+    def forward(self, x: Any) -> Any:
+        x = self.lift(x).transpose([0, 2, 1])
+        for spectral, pointwise in zip(self.spectral, self.pointwise, strict=True):
+            x = paddle.nn.functional.gelu(spectral(x) + pointwise(x))
+        return self.out(x.transpose([0, 2, 1]))
+
+
+@pytest.mark.parametrize("way", ["pairs", "crossed", "halves", "parameters"])
+def test_complex_parameters_may_be_held_as_real_ones(way: str) -> None:
+    for models in ((Operator(), RealOperator(way)), (RealOperator(way), Operator())):
+        report = padiff.diff(*models, (X,))
+        assert report.aligned, report
+        assert not report.transfer.unverified, report
+
+
+@pytest.mark.parametrize(("way", "fault"), [("pairs", "sign"), ("parameters", "sign"), ("halves", "detach")])
+def test_a_fault_with_real_numbers_is_placed(way: str, fault: str) -> None:
+    report = padiff.diff(Operator(), RealOperator(way, fault), (X,))
+    assert [found.candidate.path for found in report.sources] == ["spectral.1"], report
+
+
+def test_recorded_complex_parameters_may_be_held_as_real_ones(tmp_path: Any) -> None:
+    ours, theirs = Operator(), RealOperator("pairs")
+    padiff.transfer(ours, theirs)
+    for model, tensor, name in ((ours, torch.tensor, "ours"), (theirs, paddle.to_tensor, "theirs")):
+        with padiff.record(model, tmp_path / name):
+            model(tensor(X)).square().mean().backward()
+    assert padiff.compare(tmp_path / "ours", tmp_path / "theirs").aligned
