@@ -60,9 +60,11 @@ def best_of(
                 return right[0], (0, (), ())
         return best, least
 
-    # The first call of a recurrent layer may be given zeros, of which all choices make the same.
+    # The first call of a recurrent layer may be given zeros, of which all choices make the same; and what is given
+    # other numbers than the reference's (the last word, or all so far) cannot give what that does.
     paths = dict.fromkeys(match.candidate.module.path for match in matches)
     users = [found for found in map(correspondence.alignment.using, paths) if found]
+    users = [[pair for pair in found if not pair.unfed] or found for found in users]
     ends = dict.fromkeys(end for found in users for end in (found[0], found[-1]))
     pairs = dict.fromkeys(judging_call(correspondence.alignment, user) for user in ends)
     if pairs:

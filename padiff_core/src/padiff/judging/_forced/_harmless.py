@@ -1,4 +1,4 @@
-"""Tell values that differ inside of two models, and change nothing of all that these give: then they are no fault.
+"""Find values that differ inside of two models, and change nothing of all that these give: then they are no fault.
 
 Such is a shift in front of a norm, or a scale that one side puts in earlier. Where the gradient of such a value is zero
 nothing is proven: behind a gate of zeros any fault is hidden.
@@ -13,7 +13,8 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench
+from padiff.forcing import Bench, Reader
+from padiff.judging._forced._state import of_parameter
 from padiff.judging._forced._wholes import Ends, Runs
 from padiff.judging._suspicion import Suspicion, contrasted
 from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of
@@ -34,13 +35,20 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     ends = Ends(judge.alignment)
     gaps = ends.gaps(runs)  # at sight: what they are in float64 decides
     same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
-    if not (same and differing and all(_matters(one, judge.trace) for one in differing)):
+    if not (same and differing and all(_matters(one, judge.trace) or _of_the_run(one) for one in differing)):
         return []
     if any(map(judge.settler.randomness.takes_numbers, judge.alignment.pairs)):
         return []  # one draw proves nothing
     least = min(one.ruling.figures.rel_l2 for one in differing)
     bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same
-    return differing if right_as_a_whole(judge.settler.bench, ends.root, buffers=True, bound=bound) else []
+    held = [one.held for one in differing]
+    more = [
+        of_parameter(judge, check, lambda alone: alone.gradients)
+        for check in judge.forced.gradients
+        if check.link.candidate in held
+    ]
+    bench = judge.settler.bench
+    return differing if right_as_a_whole(bench, ends.root, buffers=True, bound=bound, more=more) else []
 
 
 def _matters(suspicion: Suspicion, trace: Trace) -> bool:
@@ -52,11 +60,28 @@ def _matters(suspicion: Suspicion, trace: Trace) -> bool:
     return gradient is not None and bool(gradient.size and np.all(gradient))
 
 
-def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False, bound: float | None = None) -> bool | None:
+def _of_the_run(suspicion: Suspicion) -> bool:
+    """Return whether it is a parameter's gradient, which only the whole model gives: the forced run may give another.
+
+    Where calls of both sides do not belong together one by one, what they were fed need not add up to the same: one
+    side runs again what the other keeps.
+    """
+    return suspicion.what.kind == "parameter_gradient"
+
+
+def right_as_a_whole(
+    bench: Bench,
+    pair: Pair,
+    *,
+    buffers: bool = False,
+    bound: float | None = None,
+    more: Sequence[Reader] = (),
+) -> bool | None:
     """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
 
-    With ``buffers`` they also leave the same in these. No more than ``bound`` may be left of a difference, relative L2,
-    by default what constants in float32 make. None where they do not run so.
+    With ``buffers`` they also leave the same in these; ``more`` reads what else has to be the same. No more than
+    ``bound`` may be left of a difference, relative L2, by default what constants in float32 make. None where they do
+    not run so.
 
     Which tensor inside stands for which follows from values. Where two hold the same (what a relu takes, and what it
     gives, if nothing of it is negative), each side may hold the other one's, and send it another gradient, while all
@@ -77,6 +102,7 @@ def right_as_a_whole(bench: Bench, pair: Pair, *, buffers: bool = False, bound: 
         *((ours.observed.gradient(leaf), theirs.observed.gradient(leaf)) for leaf in (*taken, *made)),
         (_sorted(ours.gradients), _sorted(theirs.gradients)),
     ]
+    compared += [(read(ours, True), read(theirs, False)) for read in more]
     if buffers:
         compared.append((_sorted(ours.buffers), _sorted(theirs.buffers)))
     known = [(a, b) for a, b in compared if a is not None or b is not None]

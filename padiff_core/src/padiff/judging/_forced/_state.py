@@ -95,7 +95,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     if without and any(pair.key in judge.forced.starved for pair in pairs):
         judge.unproven = True
         return None  # cut off further on
-    read = _of_parameter(judge, check, lambda alone: alone.gradients)
+    read = of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
     recorded = is_recorded(judge.settler.bench.reference)
@@ -151,7 +151,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
     if not (suspect if check.close is None else not check.close):
         return None
-    read = _of_parameter(judge, check, lambda alone: alone.buffers)
+    read = of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
     if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
@@ -258,7 +258,8 @@ def _state_suspect(check: StateCheck) -> bool:
     return is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_GRADIENT)
 
 
-def _of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
+def of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
+    """Return what reads a parameter's gradient, or a buffer, in the candidate's layout."""
     link = check.link
 
     def read(alone: Replayed, ours: bool) -> Array | None:
