@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import attrs
 
@@ -69,7 +69,7 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     yield from (tuple(group.values()) for group in alike.values() if len(group) > 1 and lone.issuperset(group.values()))
 
 
-def tables(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
     groups: dict[str, list[HeldUnit]] = {}
     for unit in graph.units:
@@ -78,7 +78,7 @@ def tables(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
     return (tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
     groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
     for unit, gives in zip(graph.units, graph.gives, strict=False):
@@ -88,7 +88,7 @@ def added_up(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
     return (tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def keys_and_values(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the keys and values of one attention without counterpart: all its units take what it is given, as one."""
     held: dict[str, list[HeldUnit]] = {}
     for unit in graph.units:
@@ -97,7 +97,7 @@ def keys_and_values(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
     return (tuple(group) for group in held.values() if len(group) == len(_OF_MEMORY))
 
 
-def of_one_parent(graph: Graph, unmatched: set[HeldUnit]) -> Iterator[Group]:
+def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
     held: dict[str, list[HeldUnit]] = {}
     for unit in graph.units:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
 
 import attrs
 
@@ -185,7 +186,7 @@ def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
 
 def find_packings(
     graphs: tuple[Graph, Graph],
-    unmatched: set[HeldUnit],
+    unmatched: Set[HeldUnit],
     known: Mapping[int, int],
     *,
     gone: Set[HeldUnit] = frozenset(),
@@ -199,26 +200,12 @@ def find_packings(
     """
     found: list[Packing] = []
     taken = set(gone)
-    for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
-        groups += [(1, group) for group in added_up(yours, unmatched)]
-        groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
-        fitting: list[Packing] = []
-        for unit in mine.units:
-            ways = list(as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
-            for along, group in groups if ways else ():
-                fits = [way for way in ways if packs(way, group, along)]
-                if fits:
-                    fitting.append(
-                        Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
-                    )
-                elif along and _taps(unit, group):
-                    fitting.append(Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit)))
-        found += _disjoint(fitting, graphs, known)
-        taken.update(unit for packing in found for unit in packing.units)
-    found += _shared(graphs, unmatched, taken, known)
-    taken.update(unit for packing in found for unit in packing.units)
-    return [*found, *_whatever_they_take(graphs, unmatched - taken)]
+    for fitting in (partial(_as_wide, freed=freed), _shared, _whatever_they_take):
+        for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
+            chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
+            found += chosen
+            taken.update(unit for packing in chosen for unit in packing.units)
+    return found
 
 
 def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
@@ -235,43 +222,48 @@ def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Ma
     return [packing for packing in fitting if packing in chosen]
 
 
-def _whatever_they_take(graphs: tuple[Graph, Graph], unmatched: set[HeldUnit]) -> Iterator[Packing]:
-    """Yield layers that pack what takes several values: keys with values apart from queries, or queries with both."""
-    free = set(unmatched)
-    for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
-        groups = [*keys_and_values(yours, free), *of_one_parent(yours, free)]
-        for unit in mine.units:
-            fits = (one for one in groups if is_map(unit) and packs(unit, one) and free.issuperset((unit, *one)))
-            members = next(fits, None)
-            if members is not None:
-                free -= {unit, *members}
-                yield Packing(unit, members, ours, [[unit.roles]])
-
-
-def _shared(
-    graphs: tuple[Graph, Graph], unmatched: set[HeldUnit], taken: set[HeldUnit], known: Mapping[int, int]
+def _as_wide(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit], *, freed: bool
 ) -> Iterator[Packing]:
-    """Yield what several layers pack together: all that take one value, against more that do on the other side.
+    """Yield units with layers that, joined along an axis, are as wide: these take the same, or give to the same."""
+    groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
+    groups += [(1, group) for group in added_up(yours, unmatched)]
+    groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
+    for unit in mine.units:
+        ways = list(as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
+        for along, group in groups if ways else ():
+            fits = [way for way in ways if packs(way, group, along)]
+            if fits:
+                yield Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
+            elif along and _taps(unit, group):
+                yield Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit))
 
-    Of several groups it is the one amid most of what belongs together, or the first.
-    """
-    sides = [
+
+def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:
+    """Yield what several layers pack together: all that take one value, against more that do on the other side."""
+    few, many = (
         [one for one in side_by_side(graph) if taken.isdisjoint(one) and not unmatched.isdisjoint(one)]
-        for graph in graphs
-    ]
-    for ours in (True, False):
-        few, many = sides if ours else sides[::-1]
-        for packed in few:
-            fits = [
-                Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
-                for members in many
-                if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members)
-            ]
-            fits = [one for one in fits if one.fits]
-            best = max(fits, key=lambda one: _same_around(one, graphs, known), default=None)
-            if best is not None:
-                many.remove(best.members)
-                yield best
+        for graph in (mine, yours)
+    )
+    for packed, members in itertools.product(few, many):
+        if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members):
+            found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
+            if found.fits:
+                yield found
+
+
+def _whatever_they_take(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+) -> Iterator[Packing]:
+    """Yield layers that pack what takes several values: keys with values apart from queries, or queries with both."""
+    free = {*unmatched} - taken
+    groups = [*keys_and_values(yours, free), *of_one_parent(yours, free)]
+    for unit in mine.units:
+        fits = (one for one in groups if is_map(unit) and packs(unit, one) and free.issuperset((unit, *one)))
+        members = next(fits, None)
+        if members is not None:
+            free -= {unit, *members}
+            yield Packing(unit, members, ours, [[unit.roles]])
 
 
 def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:
