@@ -76,7 +76,6 @@ _HALVES = [attrs.evolve(view, behind=behind, ahead=not behind) for view in _PLAI
 
 def matched_by_colour(
     graphs: tuple[Graph, Graph],
-    joined: tuple[Graph, Graph],
     regions: tuple[Sequence[Hashable], Sequence[Hashable]],
     choose: Chooser,
     known: Pairs | None = None,
@@ -85,27 +84,27 @@ def matched_by_colour(
 ) -> tuple[Pairs, Mapping[int, int]]:
     """Return which unit of the candidate each unit of the reference is, as far as the dataflow tells; and symmetries.
 
-    ``joined`` are the graphs with their joints. Units of two ``regions`` never belong together. Among units that
-    nothing tells apart ``choose`` picks one; what follows from that is refined before it picks again. Symmetries are
-    the units of the reference that only the operations around them, or ``choose``, tell from others, by colour: those
-    of one colour may stand for each other; ``by_order`` leaves all of them to ``choose``: a sum of experts may be
-    written in any order. What is ``known`` already stays.
+    Units of two ``regions`` never belong together. Among units that nothing tells apart ``choose`` picks one; what
+    follows from that is refined before it picks again. Symmetries are the units of the reference that only the
+    operations around them, or ``choose``, tell from others, by colour: those of one colour may stand for each other;
+    ``by_order`` leaves all of them to ``choose``: a sum of experts may be written in any order. What is ``known``
+    already stays.
     """
-    matching = _Matching((graphs, joined), regions, choose, known or {}, _PLAIN if by_order else _VIEWS)
+    matching = _Matching(graphs, regions, choose, known or {}, _PLAIN if by_order else _VIEWS)
     return matching.pairs(), matching.symmetric
 
 
 class _Matching:
     def __init__(
         self,
-        both: tuple[tuple[Graph, Graph], tuple[Graph, Graph]],
+        graphs: tuple[Graph, Graph],
         regions: tuple[Sequence[Hashable], Sequence[Hashable]],
         choose: Chooser,
         known: Pairs,
         views: Sequence[_View],
     ) -> None:
-        self._both, self._regions, self._choose, self._views = both, regions, choose, views
-        self._graphs = graphs = both[0]
+        self._graphs, self._regions, self._choose, self._views = graphs, regions, choose, views
+        self._both = both = graphs, (graphs[0].with_joints, graphs[1].with_joints)
         self._pairs: Pairs = dict(known)
         self.symmetric: Mapping[int, int] = {}
         self._bases = {view.unit: [list(map(view.unit, graph.units)) for graph in graphs] for view in _VIEWS}
@@ -294,7 +293,7 @@ def _numbered(graphs: tuple[Graph, Graph], seen: bool) -> tuple[Neighbours, Neig
     return takes, gives
 
 
-def preserved(graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], pairs: Pairs) -> tuple[int, int, int]:
+def preserved(graphs: tuple[Graph, Graph], pairs: Pairs) -> tuple[int, int, int]:
     """Return how many ways between units both sides have under a matching, through the same operations, and joints."""
     reference, candidate = graphs
     ends = (len(reference.units), len(candidate.units))
@@ -306,8 +305,8 @@ def preserved(graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], pairs: P
             kept += other is not None
             alike += other is not None and other == labels
     known: dict[Hashable, int] = {}
-    ours = _joints(joined[0], {i: n for n, i in enumerate(partner)}, known)
-    theirs = _joints(joined[1], {j: n for n, j in enumerate(partner.values())}, known)
+    ours = _joints(reference.with_joints, {i: n for n, i in enumerate(partner)}, known)
+    theirs = _joints(candidate.with_joints, {j: n for n, j in enumerate(partner.values())}, known)
     return kept, alike, sum((ours & theirs).values())
 
 

@@ -41,6 +41,8 @@ class Graph:
     """Unit -> when it was met first in the run; as many as there are units where it never was."""
     gone: Set[int] = frozenset()
     """Units that another one stands for."""
+    jointed: Graph | None = None
+    """The same with its joints, where it is without."""
 
     @cached_property
     def gives(self) -> Sequence[Mapping[int, Labels]]:
@@ -65,7 +67,13 @@ class Graph:
             source = into.get(source, source)
             found[source] = found.get(source, frozenset()) | labels
         order = [len(self.units) if into.get(unit, unit) != unit else rank for unit, rank in enumerate(self.order)]
-        return attrs.evolve(self, takes=takes, order=order, gone={unit for unit in into if into[unit] != unit})
+        gone, jointed = {unit for unit in into if into[unit] != unit}, self.jointed and self.jointed.joined(groups)
+        return attrs.evolve(self, takes=takes, order=order, gone=gone, jointed=jointed)
+
+    @property
+    def with_joints(self) -> Graph:
+        """Return the graph with its joints."""
+        return self.jointed or self
 
     @property
     def own(self) -> list[int]:

@@ -69,9 +69,16 @@ def match_units(
     found = _matched_within(reference, candidate, fixed, known or {})
     if not (fixed.named or fixed.groups):
         return found
-    places = {unit: i for i, unit in enumerate(reference)}, {unit: j for j, unit in enumerate(candidate)}
-    sure = {places[0][match.reference]: places[1][match.candidate] for match in found if match.links}
-    return _matched_within(reference, candidate, fixed.whole, sure)
+    sure = ((match.reference, match.candidate) for match in found if match.links)
+    return _matched_within(reference, candidate, fixed.whole, indices(sure, reference, candidate))
+
+
+def indices(
+    pairs: Iterable[tuple[HeldUnit, HeldUnit]], ours: Sequence[HeldUnit], theirs: Sequence[HeldUnit]
+) -> dict[int, int]:
+    """Return where in both sequences the units of pairs stand, of those that stand in both."""
+    places = {unit: i for i, unit in enumerate(ours)}, {unit: j for j, unit in enumerate(theirs)}
+    return {places[0][one]: places[1][other] for one, other in pairs if one in places[0] and other in places[1]}
 
 
 def _matched_within(

@@ -15,7 +15,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
-from padiff.parameters._matching import match_units, regions_of, same_names, same_order
+from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
@@ -126,54 +126,48 @@ def _paired(
 ) -> Correspondence:
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
-    joined = graph_of(ours, flows[0], joints=True), graph_of(theirs, flows[1], joints=True)
     choose = chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
     regions = regions_of(ours, theirs, fixed)
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
         """Match what the dataflow tells; what a packed layer packs stands where that stands."""
         known, groups = _packed(packings, ours, theirs)
-        both, ends = [
-            (one[0].joined(groups[0]), one[1].joined(groups[1])) if packings else one for one in (graphs, joined)
-        ]
-        pairs, left = matched_by_colour(both, ends, regions, choose, known, by_order=by_order)
+        both = (graphs[0].joined(groups[0]), graphs[1].joined(groups[1])) if packings else graphs
+        pairs, left = matched_by_colour(both, regions, choose, known, by_order=by_order)
         found = as_numbered(as_named(pairs, left, ours, theirs), both)
-        found = as_catalogued(_nearest(found, known, both, ends, fixed), known, both)
+        found = as_catalogued(_nearest(found, known, both, fixed), known, both)
         return {i: j for i, j in found.items() if i not in known}, frozenset(ours[i] for i in left)
 
     pairs, symmetric = by_flow(())
     if guess is not None:
-        known = _indices(guess.matches, ours, theirs)
-        if preserved(graphs, joined, known) >= preserved(graphs, joined, pairs):
+        known = indices(map(_ends, guess.matches), ours, theirs)
+        if preserved(graphs, known) >= preserved(graphs, pairs):
             matches = with_pieces(ours, theirs, guess.matches, matcher(flows, fixed))
             matches = with_mapped_parameters(matches, ours, theirs, fixed)
             return attrs.evolve(guess, matches=matches, symmetric=symmetric)
     mapped = list(mapped_packings(ours, theirs, fixed))
-    gone = {unit for packing, _ in mapped for unit in packing.units}
-    matches = match_units(ours, theirs, fixed, {i: j for i, j in pairs.items() if not gone & {ours[i], theirs[j]}})
-    lacking = _without_counterpart(ours, theirs, matches) - gone
-    if freed:
-        packed_so = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone, freed=True)
-        taken = {unit for packing in packed_so for unit in packing.units}
-        both = ({match.reference, match.candidate} for match in matches)
-        lacking |= {unit for one in both if not taken.isdisjoint(one) for unit in one} - gone
     packings = [packing for packing, arrangement in mapped if arrangement is None]
     arranged = [packing for packing, arrangement in mapped if arrangement]
     settled = [match for packing, arrangement in mapped if arrangement for match in packing.matches(arrangement)]
-    new, first = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone), bool(mapped)
-    mine, yours = ours, theirs
-    while new or first:
-        first = False
+    if mapped:
+        pairs, symmetric = by_flow([*packings, *arranged])
+    while True:
+        gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
+        mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
+        still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
+        matches = match_units(mine, yours, fixed, still)
+        lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
+        if freed:
+            freed = False
+            packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
+            taken = {unit for packing in packed_so for unit in packing.units}
+            lacking |= {unit for both in map(_ends, matches) if not taken.isdisjoint(both) for unit in both}
+        # What found a counterpart only now may leave others that pack what is left.
+        new = find_packings(graphs, lacking, known, gone=gone)
+        if not new:
+            break
         packings += _packings_as_numbered(new, graphs, pairs)
         pairs, symmetric = by_flow([*packings, *arranged])
-        gone |= {unit for packing in packings for unit in packing.units}
-        mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-        kept = [(ours[i], theirs[j]) for i, j in pairs.items()]
-        still = {mine.index(one): yours.index(other) for one, other in kept if not gone & {one, other}}
-        matches = match_units(mine, yours, fixed, still)
-        # What found a counterpart only now may leave others that pack what is left.
-        lacking = _without_counterpart(mine, yours, matches)
-        new = find_packings(graphs, lacking, _indices(matches, ours, theirs), gone=gone)
     packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
 
     matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
@@ -182,9 +176,7 @@ def _paired(
     return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 
 
-def _nearest(
-    pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], joined: tuple[Graph, Graph], fixed: Resolved
-) -> Pairs:
+def _nearest(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], fixed: Resolved) -> Pairs:
     """Return the pairs, or where they leave units out those in the order of the runs, if more of the dataflow fits so.
 
     Where one model leaves out a block, colours tell of the others only how far each is from it.
@@ -199,7 +191,7 @@ def _nearest(
         return {ours[mine.index(one.reference)]: theirs[yours.index(one.candidate)] for one in found if one.links}
 
     in_order = filled(known)
-    return in_order if preserved(graphs, joined, in_order) > preserved(graphs, joined, filled(pairs)) else pairs
+    return in_order if preserved(graphs, in_order) > preserved(graphs, filled(pairs)) else pairs
 
 
 def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pairs, tuple[Groups, Groups]]:
@@ -240,19 +232,16 @@ def matcher(flows: tuple[Flow, Flow], fixed: Resolved) -> Match:
     ) -> dict[HeldUnit, HeldUnit]:
         sides = _in_order(some, flows[0]), _in_order(others, flows[1])
         a, b = sides[0].units, sides[1].units
-        both = graph_of(a, flows[0], joints=True), graph_of(b, flows[1], joints=True)
-        places = {unit: i for i, unit in enumerate(a)}, {unit: j for j, unit in enumerate(b)}
-        sure = whole.items()
-        known = {places[0][one]: places[1][other] for one, other in sure if one in places[0] and other in places[1]}
+        known = indices(whole.items(), a, b)
         everywhere = regions_of(a, b, fixed)
         # What is whole in one match stays there, unless more of the dataflow fits otherwise.
         at_home = _at_home(a, everywhere[0], homes), _at_home(b, everywhere[1], homes)
         choose = chooser(a, b, (a, b), flows)
         ways = [
-            matched_by_colour(sides, both, regions, choose, known)[0]
+            matched_by_colour(sides, regions, choose, known)[0]
             for regions in ([at_home, everywhere] if homes else [everywhere])
         ]
-        found = max(ways, key=lambda pairs: preserved(sides, both, pairs))
+        found = max(ways, key=lambda pairs: preserved(sides, pairs))
         return {a[i]: b[j] for i, j in found.items()}
 
     return match
@@ -263,24 +252,19 @@ def _at_home(units: Units, regions: Sequence[int | None], homes: Mapping[HeldUni
 
 
 def _in_order(units: Units, flow: Flow) -> Graph:
-    """Return the graph of units, in the order in which the run met them; what it never met follows the one before."""
+    """Return the graph of units as the run met them, what it never met behind the one before; and it with joints."""
     order = list(graph_of(units, flow).order)
     for i, rank in enumerate(order):
         if rank == len(units):
             order[i] = order[i - 1] if i else -1
-    return graph_of([units[i] for i in sorted(range(len(units)), key=order.__getitem__)], flow)
-
-
-def _indices(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> dict[int, int]:
-    places = {unit: i for i, unit in enumerate(ours)}, {unit: j for j, unit in enumerate(theirs)}
-    return {
-        places[0][match.reference]: places[1][match.candidate]
-        for match in matches
-        if match.reference in places[0] and match.candidate in places[1]
-    }
+    units = [units[i] for i in sorted(range(len(units)), key=order.__getitem__)]
+    return attrs.evolve(graph_of(units, flow), jointed=graph_of(units, flow, joints=True))
 
 
 def _without_counterpart(ours: Units, theirs: Units, matches: Sequence[UnitMatch]) -> set[HeldUnit]:
     """Return the units that found no counterpart that fits."""
-    matched = {unit for match in matches if match.links for unit in (match.reference, match.candidate)}
-    return {*ours, *theirs} - matched
+    return {*ours, *theirs}.difference(*(_ends(match) for match in matches if match.links))
+
+
+def _ends(match: UnitMatch) -> tuple[HeldUnit, HeldUnit]:
+    return match.reference, match.candidate
