@@ -21,7 +21,7 @@ A message says what was seen, what was expected or exists, and then ``Hint:`` an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 __all__ = [
     "AdapterError",
@@ -123,3 +123,10 @@ def did_you_mean(word: str, known: Iterable[str], form: str = "{!r}", *, most: i
 
     near = difflib.get_close_matches(word, dict.fromkeys(known), most)
     return f"did you mean {', '.join(map(form.format, near))}?" if near else ""
+
+
+def check_one_of(name: str, value: object, known: Collection[str]) -> None:
+    """Raise `InputError` where an argument of a name is none of the words that it may be."""
+    if value not in known:
+        msg = f"{name} is {value!r}.\nHint: one of {', '.join(map(repr, known))}."
+        raise InputError(msg)

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.errors import InputError
+from padiff.errors import InputError, check_one_of
 from padiff.plugins import Metric
 
 _PHASES = ("both", "forward", "backward")
@@ -53,9 +53,7 @@ class DiffOptions:
 
     @phase.validator
     def _known(self, _: Any, value: str) -> None:
-        if value not in _PHASES:
-            msg = f"phase is {value!r}.\nHint: one of {', '.join(map(repr, _PHASES))}."
-            raise InputError(msg)
+        check_one_of("phase", value, _PHASES)
 
     @steps.validator
     def _positive(self, _: Any, value: int) -> None:

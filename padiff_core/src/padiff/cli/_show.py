@@ -50,25 +50,28 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
 def _ranks(run: Run) -> Iterator[str]:
     """Yield which ranks recorded a run of several, and why the others are not there."""
     from padiff.distributed import RankedRun
+    from padiff.trace import spanned
 
     if isinstance(run, RankedRun):
         groups = ", ".join(f"{axis} {size}" for axis, size in run.grid.sizes.items())
-        yield f"ranks: {len(run.runs)} of {run.world} recorded ({groups}): {_ranges(sorted(run.runs))}"
+        yield f"ranks: {len(run.runs)} of {run.world} recorded ({groups}): {spanned(sorted(run.runs))}"
         for rank, run_of_it in run.runs.items():
             if list(run_of_it.steps) != list(run.steps):
-                yield f"  rank {rank} finished other steps than all did: {_ranges(run_of_it.steps)}"
+                yield f"  rank {rank} finished other steps than all did: {spanned(run_of_it.steps)}"
         yield from (f"  rank {rank} is missing: {why}" for rank, why in run.missing)
 
 
 def headline(found: Run) -> str:
     """Return what a run is, in one line."""
+    from padiff.trace import spanned
+
     about, steps = found.about, found.steps
     count = f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
     parameters = [one for one in about.parameters.values() if not one.buffer]
     size = f", {_bytes(_size_of(found.where))} on disk" if os.path.exists(found.where) else ""
     return (
         f"{found.where}: {about.framework} {about.class_name}, {len(parameters)} parameters, {count} "
-        f"({_ranges(steps)}), values: {found.values}{size}"
+        f"({spanned(steps)}), values: {found.values}{size}"
     )
 
 
@@ -186,14 +189,6 @@ def _is_below(path: str, module: str | None) -> bool:
 
 def _depth(call: Call) -> int:
     return sum(1 for _ in call.ancestors())
-
-
-def _ranges(steps: Sequence[int]) -> str:
-    from padiff.trace import listed
-
-    if len(steps) > 1 and list(steps) == list(range(steps[0], steps[-1] + 1)):
-        return f"{steps[0]} to {steps[-1]}"
-    return listed(steps)
 
 
 def _size_of(folder: str) -> int:

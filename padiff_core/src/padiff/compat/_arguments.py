@@ -9,7 +9,7 @@ import attrs
 
 from padiff.compat._forms import OPTIONS, Form, call_of
 from padiff.compat._proxy import ProxyModel, mapping_of, unwrapped
-from padiff.errors import InputError
+from padiff.errors import InputError, check_one_of
 from padiff.isolation import side_of
 
 _PHASES = ("both", "forward", "backward")
@@ -71,7 +71,8 @@ def arguments_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Arguments
         raise InputError(msg)
     options = _options(values)
     tolerance = {key: options[key] for key in ("atol", "rtol") if options.get(key) is not None}
-    mode = _one_of("compare_mode", options.get("compare_mode", "mean"), _MODES)
+    mode = options.get("compare_mode", "mean")
+    check_one_of("compare_mode", mode, _MODES)
     phase, steps, optimizers, changed = _sensible(values, options)
     return Arguments(
         form=call.form,
@@ -112,7 +113,8 @@ def _sensible(
 ) -> tuple[str, int, tuple[Any, Any] | None, list[str]]:
     """Return phase, steps and optimizers, and what had to be left out, as the documents say."""
     changed = []
-    phase = _one_of("diff_phase", options.get("diff_phase", "both"), _PHASES)
+    phase = options.get("diff_phase", "both")
+    check_one_of("diff_phase", phase, _PHASES)
     optimizers = _optional_pair("optimizers", values.get("optimizers"))
     steps = values.get("steps", 1)
     if phase == "backward" and not options.get("single_step", False):
@@ -125,13 +127,6 @@ def _sensible(
         steps = 1
         changed.append("steps is set to 1: without optimizers and a backward pass every step is the same.")
     return phase, steps, optimizers, changed
-
-
-def _one_of(name: str, value: Any, known: Sequence[str]) -> str:
-    if value not in known:
-        msg = f"{name} is {value!r}.\nHint: one of {', '.join(map(repr, known))}."
-        raise InputError(msg)
-    return str(value)
 
 
 _SAMPLES = "({'x': array}, {'x': array}), in the order of the models"

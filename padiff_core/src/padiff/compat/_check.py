@@ -15,7 +15,7 @@ from padiff.alignment import Pair, Resolved, align, with_operations
 from padiff.compat._archive import Arrays, DumpedParameters, read
 from padiff.compat._folders import pairs_below
 from padiff.compat._log import say, write_reports
-from padiff.errors import InputError
+from padiff.errors import InputError, check_one_of
 from padiff.numerics import Array, close, difference, sample
 from padiff.parameters import Link, canonical, match_units, pair_parameters, units_of
 from padiff.pytree import leaves
@@ -42,9 +42,7 @@ def check_report(
     Raises `InputError` for paths without a report, and for steps or ranks that one side has alone.
     """
     is_close = _rule(cfg, _DUMPS)
-    if diff_phase not in _PHASES:
-        msg = f"diff_phase is {diff_phase!r}.\nHint: one of {', '.join(map(repr, _PHASES))}."
-        raise InputError(msg)
+    check_one_of("diff_phase", diff_phase, _PHASES)
     phases = _PHASES[diff_phase]
     results = [_same_run(*folders, is_close, phases) for folders in pairs_below(report_path_0, report_path_1)]
     return all(results)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from padiff.adapter import Model
-from padiff.errors import InputError, MappingError
+from padiff.errors import MappingError, check_one_of
 
 _MODES = ("self", "sublayers", "all")
 
@@ -73,9 +73,7 @@ class ModuleLists:
         return found
 
     def _put(self, lists: dict[str, set[str]], modules: Any, mode: str) -> None:
-        if mode not in _MODES:
-            msg = f"mode is {mode!r}.\nHint: one of {', '.join(map(repr, _MODES))}."
-            raise InputError(msg)
+        check_one_of("mode", mode, _MODES)
         paths = self.paths_of(modules)
         for name in ("self", "sublayers") if mode == "all" else (mode,):
             lists[name].update(paths)

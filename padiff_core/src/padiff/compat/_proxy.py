@@ -17,7 +17,7 @@ from padiff.compat._folders import claim, put_aside, rank
 from padiff.compat._log import say
 from padiff.compat._module_lists import ModuleLists, api_check
 from padiff.compat._run import Keeper, RunReport
-from padiff.errors import InputError
+from padiff.errors import InputError, check_one_of
 from padiff.plugins import adapter_for, transfers
 from padiff.recording import Live, Task, arguments, operating, record
 from padiff.trace import temporary_store
@@ -255,9 +255,7 @@ class ProxyModel:
 
         The other model's are found in the same order.
         """
-        if model_place not in _PLACES:
-            msg = f"model_place is {model_place!r}.\nHint: one of {', '.join(map(repr, _PLACES))}."
-            raise InputError(msg)
+        check_one_of("model_place", model_place, _PLACES)
         side = _PLACES.index(model_place)
         specials = [row.item for row in transfers()]
         self.set_layer_map(

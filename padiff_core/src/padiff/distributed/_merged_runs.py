@@ -12,7 +12,7 @@ from padiff.distributed._others import RunMatch, match_runs
 from padiff.distributed._run import Counterpart, RankedRun
 from padiff.parameters import PaddedRows
 from padiff.report import SIDES, Note
-from padiff.trace import Description, Run, Trace
+from padiff.trace import Description, Run, Trace, spanned
 
 Padding = tuple[PaddedRows | None, PaddedRows | None]
 
@@ -85,20 +85,10 @@ def rank_notes(runs: Sequence[Run], step: int) -> Iterator[Note]:
             yield Note("ranks", {"side": side, "count": len(run.runs), "inferred": inferred, "left": merged.left})
             shown = [(rank, one.steps) for rank, one in run.runs.items() if list(one.steps) != list(run.steps)]
             if shown:
-                yield Note("ranks_steps", {"side": side, "ranks": tuple((rank, _few(steps)) for rank, steps in shown)})
+                names = [(rank, f"step{'s' if len(steps) > 1 else ''} {spanned(steps)}") for rank, steps in shown]
+                yield Note("ranks_steps", {"side": side, "ranks": tuple(names)})
             apart = run.of_some_ranks
             if apart:
                 yield Note("modules_of_some_ranks", {"side": side, "count": len(apart), "first": apart[0]})
             if run.missing:
                 yield Note("ranks_missing", {"side": side, "world": run.world, "missing": tuple(run.missing)})
-
-
-def _few(steps: Sequence[int]) -> str:
-    """Return the steps that a rank finished in words."""
-    if list(steps) == list(range(steps[0], steps[-1] + 1)):
-        return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
-    return f"steps {', '.join(map(str, steps[:_MOST]))}{', ...' if len(steps) > _MOST else ''}"
-
-
-_MOST = 5
-"""Steps that are named."""

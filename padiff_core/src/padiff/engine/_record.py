@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from padiff.adapter import Model
 from padiff.engine._checks import type_named, with_known_options
-from padiff.errors import InputError
+from padiff.errors import InputError, check_one_of
 from padiff.forcing import LocalSide
 from padiff.isolation import Remote
 from padiff.plugins import adapter_for
@@ -86,9 +86,7 @@ def _loop(
     operations: bool,
     optimizer: Any = None,
 ) -> Loop:
-    if values not in _VALUES:
-        msg = f"values is {values!r}.\nHint: one of {', '.join(map(repr, _VALUES))}."
-        raise InputError(msg)
+    check_one_of("values", values, _VALUES)
     if isinstance(model, Remote):
         msg = "a model of another process cannot be watched from here.\nHint: call padiff.record() in that process."
         raise InputError(msg)

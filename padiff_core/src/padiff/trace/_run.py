@@ -19,6 +19,12 @@ def listed(steps: Collection[int]) -> str:
     return ", ".join(map(str, [*list(steps)[:5], *(["..."] if len(steps) > 5 else [])])) or "none"
 
 
+def spanned(steps: Sequence[int]) -> str:
+    """Return the first of some steps in words, or where they follow one another the first and the last."""
+    follow = len(steps) > 1 and list(steps) == list(range(steps[0], steps[-1] + 1))
+    return f"{steps[0]} to {steps[-1]}" if follow else listed(steps)
+
+
 def without_step(run: Run, step: int) -> InputError:
     """Return the error for a step that a run does not hold."""
     return InputError(f"{run.where} has no step {step}; it has {listed(run.steps)}.\nHint: give one of these.")
