@@ -25,14 +25,11 @@ from padiff.numerics import Array, is_array
 from padiff.options import PAIR
 from padiff.pytree import leaves
 from padiff.recording import Task, first_nonfinite, internal_errors, is_finite, nonfinite_inputs
-from padiff.report import Note
+from padiff.report import Note, few
 from padiff.trace import Trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_NAMED = 3
-"""How many parameters a message lists by name."""
 
 
 def with_known_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -185,11 +182,6 @@ def _seems_finite(values: Array) -> bool:
     return is_finite(values)
 
 
-def _listed(names: list[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def check_reference(side: Side, trace: Trace) -> None:
     """Raise `UnusableReference` where the reference returned no tensor, or NaN or Inf."""
     if not trace.outputs:
@@ -212,7 +204,7 @@ def check_reference(side: Side, trace: Trace) -> None:
     spoiled = [] if finite else _nonfinite(side)
     msg = (
         f"{'' if finite else nonfinite_inputs(trace)}"
-        f"{f'parameters of the reference hold NaN or Inf: {_listed(spoiled)}; ' if spoiled else ''}"
+        f"{f'parameters of the reference hold NaN or Inf: {few(spoiled)}; ' if spoiled else ''}"
         f"the reference computes NaN or Inf, {where}; nothing can be compared with that.\n"
         f"Hint: {'load or initialize its weights' if spoiled else 'give inputs and weights'} "
         f"{'again, so that' if spoiled else 'under which'} the reference is finite."

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.errors import PluginError
-from padiff.numerics import Array
+from padiff.numerics import Array, read_only
 from padiff.plugins import Metric, Row, contributions, failure
 from padiff.report import Measurement
 
@@ -88,14 +88,8 @@ class ByMetric:
 
 
 def _value(metric: Metric, reference: Array, candidate: Array) -> float:
-    value = metric.function(_read_only(reference), _read_only(candidate))
+    value = metric.function(read_only(reference), read_only(candidate))
     if isinstance(value, bool | str | bytes) or np.ndim(value):
         msg = f"{metric.name} gave a {type(value).__qualname__}; expected a number"
         raise TypeError(msg)
     return float(value)
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -88,6 +88,13 @@ def lie_alike(ref: Array, cand: Array) -> bool:
     return both_c or both_f
 
 
+def read_only(array: Array) -> Array:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def same_bytes(ref: Array, cand: Array, seen: Seen | None = None) -> bool:
     """Tell whether arrays of one shape lie alike in memory and hold the same bytes; False settles nothing.
 

@@ -15,6 +15,7 @@ from itertools import islice
 import attrs
 
 from padiff.parameters._graph import ENDS, Graph, Labels
+from padiff.parameters._links import bare
 from padiff.parameters._refining import Neighbours, refined
 from padiff.parameters._roles import flat, is_product, link_roles
 from padiff.parameters._units import HeldUnit
@@ -42,11 +43,7 @@ def _mainly(unit: HeldUnit) -> Hashable:
 
 def _shapes(unit: HeldUnit) -> list[tuple[int, ...]]:
     product = is_product(unit)
-    return [_bare(flat(held.shape) if product else held.shape) for held in unit.roles.values()]
-
-
-def _bare(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(extent for extent in shape if extent != 1))
+    return [tuple(sorted(bare(flat(held.shape) if product else held.shape))) for held in unit.roles.values()]
 
 
 @attrs.frozen

@@ -18,7 +18,7 @@ import numpy as np
 
 from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._links import Link, canonical
+from padiff.parameters._links import Link, bare, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, Native
@@ -139,9 +139,9 @@ def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
     counts = [_counts(held.parameter) for held in (ours, theirs)]
     if not (ours.parameter.buffer or theirs.parameter.buffer) or counts[0] != counts[1]:
         return None
-    bare = [[extent for extent in held.shape if extent != 1] for held in (ours, theirs)]
-    transposed = bare[0] != bare[1] and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
-    return Link(role, ours, theirs, transposed) if transposed or bare[0] == bare[1] else None
+    alike = bare(ours.shape) == bare(theirs.shape)
+    transposed = not alike and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
+    return Link(role, ours, theirs, transposed) if transposed or alike else None
 
 
 def _is_power_vector(held: Held) -> bool:

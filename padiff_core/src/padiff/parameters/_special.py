@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import PluginError, PluginWarning
-from padiff.numerics import Array
+from padiff.numerics import Array, read_only
 from padiff.parameters._units import Native
 from padiff.plugins import Row, SpecialTransfer, failure, transfers
 from padiff.trace import Description, ModuleRecord, ParameterRecord
@@ -230,7 +230,7 @@ class Relation:
         return filled
 
     def _given_by(self, function: Callable[..., Any], arrays: Mapping[str, Array | None]) -> dict[str, Array]:
-        watched = _Watched({name: _read_only(array) for name, array in arrays.items() if array is not None})
+        watched = _Watched({name: read_only(array) for name, array in arrays.items() if array is not None})
         try:
             given = function(watched)
         except Exception as error:
@@ -283,12 +283,6 @@ class _Watched(Mapping[str, Array]):
 
 def _size(parameter: ParameterRecord) -> int:
     return math.prod(parameter.shape)
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _places(array: Array, again: Array | None, others: Places) -> Places | None:

@@ -13,6 +13,7 @@ _NAMED = 3
 
 
 def few(names: Sequence[str]) -> str:
+    """Return the first names in one line, and how many more there are."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -56,7 +56,7 @@ def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
         pairs = judge.alignment.using(check.match.candidate.module.path)
         relevant = _suspect_after(check) if check.close is None else not check.close
         if relevant and pairs and not check.link.buffer:
-            ruling = Ruling(Verdict.DIFFERS, _figures(check), (Evidence("weight_rewritten"),))
+            ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), (Evidence("weight_rewritten"),))
             what = What("rewritten_weight", check.link.candidate.part.parameter)
             yield _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
 
@@ -68,16 +68,12 @@ def _frozen(judge: Judge) -> Iterator[Suspicion]:
         path, check = link.candidate.parameter.path, differing.get(id(link))
         if check is None and path not in judge.forced.reached:
             continue
-        figures = Figures(float("inf"), float("nan")) if check is None else _figures(check)
+        figures = Figures(float("inf"), float("nan")) if check is None else Figures.of(check.difference)
         what = What("parameter_gradient", link.candidate.part.parameter)
         cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
         pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
         ruling = Ruling(Verdict.DIFFERS, figures, (), hint=cause)
         yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=link.candidate)
-
-
-def _figures(check: StateCheck) -> Figures:
-    return Figures.of(check.difference)
 
 
 def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
