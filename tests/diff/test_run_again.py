@@ -90,6 +90,6 @@ def test_what_one_side_keeps_the_other_may_compute_again(layers: int) -> None:
         assert not report.transfer.unverified, report
 
 
-def test_a_gradient_that_is_cut_there_is_named() -> None:
+def test_a_gradient_that_is_cut_there_is_told_beside_the_block() -> None:
     report = padiff.diff(Kept(1), Again(1, fault=True), X)
-    assert "attentions.0" in {source.candidate.path for source in report.sources}, report
+    assert ("attentions.0", "head") in {source.between for source in report.sources}, report
