@@ -41,3 +41,34 @@ def test_a_table_is_as_exact_as_the_functions_that_make_it(rate: float) -> None:
     report = padiff.diff(Steps(), Stepped(rate), (X,))
     assert report.aligned == (rate == -0.001), str(report)
     assert {str(source.what) for source in report.sources} <= {"input 'x' of project"}, str(report)
+
+
+class Kernel(columns.Layer):
+    """What has no float64."""
+
+    def forward(self, x: Any) -> Any:
+        if x.dtype == "float64":
+            msg = "no kernel for float64"
+            raise TypeError(msg)
+        return x * np.float32(1)
+
+
+class NarrowStepped(Stepped):
+    """The same, with a kernel behind it that has no float64: the module as a whole has none."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.kernel = Kernel()
+
+    def forward(self, x: Any) -> Any:
+        return self.kernel(super().forward(x))
+
+
+@pytest.mark.parametrize("rate", [-0.001, -0.00101], ids=["right", "wrong"])
+@pytest.mark.parametrize("ours", [True, False], ids=["candidate", "reference"])
+def test_it_is_so_where_one_side_lacks_float64(ours: bool, rate: float) -> None:
+    """The side that was run there made the same table in float32 still: it was taken for the truth."""
+    pair = (Steps(), NarrowStepped(rate))
+    report = padiff.diff(*(pair if ours else pair[::-1]), (X,))
+    assert report.aligned == (rate == -0.001), str(report)
+    assert {str(source.what) for source in report.sources} <= {"input 'x' of project", "input 'x' of table"}

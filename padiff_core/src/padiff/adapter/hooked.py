@@ -263,8 +263,35 @@ class HookedModel(TreeModel):
                     stack.callback(self._exchanged(parameter, wide))
             for _, native in self.natives():
                 self._lift_attributes(native, dtype, done)
+            stack.enter_context(self._widening(dtype))
             stack.enter_context(self.computing_in(dtype))
             yield
+
+    def _widening(self, dtype: str) -> Hook:
+        """Let modules with parameters of this type take it also where code makes a value of no input in a narrower one.
+
+        Of their own type they took it before the lift, where such code (a table of angles) named that type.
+        """
+        adapter = self.adapter
+
+        def narrow(value: Any) -> bool:
+            if not adapter.is_tensor(value):
+                return False
+            tensor = adapter.tensor(value)
+            return not tensor.differentiable and wider(tensor.dtype, dtype) == dtype
+
+        def widen(_: Any, args: Any, kwargs: Any) -> Any:
+            given = args, kwargs
+            if not any(narrow(native) for _, native in leaves(given, adapter.is_tensor)):
+                return None
+            return map_leaves(given, narrow, lambda _, value: self.state.cast(value, dtype))
+
+        with Hook().opening() as hook:
+            for _, native in self.natives():
+                held = (adapter.tensor(one).dtype for _, one, buffer in self.tensors(native) if not buffer)
+                if dtype in held:
+                    hook.add(self.register(native, self.registers[0], widen))
+        return hook
 
     def _exchanged(self, parameter: TensorParameter, wide: str) -> Callable[[], None]:
         native, dtype = parameter.native, parameter.dtype

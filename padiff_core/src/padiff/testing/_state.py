@@ -284,6 +284,15 @@ class StateTests(Harness):
         assert self.values(self.run(model, x.astype(np.float32))).tobytes() == plain.tobytes()
 
     @needs("float64")
+    def test_lifted_modules_take_what_code_makes_in_a_narrower_type(self) -> None:
+        """Code that makes a value of no input names its own type still: a layer takes it, as before the lift."""
+        model, x = self.wrap(self.linear(3, 3)), randoms(5, 3)
+        with model.preserved(), model.lifted("float64"):
+            wide, weight = self.values(model.run((self.native(x),), {})), self.canonical(model, "", "weight")
+            right = x.astype(np.float64) @ weight.T + self.canonical(model, "", "bias")
+            np.testing.assert_allclose(wide, right, rtol=1e-13, atol=1e-13)
+
+    @needs("float64")
     def test_lifting_elsewhere_is_an_error_that_says_so(self) -> None:
         """A type that nothing can be lifted to is a LiftError, and the model is as it was."""
         model = self.wrap(self.linear(2, 2))

@@ -225,6 +225,9 @@ class Settler:
         evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)
+        narrow = None if small else self._narrow.explains(error, asked.pair, read, backward=backward, eps=eps)
+        if narrow is not None:
+            return Ruling(Verdict.PRECISION, figures, (evidence, Evidence.of("narrow_cast", **narrow)))
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
 
     def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False) -> _Runs:
@@ -336,9 +339,7 @@ def _by_floor(asked: Question, refused: Refusal | None) -> Ruling:
 
 def _widths(eps: float) -> tuple[str | None, ...]:
     """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
-    if eps == 0:
-        return (None,)
-    return ("float64", "float32") if eps > epsilon_of("float32") else ("float64",)
+    return (None,) if eps == 0 else ("float64", "float32") if is_coarse(eps) else ("float64",)
 
 
 def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:
