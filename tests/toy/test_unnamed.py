@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.parameters import HeldUnit, UnitMatch
+from padiff.parameters._roles import link_roles
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import ModuleRecord, ParameterRecord
 
 WIDTH = 6
 TOKENS = np.random.default_rng(0).standard_normal((3, 4, WIDTH)).astype(np.float32)
@@ -109,3 +112,22 @@ def test_many_parameters_are_told_without_trying_all_orders() -> None:
     assert report.aligned, report
     expected = {f"{a}{width}": f"{b}_{width}" for width in widths for a, b in zip("abcd", "wxyz", strict=True)}
     assert _partners(report) == expected
+
+
+def test_an_axis_of_length_one_is_no_name() -> None:
+    """Lengths of a weight norm, kept as (out, 1, 1) here and as (out,) there, are as many as the biases: both ways."""
+
+    def unit(**shapes: tuple[int, ...]) -> HeldUnit:
+        module = ModuleRecord("m", "M")
+        ones = [
+            HeldUnit.of_one(module, role, ParameterRecord(role, (role,), "float32", shape))
+            for role, shape in shapes.items()
+        ]
+        roles = {role: held for one in ones for role, held in one.roles.items()}
+        return HeldUnit(module, "", None, roles, ones[0].settings)
+
+    ours, theirs = unit(bias=(8,), original0=(8, 1, 1), original1=(8, 4, 3)), unit(v=(8, 4, 3), g=(8,), b=(8,))
+    first = UnitMatch(ours, theirs, link_roles(ours, theirs)[1])
+    names = {held: role for role, held in theirs.roles.items()}
+    found = [{link.role: names[link.candidate] for link in match.links} for match in (first, *first.orders())]
+    assert {"bias": "b", "original0": "g", "original1": "v"} in found

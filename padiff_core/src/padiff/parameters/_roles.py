@@ -41,7 +41,7 @@ class UnitMatch:
         groups: dict[object, list[Link]] = {}
         for link in self.links:
             if type(link) is Link and not link.mapped and names.get(link.candidate) != link.role:
-                groups.setdefault((link.reference.shape, link.candidate.shape), []).append(link)
+                groups.setdefault((bare(link.reference.shape), bare(link.candidate.shape)), []).append(link)
         return [group for group in groups.values() if len(group) > 1]
 
     def orders(self) -> Iterator[UnitMatch]:
