@@ -111,12 +111,15 @@ class Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
 
-        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds.
+        Of two calls that hold calls each has to hold mostly the counterparts of what the other holds, and none may hold
+        what a call right before or behind the other one does: a layer of two blocks is not the first of them.
         """
         mine, yours = self._reference.get(ours, set()), self._candidate.get(theirs, set())
         if ours.leaf and theirs.leaf:
             return mine != yours
-        return bool(mine and yours) and len(mine & yours) <= _MOSTLY * len(mine | yours)
+        if not (mine and yours) or len(mine & yours) <= _MOSTLY * len(mine | yours):
+            return bool(mine and yours)
+        return _goes_on(theirs, mine - yours, self._candidate) or _goes_on(ours, yours - mine, self._reference)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
@@ -162,6 +165,18 @@ def _cover(call: Call, number: int, covers: dict[Call, set[int]]) -> None:
     covers.setdefault(call, set()).add(number)
     for above in call.ancestors():
         covers.setdefault(above, set()).add(number)
+
+
+def _goes_on(call: Call, rest: set[int], covers: Mapping[Call, set[int]]) -> bool:
+    """Return whether a call beside this one, right before or behind it, does some of the rest."""
+    beside = call.parent.children if rest and call.parent is not None else ()
+    near = (other for other in beside if other is not call and (_hands(call, other) or _hands(other, call)))
+    return any(covers.get(other) and covers[other] <= rest for other in near)
+
+
+def _hands(call: Call, other: Call) -> bool:
+    """Return whether the first thing that a call takes is what another one gives."""
+    return bool(other.inputs) and other.inputs[0].token in {leaf.token for leaf in call.outputs}
 
 
 def _chains(covers: Mapping[Call, set[int]]) -> dict[frozenset[int], list[Call]]:
