@@ -75,3 +75,51 @@ def test_a_fault_in_shared_code_is_placed_in_each_block() -> None:
     assert report.aligned, str(report)
     report = padiff.diff(Points(), Cloud(behind=True), (X,))
     assert {source.candidate.path for source in report.sources} == {"down.0", "down.1", "pre"}, str(report)
+
+
+class Added(rows.Module):
+    """Two products, added up, with matrices that no rule speaks of."""
+
+    def __init__(self, taken: int, given: int) -> None:
+        self.base, self.weight = rows.parameter(given, taken), rows.parameter(given, taken, 3)
+
+    def forward(self, x: Any) -> Any:
+        bent = sum(F.tanh(x * (1.0 + i)) @ self.weight[:, :, i].transpose(1, 0) for i in range(3))
+        return F.silu(x) @ self.base.transpose(1, 0) + bent
+
+
+class AddedToALayer(columns.Layer):
+    """The same, one of the two a layer; or with another function in front of it."""
+
+    def __init__(self, taken: int, given: int, bend: Any) -> None:
+        self.weight, self.bend = columns.weight(taken, given, 3), bend
+        self.layer = columns.Dense(taken, given, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.bend(x)) + sum(F.tanh(x * (1.0 + i)) @ self.weight[:, :, i] for i in range(3))
+
+
+class Chain(rows.Module):
+    def __init__(self) -> None:
+        self.layers = rows.ModuleList(Added(4, 6), Added(6, 5), Added(5, 2))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class ChainOfLayers(columns.Layer):
+    def __init__(self, bend: Any) -> None:
+        self.third, self.second, self.first = (AddedToALayer(*sizes, bend) for sizes in ((5, 2), (6, 5), (4, 6)))
+
+    def forward(self, x: Any) -> Any:
+        return self.third(self.second(self.first(x)))
+
+
+def test_faults_one_behind_the_other_are_placed_in_each() -> None:
+    """The last one, all that showed with every match taken apart, was believed; those before were matched no more."""
+    report = padiff.diff(Chain(), ChainOfLayers(F.silu), (X,))
+    assert report.aligned, str(report)
+    report = padiff.diff(Chain(), ChainOfLayers(F.relu), (X,))
+    assert [source.candidate.path for source in report.sources] == ["first", "second", "third"], str(report)

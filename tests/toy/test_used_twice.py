@@ -211,3 +211,41 @@ def test_calls_behind_a_fault_belong_to_the_calls_that_they_were_made_in(faulty:
     assert [source.what.name for source in report.sources] == ["x"] * bool(faulty), str(report)
     assert {source.candidate.path for source in report.sources} <= {"block"}
     assert {source.between[-1] for source in report.sources} <= {faulty}
+
+
+class Residual(rows.Module):
+    """A norm in front of one branch."""
+
+    def __init__(self) -> None:
+        self.norm, self.linear = rows.BatchNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.linear(self.norm(x))
+
+
+class Tracking(columns.BatchNormalization):
+    """A norm that tracks variances without Bessel's correction."""
+
+    def forward(self, x: Any) -> Any:
+        kept = self.moving_variance.data * self.keep
+        y = super().forward(x)
+        share = (len(x.data) - 1) / len(x.data)
+        self.moving_variance.data[...] = kept + (self.moving_variance.data - kept) * share
+        return y
+
+
+class NormedTwice(columns.Layer):
+    """The same in a framework of the other convention; or with the norm in front of both branches."""
+
+    def __init__(self, *, both: bool) -> None:
+        self.norm, self.linear, self.both = Tracking(4), columns.Dense(4, 4), both
+
+    def forward(self, x: Any) -> Any:
+        return (self.norm(x) if self.both else x) + self.linear(self.norm(x))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_one_call_more_is_one_fault_whatever_the_convention_of_variances(*, both: bool) -> None:
+    """The variance was a source as well: replayed by itself it differs by the convention, which was not known there."""
+    report = padiff.diff(Residual(), NormedTwice(both=both), TOKENS)
+    assert [source.what.kind for source in report.sources] == ["output"][:both], str(report)

@@ -172,6 +172,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
         if not spoils_without(pair, [*wrong, pair]):
             wrong.append(pair)
+    if 0 < len(wrong) < len(doubtful):
+        # Of faults one behind the other the last hides the others, where all of them are taken apart.
+        fewer = evidence.judged(without(wrong))
+        unheard = fresh(fewer)
+        wrong = [pair for pair in wrong if not spoils(pair, unheard, fewer)]
     if not wrong:
         return correspondence
     return second if len(wrong) == len(doubtful) else without(wrong)

@@ -19,6 +19,7 @@ from padiff.judging._running_variance import by_convention
 from padiff.judging._suspicion import Ruling, Suspicion, contrasted
 from padiff.numerics import (
     ACCUMULATED,
+    CONSTANT,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
     SAME,
@@ -150,6 +151,8 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     read = of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
+    if ruling.verdict is Verdict.DIFFERS and _bessel_alone(judge, pairs[0], read, check):
+        ruling = attrs.evolve(ruling, verdict=Verdict.ROUNDING)
     if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
         caller = _calling_more(judge, pairs)
@@ -229,6 +232,20 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
     found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate)
     eps = np.dtype(np.float32)
     return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
+
+
+def _bessel_alone(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
+    """Return whether one call by itself leaves running variances that differ by Bessel's correction alone."""
+    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1:
+        return False
+    runs = judge.settler.runs(pair, "float64")
+    both = ((runs.reference, True), (runs.candidate, False))
+    ours, theirs = (None if run is None else read(run, side) for run, side in both)
+    if ours is None or theirs is None:
+        return False
+    before = _before(judge, check)
+    found = by_convention([pair.reference], judge.trace, (before, before), ours, theirs)
+    return any(difference(ours, one).rel_l2 <= CONSTANT(epsilon(ours.dtype)) for one in found)
 
 
 def _calls_of(judge: Judge, check: StateCheck) -> list[Call]:
