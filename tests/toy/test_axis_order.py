@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 import padiff
 from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
 
 from .generated import Plan, apart, faulty, numbers, plans, written
 
@@ -98,3 +99,45 @@ def test_a_norm_that_is_right_in_either_order_is_named_for_its_epsilon(epsilon: 
     named = [] if epsilon == 1e-5 else ["0.norm", "1.norm"]
     assert [source.candidate.path for source in report.sources] == named, str(report)
     assert all(source.cause is not None and source.cause.verified for source in report.sources), str(report)
+
+
+class Recalling(rows.Module):
+    """A block that goes on from what it is given as (time, batch, features)."""
+
+    def __init__(self) -> None:
+        self.linear, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, past: Any) -> Any:
+        return self.out(F.concat([past.transpose(1, 0, 2), self.linear(x)], 1))
+
+
+class Turning(columns.Layer):
+    """The same, given it as (batch, time, features)."""
+
+    def __init__(self) -> None:
+        self.out, self.linear = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any, past: Any) -> Any:
+        return self.out(F.concat([past, self.linear(x)], 1))
+
+
+class Decoder(rows.Module):
+    def __init__(self) -> None:
+        self.block = Recalling()
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        return self.block(x, cache[0].transpose(1, 0, 2))
+
+
+class Ported(columns.Layer):
+    def __init__(self) -> None:
+        self.block = Turning()
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        return self.block(x, cache[0])
+
+
+def test_what_is_read_in_another_order_inside_is_nothing_left_in_a_list_that_was_given() -> None:
+    """The tensor in the list, read in the block's order, looked like a new one: an output without counterpart."""
+    report = padiff.diff(Decoder(), Ported(), {"x": numbers(2, 5, 4), "cache": [numbers(2, 3, 4)]})
+    assert report.aligned, str(report)

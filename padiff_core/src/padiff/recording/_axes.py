@@ -9,6 +9,7 @@ padiff needs to know of them.
 from __future__ import annotations
 
 import copy
+import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -112,17 +113,17 @@ class _PermutingListener(Listener):
         self._ordinals: dict[str, int] = {}
         for call in () if top is None else top.subtree():
             self._ordinals.setdefault(call.path, call.ordinal)
-        self._open: list[tuple[Module, Key, list[Any]]] = []
+        self._open: list[tuple[Module, Key, list[list[Any]]]] = []
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         path = self._path(module)
         key = path, self._ordinals.get(path, 0)
         self._ordinals[path] = key[1] + 1
-        taken = self._adapter.mark(key, "input", (args, kwargs))
+        taken = [self._adapter.mark(key, "input", (args, kwargs))]
         self._open.append((module, key, taken))
         changed = self._listener.enter(self._adapter.unordered(module), args, kwargs)
         if changed is not None:
-            taken += self._adapter.mark(key, "input", changed)
+            taken.append(self._adapter.mark(key, "input", changed))
         return changed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
@@ -132,6 +133,8 @@ class _PermutingListener(Listener):
             opened, key, taken = self._open.pop()
         given = () if module.operation else (*args, *kwargs.values())
         held = {str(index): value for index, value in enumerate(given)}
+        for given_so in taken:  # calls inside may have read them in another order
+            self._adapter.mark(key, "input", given_so)
         self._adapter.mark(key, "output", output, held, taken)
         changed = self._listener.leave(self._adapter.unordered(module), args, kwargs, output)
         if changed is not None:
@@ -177,14 +180,14 @@ class _PermutedAdapter(DelegatingAdapter):
         return known
 
     def mark(
-        self, key: Key, what: str, value: Any, held: Mapping[str, Any] | None = None, taken: Sequence[Any] = ()
+        self, key: Key, what: str, value: Any, held: Mapping[str, Any] | None = None, taken: Sequence[list[Any]] = ()
     ) -> list[Any]:
         """Remember how the tensors of one place are permuted; return them.
 
         Behind what a call returns stands what it left in what it was given, ``held``, and did not take, ``taken``.
         """
         natives = [native for _, native in leaves(value, self.inner.is_tensor)]
-        known = {id(native) for native in (*natives, *taken)}
+        known = {id(native) for native in itertools.chain(natives, *taken)}
         for _, native in held_in(held or {}, self.inner.is_tensor):
             if id(native) not in known:
                 known.add(id(native))
