@@ -191,3 +191,41 @@ def test_an_optimizer_that_steps_later_is_the_cause(tmp_path: Path) -> None:
     assert {str(one.cause) for one in report.sources} == {
         "the reference's optimizer steps before this call, the candidate's does not"
     }, str(report)
+
+
+def stepped_often(
+    model: Any, folder: Path, *, clear: bool = True, times: float = 1.0, kind: type[rows.SGD] = Signs, **options: Any
+) -> None:
+    """Record a step in which the optimizer steps three times."""
+    optimizer, rng = kind(model.parameters(), 0.05), np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder, optimizer=optimizer, **options) as recorder:
+        for _ in range(3):
+            y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+            ((y * y).mean() * np.float32(times)).backward()
+            optimizer.step()
+            if clear:
+                optimizer.clear()
+        recorder.step()
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
+@pytest.mark.parametrize("clear", [True, False])
+def test_several_steps_in_one_are_held_to_what_had_arrived_before_the_first(
+    tmp_path: Path, clear: bool, values: Any
+) -> None:
+    """Gradients of later passes follow from weights that differ, and explained these: an alignment of nothing."""
+    for model, name, how in zip(pair(), "ab", (True, clear), strict=True):
+        stepped_often(model, tmp_path / name, clear=how, values=values)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is clear, str(report)
+    assert {(one.phase, one.step) for one in report.sources} == (set() if clear else {(Phase.UPDATE, 0)})
+
+
+def test_a_gradient_in_front_of_a_step_follows_from_nothing_behind_it(tmp_path: Path) -> None:
+    """There was no source: what the first pass started from was taken to follow from the last one's outputs."""
+    for model, name, times in zip(pair(), "ab", (1.0, 2.0), strict=True):
+        stepped_often(model, tmp_path / name, times=times, kind=rows.SGD)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "", "output_gradient")
+    assert source.candidate.micro_batch == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from padiff.adapter import Model, Module, Parameter, Reduction, Tensor
@@ -136,7 +136,7 @@ class StepRecorder(Recorder):
     def about_to_step(self, paths: Mapping[int, str], gradients: Iterable[tuple[Any, Any]]) -> None:
         """Keep what is known of the gradients that an optimizer steps with; ``paths`` are those of native parameters.
 
-        Of a parameter that is stepped again, or gets a gradient after its step, nothing is: what arrived is no measure.
+        Of a parameter that is stepped again nothing is.
         """
         if self.trace.stepped_at is None:
             self.trace.stepped_at = len(self.trace.calls)
@@ -157,15 +157,20 @@ class StepRecorder(Recorder):
         if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
             self.fetch()
         for path, keys in self._partial.items():
-            unsure = len(keys) > 1 and self._kind == "summary"  # nothing is known of their sum
-            if unsure or self._stepping.get(path, len(keys)) < len(keys):
+            first = self._stepping.get(path, len(keys))
+            if not first or (first > 1 and self._kind == "summary"):
                 self.trace.handed.pop(path, None)
-            key = keys[-1]
-            if len(keys) > 1 and self._kind == "tensors":
-                key = self._store.put_sum(keys, f"{path}.gradient")
-            elif len(keys) > 1 and self._kind == "sketch":
-                key = self.trace.summarized(summed([self.trace.summaries[one] for one in keys]))
-            self.trace.parameter_gradients[path] = key
+            elif first < len(keys):
+                self.trace.arrived[path] = self._sum(keys[:first], f"{path}.arrived")
+            self.trace.parameter_gradients[path] = self._sum(keys, f"{path}.gradient")
+
+    def _sum(self, keys: Sequence[int], name: str) -> int:
+        """Return the key of a sum of gradients; of summaries, of which no sum is known, that of the last one."""
+        if len(keys) > 1 and self._kind == "tensors":
+            return self._store.put_sum(keys, name)
+        if len(keys) > 1 and self._kind == "sketch":
+            return self.trace.summarized(summed([self.trace.summaries[one] for one in keys]))
+        return keys[-1]
 
     def fetch(self) -> None:
         """Bring over what devices computed."""

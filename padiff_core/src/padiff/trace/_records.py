@@ -231,6 +231,9 @@ class Trace:
     handed: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of what is known of the gradient that the optimizer stepped with, behind what a script
     did to it (clipping); of a recorded run alone, and where the optimizer was given."""
+    arrived: dict[str, int] = attrs.field(factory=dict)
+    """Path of a parameter -> key of the gradient that had arrived when the optimizer first stepped it, where more came
+    behind that step; of a recorded run alone, and where the optimizer was given."""
     added: dict[int, int] = attrs.field(factory=dict)
     """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)

@@ -33,9 +33,9 @@ class GivenGradient:
 
 def given_gradients(trace: Trace) -> dict[str, GivenGradient]:
     """Return what is known of the gradients that were handed to optimizers, by the paths of parameters."""
-    found = {}
+    found, kept = {}, {**trace.parameter_gradients, **trace.arrived}
     for path, key in trace.handed.items():
-        known, arrived = trace.summaries.get(key), _norm_of(held(trace, trace.parameter_gradients.get(path)))
+        known, arrived = trace.summaries.get(key), _norm_of(held(trace, kept.get(path)))
         if known is not None and known.norm is not None and arrived:
             eps = epsilon_of(known.dtype)
             times = known.norm / arrived

@@ -16,7 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side, own_code
 from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
-from padiff.judging._recorded._levels import Drift, Level, cast_of, is_behind
+from padiff.judging._recorded._levels import Drift, Ends, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, says_the_same_here, size_beside_masks
@@ -79,7 +79,7 @@ class Leaps:
         """Matched calls of which it is not known what they were given: it was not kept."""
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
-        self._top = Level()
+        self._ends = Ends(behind)
         self._sums = Sums(alignment, meter.traces)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
@@ -114,7 +114,7 @@ class Leaps:
             yield from self._forward(child)
         if pair is not None:
             between = (self._last.pop(pair.key, "start"), "end")
-            above = self._top if owner is None else self.levels[owner.key]
+            above = self._ends.of(pair) if owner is None else self.levels[owner.key]
             for leaves in pair.made:
                 spot = Spot("output", pair, pair, between, *leaves)
                 yield from self._see(spot, above)
@@ -252,7 +252,7 @@ class Leaps:
     def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
         owner = self.alignment.holding(call)
-        above = attrs.evolve(self._top) if owner is None else self.gradients[owner.key]
+        above = self._ends.leading_to(pair) if owner is None else self.gradients[owner.key]
         if pair is not None:
             level = self.gradients[pair.key]
             level.add(self.levels[pair.key])  # a gradient is computed from values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -68,6 +68,31 @@ class Level:
         if least:
             self.add(known)
             self.least = True
+
+
+class Ends:
+    """What a script is given by the calls that it makes itself: in front of the optimizer's step, and behind it."""
+
+    def __init__(self, behind: Sequence[Pair]) -> None:
+        """Take the calls that are made ``behind`` the step."""
+        self._front, self._behind = Level(), Level()
+        self._keys = {pair.key for pair in behind}
+        self._taken = {leaf.token for pair in behind for leaf in pair.candidate.inputs}
+
+    def of(self, pair: Pair) -> Level:
+        """Return what takes what a call gives."""
+        return self._behind if pair.key in self._keys else self._front
+
+    def leading_to(self, pair: Pair | None) -> Level:
+        """Return what the gradient that comes to a call may be computed from: in front of the step of nothing behind.
+
+        Unless a call behind it takes what the one in front gave.
+        """
+        found = Level()
+        found.add(self._front)
+        if pair is None or pair.key in self._keys or any(one.token in self._taken for one in pair.candidate.outputs):
+            found.add(self._behind)
+        return found
 
 
 def cast_of(ours: Leaf, theirs: Leaf) -> float:

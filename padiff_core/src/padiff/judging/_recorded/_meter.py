@@ -115,7 +115,7 @@ class Meter:
 
     def held(self, link: Link, when: When) -> tuple[Any, Any]:
         """Return what both sides hold of a link: see `both_of`."""
-        return both_of(link, self.kept(when), gradient=when == "gradient")
+        return both_of(link, self.kept(when), gradient=when in ("gradient", "arrived"))
 
     def of_link(self, link: Link, when: When) -> Size | None:
         """Return how far apart what both sides hold of a link is."""
@@ -194,7 +194,7 @@ class Meter:
         theirs = _lent(kept[1], link.candidate.parameter.path)
         if theirs is None or any(one is None for one in ours.values()):
             return None
-        return ValuePair(ours, theirs, link, when == "gradient")
+        return ValuePair(ours, theirs, link, when in ("gradient", "arrived"))
 
     def ahead(self, pairs: Iterable[Keyed]) -> None:
         """Measure what is not known yet."""

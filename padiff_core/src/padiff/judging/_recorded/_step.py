@@ -96,7 +96,7 @@ class Recorded(Gathered):
         params = self._parameters(meter, known) if first else []
         told = self._outcomes(told, meter, known)
         found = self._found(step, leaps, told, known, params)
-        if not any(one.counts for one in found):
+        if not any(one.source for one in found):
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
         self._settings(found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())

@@ -129,7 +129,7 @@ def _given_otherwise(
 
 def _noise(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> float:
     """Return how far apart the gradients of all parameters are as one, relative L2."""
-    sizes = (meter.of_link(link, "gradient") for _, link in links)
+    sizes = (meter.of_link(link, "arrived") for _, link in links)
     known = [(one.error, one.difference.scale**2 * one.difference.count) for one in sizes if one is not None]
     whole = sum(squares for _, squares in known)
     return math.sqrt(sum(error**2 * squares for error, squares in known) / whole) if whole else 0.0
@@ -208,14 +208,14 @@ def _shares(handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]) -
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
-    after, sent = meter.held(link, "updated"), meter.held(link, "gradient")
+    after, sent = meter.held(link, "updated"), meter.held(link, "arrived")
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
     whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
     known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
-    scale = max(meter.scale(one, "gradient") for one in others)
+    scale = max(meter.scale(one, "arrived") for one in others)
     return _Step(started, ended, sent if known else None, scale, eps)
 
 
@@ -239,7 +239,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
     root of the gradient's relative error. Settings that differ are seen by less than what nothing tells.
     """
-    sent = meter.of_link(link, "gradient")
+    sent = meter.of_link(link, "arrived")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
     least = (UNSETTLED if unlike_settings(meter, link) else ACCUMULATED)(size.eps)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
