@@ -30,6 +30,8 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
     ``how`` says how the parameter is spread.
     """
     held = {rank: trace for rank, trace in traces.items() if path in trace.parameters}
+    if any(path in trace.arrived for trace in held.values()):
+        return None  # what arrived in all is no measure of it
     known = {rank: trace.summaries.get(trace.handed.get(path, 0)) for rank, trace in held.items()}
     parts: dict[int, Summary | None] = dict(known)
     for axis in grid.axes:
