@@ -177,6 +177,19 @@ def test_statistics_that_recomputation_updates_twice_are_told(reentrant: bool) -
     assert padiff.diff(model(reentrant), model(reentrant), (X,)).aligned
 
 
+def test_a_gradient_where_the_reference_has_zeros_is_named() -> None:
+    class Idle(Model):
+        def forward(self, x: Any) -> Any:
+            x = self.stem(x) + self.shift.detach() + 0 * self.shift
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    for ours, theirs in ((Idle(), Model()), (Model(), Idle())):
+        report = padiff.diff(ours, theirs, (X,))
+        assert [(found.candidate.path, found.what) for found in report.sources] == [("", "gradient of shift")], report
+
+
 class _Signs(torch.autograd.Function):
     """Takes signs, and passes no gradient: what `backward` returns torch hands to hooks as None."""
 

@@ -39,7 +39,7 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
         return []
     if any(map(judge.settler.randomness.takes_numbers, judge.alignment.pairs)):
         return []  # one draw proves nothing
-    least = min(one.ruling.figures.rel_l2 for one in differing)
+    least = min(1.0, *(one.ruling.figures.rel_l2 for one in differing))  # of a reference of zeros it is infinite
     bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same
     held = [one.held for one in differing]
     more = [
