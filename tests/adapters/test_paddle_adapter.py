@@ -141,6 +141,13 @@ def test_a_strided_tensor_is_seen_without_a_copy() -> None:
     assert tensor.view()[0, 0] == 1.0
 
 
+@pytest.mark.parametrize("size", [2, 200])
+def test_a_parameters_memory_is_its_own_though_small_ones_are_read_as_copies(size: int) -> None:
+    layer = paddle.nn.Linear(size, size)
+    start, end = ADAPTER.wrap(layer).parameters()["weight"].extent() or (0, 0)
+    assert (start, end - start) == (layer.weight.data_ptr(), 4 * size * size)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_view_of_a_tensor_that_needs_a_gradient(dtype: str) -> None:
     native = paddle.ones([2, 2], dtype=dtype)

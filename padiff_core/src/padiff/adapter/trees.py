@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from padiff.adapter._adapter import Adapter
+from padiff.adapter._memory import Extent
 from padiff.adapter._model import Model
 from padiff.adapter._module import Module, Parameter, qualified_name
 from padiff.adapter._reduction import Reducer, Reduction
@@ -59,6 +60,10 @@ class TensorParameter(Parameter):
     def view(self) -> Array:
         """Return the values in native layout, without a copy on the CPU."""
         return self.tensor(self.ready()).view()
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its values: of what `view` gives as a copy, too."""
+        return self.tensor(self.ready()).extent()
 
     def reduce(self, reducer: Reducer, reduction: Reduction, *, steady: bool = False) -> bool:
         """Let few numbers be computed where the value lies."""
