@@ -98,6 +98,8 @@ def test_complex_parameters_may_be_held_as_real_ones(way: str) -> None:
         report = padiff.diff(*models, (X,))
         assert report.aligned, report
         assert not report.transfer.unverified, report
+        layouts = {one.layout for one in report.mapping.parameters if "spectral" in one.candidate}
+        assert layouts == {"complex numbers as real ones"}, report.mapping
 
 
 @pytest.mark.parametrize(("way", "fault"), [("pairs", "sign"), ("parameters", "sign"), ("halves", "detach")])

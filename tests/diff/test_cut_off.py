@@ -230,3 +230,32 @@ def test_a_function_that_passes_no_gradient_is_named() -> None:
         report = padiff.diff(Quantized(ours.apply), Quantized(theirs.apply), (X,))
         (source,) = report.sources
         assert (source.phase, source.between) == (Phase.BACKWARD, ("one", "two")), report
+
+
+class _Exchanged(torch.autograd.Function):
+    """Hands on two tensors, and exchanges their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, one: Any, other: Any) -> Any:
+        return one.clone(), other.clone()
+
+    @staticmethod
+    def backward(ctx: Any, one: Any, other: Any) -> Any:
+        return other, one
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, exchange: bool) -> None:
+        super().__init__()
+        self.one, self.other = (torch.nn.Parameter(torch.randn(4)) for _ in range(2))
+        self.linear, self.exchange = torch.nn.Linear(4, 4), exchange
+
+    def forward(self, x: Any) -> Any:
+        one, other = _Exchanged.apply(self.one, self.other) if self.exchange else (self.one, self.other)
+        return self.linear(x * one) + other * torch.tanh(x)
+
+
+def test_gradients_that_two_parameters_exchange_are_named() -> None:
+    """All numbers are there, in both models: each parameter has its own all the same."""
+    report = padiff.diff(Scaled(False), Scaled(True), (X,))
+    assert {found.what for found in report.sources} == {"gradient of one", "gradient of other"}, report

@@ -120,7 +120,7 @@ class HookedModel(TreeModel):
         return remove
 
     def repeated(self) -> bool:
-        """Return whether a call happens within the backward pass, where only recomputation calls modules."""
+        """Return whether a call is not to be reported: in a backward pass recomputation alone calls modules."""
         return False
 
     def enter(self, listener: Listener, module: Module, _: Any, args: Any, kwargs: Any) -> Any:

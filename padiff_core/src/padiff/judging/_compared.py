@@ -208,6 +208,8 @@ def _layout(link: Link) -> str:
     ours, theirs = link.reference.part, link.candidate.part
     if not link.single:
         return "by a special transfer"
+    if ours.numbers or theirs.numbers:
+        return "complex numbers as real ones"
     if ours.partial or theirs.partial:
         return "part of a packed parameter"
     if link.axes is not None or not (ours.permuted and theirs.permuted):

@@ -49,7 +49,7 @@ class MatchedParameters:
     candidate: str
     layout: str
     """How the candidate holds them: ``as in the reference``, ``transposed``, ``axes permuted``, ``reshaped``,
-    ``rearranged``, ``part of a packed parameter``, or ``by a special transfer``."""
+    ``rearranged``, ``part of a packed parameter``, ``complex numbers as real ones``, or ``by a special transfer``."""
     buffer: bool = False
 
 

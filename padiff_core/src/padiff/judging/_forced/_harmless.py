@@ -102,10 +102,10 @@ def right_as_a_whole(
         *((ours.observed.gradient(leaf), theirs.observed.gradient(leaf)) for leaf in (*taken, *made)),
         (_sorted(ours.gradients), _sorted(theirs.gradients)),
     ]
-    compared += [(read(ours, True), read(theirs, False)) for read in more]
     if buffers:
         compared.append((_sorted(ours.buffers), _sorted(theirs.buffers)))
     known = [(a, b) for a, b in compared if a is not None or b is not None]
+    known += [(read(ours, True), read(theirs, False)) for read in more]  # of which both have to be there
     return all(a is not None and b is not None and a.shape == b.shape for a, b in known) and _are_alike(known, bound)
 
 
@@ -129,5 +129,6 @@ def _has_more(tied: Sequence[tuple[int, int]], pair: Pair, what: str) -> bool:
 
 def _sorted(arrays: Mapping[str, Array]) -> Array:
     """Return all numbers in the gradients or buffers of a call, whatever their layouts: sorted."""
-    floats = (one.astype(np.float64).ravel() for one in arrays.values() if one.dtype.kind == "f")
+    parts = (part for one in arrays.values() for part in ((one.real, one.imag) if one.dtype.kind == "c" else (one,)))
+    floats = (part.astype(np.float64).ravel() for part in parts if part.dtype.kind == "f")
     return np.sort(np.concatenate([np.zeros(0), *floats]))
