@@ -183,3 +183,69 @@ def test_gradients_of_parameters_are_placed_where_these_are_held(detached: bool)
     report = padiff.diff(Filtering(), InModules(detached), (X,))
     assert report.aligned != detached, report
     assert {source.candidate.path for source in report.sources} <= {"inner.cell"}, report
+
+
+class Spline(rows.Module):
+    """A product with a matrix, and one with three that are scaled by another of the same shape."""
+
+    def __init__(self, taken: int, given: int) -> None:
+        self.scale, self.base = rows.parameter(given, taken, at=1.0), rows.Linear(taken, given, bias=False)
+        self.weight = rows.parameter(given, taken, 3)
+
+    def forward(self, x: Any) -> Any:
+        bent = (functional.tanh(x * (1.0 + i)) for i in range(3))
+        bent = (
+            functional.linear(one, (self.weight[:, :, i] * self.scale).transpose(1, 0)) for i, one in enumerate(bent)
+        )
+        return sum(bent) + self.base(functional.silu(x))
+
+
+class SplineByHand(columns.Layer):
+    """The same with no layer: what is around the two matrices of one shape tells which is which."""
+
+    def __init__(self, taken: int, given: int) -> None:
+        self.matrix, self.splines = columns.weight(taken, given), columns.weight(taken, given, 3)
+        self.factor = columns.weight(taken, given)
+
+    def forward(self, x: Any) -> Any:
+        scaled = self.splines * self.factor.reshape(*self.factor.shape, 1)
+        return functional.silu(x) @ self.matrix + sum(
+            functional.tanh(x * (1.0 + i)) @ scaled[:, :, i] for i in range(3)
+        )
+
+
+def two_of(base: Any, part: Any) -> Any:
+    class Two(base):
+        def __init__(self) -> None:
+            self.first, self.second = part(4, 6), part(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(self.first(x))
+
+    return Two()
+
+
+@pytest.mark.parametrize("to_layers", [False, True])
+def test_replays_tell_which_of_two_matrices_is_a_layers(to_layers: bool) -> None:
+    """Their order told, which is another on the other side; in the second layer one matrix has two equal axes, too."""
+    sides = two_of(rows.Module, Spline), two_of(columns.Layer, SplineByHand)
+    report = padiff.diff(*sides[:: -1 if to_layers else 1], X)
+    assert report.aligned, str(report)
+
+
+class Swapped(rows.Module):
+    """Two matrices of one shape, told by their names alone."""
+
+    def __init__(self, swapped: bool = False) -> None:
+        self.base, self.scale, self.swapped = rows.parameter(4, 4), rows.parameter(4, 4), swapped
+
+    def forward(self, x: Any) -> Any:
+        base, scale = (self.scale, self.base) if self.swapped else (self.base, self.scale)
+        return functional.linear(functional.tanh(functional.linear(x, base)), scale)
+
+
+def test_parameters_matched_against_their_names_are_told() -> None:
+    """What a matrix is used for tells which it is; whoever loads weights by name meets the fault."""
+    report = padiff.diff(Swapped(), Swapped(swapped=True), X)
+    (note,) = (note for note in report.notes if note.kind == "against_names")
+    assert note.data["matches"] == [("base", "scale", "base"), ("scale", "base", "scale")], str(report)

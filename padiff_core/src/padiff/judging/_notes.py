@@ -9,7 +9,7 @@ from padiff.forcing import Side
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
-from padiff.parameters import Correspondence, link_roles
+from padiff.parameters import Correspondence, ways_between
 from padiff.report import SIDES, Finding, Note, Verdict
 from padiff.trace import Description, Leaf, Trace, contrasts
 
@@ -95,17 +95,22 @@ def _left_over(alignment: Alignment) -> Iterator[Note]:
 
 
 def naming_notes(known: Correspondence) -> Iterator[Note]:
-    """Yield one note on modules matched with a sibling of the one whose name says the same beyond doubt, and fits.
+    """Yield one note on what is matched with a sibling of that whose name says the same beyond doubt, and fits.
 
     And one on each module whose code would be right if they were.
     """
-    matches = [match for match in known.matches if match.links and match.reference.special is None]
-    ours, theirs = [match.reference for match in matches], [match.candidate for match in matches]
-    told = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
+    named = {
+        (match.reference.name_of(link.reference), match.candidate.name_of(link.candidate)): link
+        for match, link in known.links
+        if link.single
+    }
+    links, (ours, theirs) = [*named.values()], zip(*named, strict=True) if named else ((), ())
     crossed = [
-        (ours[i].path, theirs[i].path, theirs[j].path)
-        for i, j in told.items()
-        if i != j and _parent(theirs[i].path) == _parent(theirs[j].path) and link_roles(ours[i], theirs[j])[0]
+        (ours[i], theirs[i], theirs[j])
+        for i, j in namesakes(ours, theirs).items()
+        if i != j
+        and _parent(theirs[i]) == _parent(theirs[j])
+        and ways_between("", links[i].reference, links[j].candidate)
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})

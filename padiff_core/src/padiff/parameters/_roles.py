@@ -186,6 +186,14 @@ def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
             yield _link(role, held, free.pop((straight or fits)[0]), fixed)
 
 
+def ways_between(role: str, reference: Held, candidate: Held) -> list[Link]:
+    """Return the links of two parameters that nothing but their shapes ties, one for each layout; none do not fit."""
+    if not _may_hold(reference, candidate, fixed=False):
+        return []
+    link = _link(role, reference, candidate, fixed=False)
+    return link.ways if link.open else [link]
+
+
 def _may_hold(reference: Held, candidate: Held, fixed: bool) -> bool:
     """Return whether a tensor may hold what another one does, in some layout."""
     return bool(_orientations(reference, candidate, fixed) or axis_orders(reference.shape, candidate.shape))

@@ -58,6 +58,10 @@ class HeldUnit:
         """Return the module's path with the unit's name."""
         return f"{self.module.path}.{self.name}" if self.name else self.module.path
 
+    def name_of(self, held: Held) -> str:
+        """Return what a role is called: as the layer that holds it, or where it is in none by itself."""
+        return self.path if self.kind else held.parameter.path
+
     @property
     def loose(self) -> bool:
         """Return whether no layer's rule speaks of it, and it is no stack."""

@@ -19,6 +19,7 @@ from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles, ma
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
+from padiff.refinement._partners import with_partners_tried
 from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
 from padiff.report import Verdict
 from padiff.trace import Trace
@@ -43,12 +44,13 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     judge = evidence.judged(correspondence)
     suspect = (Verdict.DIFFERS, Verdict.STOCHASTIC)
     suspicions = judge.forward(rough=True)
-    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect and not s.pair.candidate.leaf)
+    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect)
     bench = judge.settler.bench
     result = correspondence
     crossed: dict[str, tuple[tuple[str, str], ...]] = {}
     looked: set[str] = set()  # one call of a class is asked whether it is right against names: they share their code
     for owner in owners:
+        result = with_partners_tried(owner, result, evidence)
         below = _below(result, owner, judge, bench.alignment)
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         cycles = list(itertools.islice(_cycles(unnamed), _MOST))

@@ -113,7 +113,7 @@ def _arranged(
     packing = packed.packing
     judge = _judge_of(correspondence, packed.matches[0])
     beside = [m for m in correspondence.open if m not in packed.matches and _judge_of(correspondence, m) == judge]
-    laid = list(itertools.islice(_choices(beside, frozenset()), _ALIKE)) or [()]
+    laid = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()]
     ways = sorted(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS), key=lambda way: way not in usual)
 
     def varied(tried: Sequence[tuple[Arrangement, Sequence[UnitMatch]]]) -> bool:
@@ -129,7 +129,7 @@ def _arranged(
     (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
     if not (right or packing.layers):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
-        turned = [next(_choices(order, frozenset())) for order in itertools.islice(orders, _MOST_LAYOUTS)]
+        turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
         choices = [(chosen, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
         (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
     found = correspondence.arranged(packed, chosen)
@@ -155,7 +155,7 @@ def _oriented(
     ways = {link: way for link, way in shared.items() if way is not None}
     now = tuple(_laid(match, ways) for match in matches)
     told = frozenset(ways.values())
-    choices = list(itertools.islice(_choices(now, told), _MOST_LAYOUTS))
+    choices = list(itertools.islice(laid_each_way(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
         now, right = best_of(correspondence, evidence, matches[:1], choices, evidence.assign)
         for _ in range(0 if right else _ROUNDS):
@@ -167,7 +167,7 @@ def _oriented(
                     break
             if right or now is before:
                 break
-        layouts = {link.candidate.parameter.path: word for link, word in _uncertain(now).items() if link not in told}
+        layouts = {link.candidate.parameter.path: word for link, word in uncertain(now).items() if link not in told}
         if right:
             correspondence = attrs.evolve(correspondence, settled={**correspondence.settled, **layouts})
         else:
@@ -195,7 +195,7 @@ def _others(matches: Sequence[UnitMatch], group: Sequence[int], told: Set[Link])
     """Yield the matches with those of a group in other orders and layouts, the others as they are."""
     for ordered in itertools.islice(itertools.chain([tuple(matches)], _orders(matches, group)), _MOST_ORDERS):
         yield ordered
-        for ways in itertools.islice(_choices([ordered[place] for place in group], told), _ALIKE):
+        for ways in itertools.islice(laid_each_way([ordered[place] for place in group], told), _ALIKE):
             laid = dict(zip(group, ways, strict=True))
             yield tuple(laid.get(place, match) for place, match in enumerate(ordered))
 
@@ -205,7 +205,7 @@ def _stack_of(link: Link) -> str | None:
     return next((x.parameter.path for x in (link.reference, link.candidate) if x.part.at is not None), None)
 
 
-def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
+def uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
     """Return the links that lie in one of several ways, or have one of several partners: in which way, or whose."""
     unnamed = {link for match in matches for group in match.unnamed for link in group}
     whose = {link: f"the reference's {link.role}{', transposed' * link.transposed}" for link in unnamed}
@@ -213,7 +213,7 @@ def _uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
     return {link: whose.get(link, link.layout) for link in links}
 
 
-def _choices(matches: Sequence[UnitMatch], told: Set[Link]) -> Iterator[tuple[UnitMatch, ...]]:
+def laid_each_way(matches: Sequence[UnitMatch], told: Set[Link] = frozenset()) -> Iterator[tuple[UnitMatch, ...]]:
     """Yield the matches with their open links in each way, but for those that are told; a stack's lie alike."""
     groups: dict[object, list[Link]] = {}
     for link in (link for match in matches for link in match.links if link.open and link not in told):

@@ -95,7 +95,7 @@ NOTES: dict[str, Phrase] = {
     "against_names": lambda data: (
         "matched by what they do, against names that agree: "
         + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
-        + "; whoever loads weights by these names gives them to the wrong layers"
+        + "; whoever loads weights by these names puts them in the wrong places"
     ),
     "crossed_names": lambda data: (
         f"the code of {repr(data['module']) if data['module'] else 'the model'} gives what the reference's gives with "

@@ -1,0 +1,91 @@
+"""Settle by replaying whose values each of several parameters has, where nothing but their order spoke.
+
+A matrix that a layer holds in one model may lie loose in the other, beside another one of its shape. The values then
+went to the wrong one, and what the code that uses both makes of them differs. Exchanged, it does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.alignment import Pair, agreement
+from padiff.parameters import Correspondence, Link, UnitMatch, ways_between
+from padiff.refinement._evidence import Evidence
+from padiff.refinement._layouts import laid_each_way, uncertain
+from padiff.refinement._search import best_of, judging_call
+
+_MOST = 48
+"""Exchanges that are tried for one call."""
+_LAYOUTS = 6
+"""Layouts that are tried with each of them, of what has several."""
+_TOLD = 3
+"""How far names must agree to be believed."""
+Place = tuple[int, int]
+"""Which of some matches, and which of its links."""
+
+
+def with_partners_tried(owner: Pair, correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Exchange two parameters that a call's own code uses, where that makes right what it gives.
+
+    Those whose names say the same beyond doubt stay, and so does what layers hold that are matched call by call: what
+    these give is compared by itself.
+    """
+    matches = _used_by(owner, correspondence)
+    choices = [tuple(matches), *itertools.islice(_exchanged(matches), _MOST)]
+    if len(choices) == 1:
+        return correspondence
+    best, right = best_of(correspondence, evidence, matches[:1], choices, evidence.assign, first=True)
+    if not right:
+        evidence.assign(matches)
+        return correspondence
+    changed = {old: new for old, new in zip(matches, best, strict=True) if old is not new}
+    held = {link.candidate.parameter.path for match in matches for link in match.links}
+    return attrs.evolve(
+        correspondence.rematched(changed),
+        settled={**correspondence.settled, **{x.candidate.parameter.path: word for x, word in uncertain(best).items()}},
+        undecided=tuple(path for path in correspondence.undecided if path not in held),
+    )
+
+
+def _used_by(owner: Pair, correspondence: Correspondence) -> list[UnitMatch]:
+    """Return the matches of which one call tells whether they are right, and none inside of it."""
+    users = ((match, correspondence.alignment.using(match.candidate.module.path)) for match in correspondence.matches)
+    return [
+        match
+        for match, pairs in users
+        if owner in pairs[:1] and judging_call(correspondence.alignment, owner) is owner and not match.reference.stack
+    ]
+
+
+def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
+    """Yield the matches with the partners of two parameters exchanged, in each layout that these may have then."""
+    links = {
+        (i, j): link
+        for i, match in enumerate(matches)
+        for j, link in enumerate(match.links)
+        if type(link) is Link and not link.mapped and not link.packed
+    }
+    ours = [matches[i].reference.name_of(link.reference) for (i, _), link in links.items()]
+    theirs = [matches[i].candidate.name_of(link.candidate) for (i, _), link in links.items()]
+    sure = agreement(ours, theirs)
+    open_ones = [place for n, place in enumerate(links) if sure[n, n] < _TOLD]
+    for one, other in itertools.combinations(open_ones, 2):
+        crossed = [
+            ways_between(links[a].role, links[a].reference, links[b].candidate) for a, b in ((one, other), (other, one))
+        ]
+        for ways in itertools.product(*crossed):
+            exchanged = _with_links(matches, dict(zip((one, other), ways, strict=True)))
+            yield from itertools.islice(laid_each_way(exchanged), _LAYOUTS)
+
+
+def _with_links(matches: Sequence[UnitMatch], links: dict[Place, Link]) -> tuple[UnitMatch, ...]:
+    places = {i for i, _ in links}
+    return tuple(
+        attrs.evolve(match, links=[links.get((i, j), link) for j, link in enumerate(match.links)])
+        if i in places
+        else match
+        for i, match in enumerate(matches)
+    )
