@@ -77,6 +77,8 @@ def _numbered(path: str) -> Iterator[tuple[str, str, int]]:
             yield ".".join(steps[:i]), found[1], int(found[2])
 
 
+SURE = 3
+"""How far names agree that say the same beyond doubt."""
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 _FILLERS = frozenset({"proj", "projection", "fc", "dense", "lin", "linear", "layer", "module", "weight"})
 """Words that say no more than that there is a layer."""
@@ -90,8 +92,13 @@ def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
     that is a bare number says nothing. The same part: the first number of the path agrees, as such a rank.
     """
     ours, theirs = _sayings_of(rows, columns)
-    found = [[3 * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
+    found = [[SURE * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
     return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
+
+
+def in_doubt(rows: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Return the places at which two names do not say the same beyond doubt."""
+    return [place for place, said in enumerate(np.diagonal(agreement(rows, columns))) if said < SURE]
 
 
 def namesakes(rows: Sequence[str], columns: Sequence[str]) -> dict[int, int]:

@@ -162,12 +162,9 @@ class Alignment:
 
         Its own calls, or where it is never called itself, those of the nearest module around it.
         """
-        modules = self._modules
-        if path in modules:
-            return modules[path]
-        above = [p for p in self.pairs if not p.candidate.path or path.startswith(f"{p.candidate.path}.")]
-        deepest = max((len(pair.candidate.path) for pair in above), default=0)
-        return [pair for pair in above if len(pair.candidate.path) == deepest]
+        while path and path not in self._modules:
+            path = path.rpartition(".")[0]
+        return self._modules.get(path, [])
 
     @cached_property
     def _modules(self) -> dict[str, list[Pair]]:

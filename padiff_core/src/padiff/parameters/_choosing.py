@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from padiff.alignment import agreement
+from padiff.alignment import SURE, agreement
 from padiff.parameters._colours import Chooser
 from padiff.parameters._containment import composites
 from padiff.parameters._graph import inputs_behind, outputs_ahead
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
-_SURE = 3
-"""How far names must agree to be believed."""
 _ENDS = (inputs_behind, outputs_ahead)
 Units = Sequence[HeldUnit]
 
@@ -43,7 +41,7 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
             return free[nests.index(max(nests))]
         sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
         row = like.index(unit)
-        named = [n for n in range(len(free)) if sure[row, n] >= _SURE and (sure[:, n] >= _SURE).sum() == 1]
+        named = [n for n in range(len(free)) if sure[row, n] >= SURE and (sure[:, n] >= SURE).sum() == 1]
         if len(named) == 1:
             return free[named[0]]
         for mine, yours in ends():

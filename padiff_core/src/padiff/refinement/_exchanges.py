@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair, agreement, region_of
+from padiff.alignment import Alignment, Pair, in_doubt, region_of
 from padiff.judging import Judge
 from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
-from padiff.refinement._partners import with_partners_tried
+from padiff.refinement._partners import used_by_own_code, with_partners_tried
 from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
 from padiff.report import Verdict
 from padiff.trace import Trace
@@ -28,8 +28,6 @@ _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
 Cycle = tuple[UnitMatch, ...]
 """Matches of which each is to get the next one's partner."""
-_TOLD = 3
-"""How far names must agree to be believed."""
 _NEARLY = 1 / 1000
 """How far the sizes of parameters that may be equal are apart, at most."""
 
@@ -49,8 +47,10 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     result = correspondence
     crossed: dict[str, tuple[tuple[str, str], ...]] = {}
     looked: set[str] = set()  # one call of a class is asked whether it is right against names: they share their code
+    used = used_by_own_code(correspondence) if owners else {}
     for owner in owners:
-        result = with_partners_tried(owner, result, evidence)
+        result = with_partners_tried(used.get(owner, ()), result, evidence)
+    for owner in owners:
         below = _below(result, owner, judge, bench.alignment)
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         cycles = list(itertools.islice(_cycles(unnamed), _MOST))
@@ -191,8 +191,8 @@ def _first_inputs(trace: Trace) -> dict[str, int]:
 
 
 def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
-    sure = agreement([matches[i].reference.path for i in group], [matches[i].candidate.path for i in group])
-    return [i for n, i in enumerate(group) if sure[n, n] < _TOLD]
+    names = [[matches[i].reference.path for i in group], [matches[i].candidate.path for i in group]]
+    return [group[n] for n in in_doubt(*names)]
 
 
 def _below(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> list[UnitMatch]:

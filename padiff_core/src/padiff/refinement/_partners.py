@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from padiff.alignment import Pair, agreement
+from padiff.alignment import Pair, in_doubt
 from padiff.parameters import Correspondence, Link, UnitMatch, ways_between
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._layouts import laid_each_way, uncertain
@@ -21,19 +21,18 @@ _MOST = 48
 """Exchanges that are tried for one call."""
 _LAYOUTS = 6
 """Layouts that are tried with each of them, of what has several."""
-_TOLD = 3
-"""How far names must agree to be believed."""
 Place = tuple[int, int]
 """Which of some matches, and which of its links."""
 
 
-def with_partners_tried(owner: Pair, correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    """Exchange two parameters that a call's own code uses, where that makes right what it gives.
+def with_partners_tried(
+    matches: Sequence[UnitMatch], correspondence: Correspondence, evidence: Evidence
+) -> Correspondence:
+    """Exchange two parameters of some matches, those that a call's own code uses, where that makes it right.
 
     Those whose names say the same beyond doubt stay, and so does what layers hold that are matched call by call: what
     these give is compared by itself.
     """
-    matches = _used_by(owner, correspondence)
     choices = [tuple(matches), *itertools.islice(_exchanged(matches), _MOST)]
     if len(choices) == 1:
         return correspondence
@@ -50,14 +49,14 @@ def with_partners_tried(owner: Pair, correspondence: Correspondence, evidence: E
     )
 
 
-def _used_by(owner: Pair, correspondence: Correspondence) -> list[UnitMatch]:
-    """Return the matches of which one call tells whether they are right, and none inside of it."""
-    users = ((match, correspondence.alignment.using(match.candidate.module.path)) for match in correspondence.matches)
-    return [
-        match
-        for match, pairs in users
-        if owner in pairs[:1] and judging_call(correspondence.alignment, owner) is owner and not match.reference.stack
-    ]
+def used_by_own_code(correspondence: Correspondence) -> dict[Pair, list[UnitMatch]]:
+    """Return for each call the matches of what its own code uses, where what it gives tells whether they are right."""
+    found: dict[Pair, list[UnitMatch]] = {}
+    for match in (match for match in correspondence.matches if not match.reference.stack):
+        first = next(iter(correspondence.alignment.using(match.candidate.module.path)), None)
+        if first is not None and judging_call(correspondence.alignment, first) is first:
+            found.setdefault(first, []).append(match)
+    return found
 
 
 def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
@@ -70,8 +69,7 @@ def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
     }
     ours = [matches[i].reference.name_of(link.reference) for (i, _), link in links.items()]
     theirs = [matches[i].candidate.name_of(link.candidate) for (i, _), link in links.items()]
-    sure = agreement(ours, theirs)
-    open_ones = [place for n, place in enumerate(links) if sure[n, n] < _TOLD]
+    open_ones = [[*links][n] for n in in_doubt(ours, theirs)]
     for one, other in itertools.combinations(open_ones, 2):
         crossed = [
             ways_between(links[a].role, links[a].reference, links[b].candidate) for a, b in ((one, other), (other, one))
