@@ -371,6 +371,14 @@ def test_a_reference_that_is_not_finite_names_where_it_arises(kits: Kits, value:
     assert f"{__file__}:" in said
 
 
+def test_nan_in_a_container_of_the_framework_names_no_line(kits: Kits) -> None:
+    """It named the line None."""
+    models = [one.sequential(one.linear(8, 8)) for one in kits]
+    said = _said(padiff.UnusableReference, *models, np.full((4, 8), np.nan, np.float32))
+    assert "first in the output of '0' (" in said
+    assert "None" not in said
+
+
 def test_nan_in_a_parameter_of_the_reference_names_its_module(kits: Kits) -> None:
     model = mlp(kits[0])
     values = np.zeros(tuple(model.fc2.weight.shape), np.float32)

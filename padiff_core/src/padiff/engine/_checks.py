@@ -199,8 +199,8 @@ def check_reference(side: Side, trace: Trace) -> None:
     # An infinity inside may be meant (a mask), and so may one among the inputs, while the outputs are finite.
     call = None if finite else first_nonfinite(trace)
     if call is not None:
-        place = place_of(call)
-        where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}), {place.location}"
+        line = place_of(call).location
+        where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}){f', {line}' * bool(line)}"
     spoiled = [] if finite else _nonfinite(side)
     msg = (
         f"{'' if finite else nonfinite_inputs(trace)}"
