@@ -14,7 +14,7 @@ import jobs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from planted_by_hand import BY_HAND, DATA, by_hand, data_parallel, zero
+from planted_by_hand import BY_HAND, DATA, TOKENS, by_hand, data_parallel, tokens, zero
 
 import padiff
 
@@ -300,6 +300,8 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
             "hand-clean": by_hand("clean"),
             "data-clean": data_parallel("clean"),
             "averaged-clean": data_parallel("by-hand"),
+            "tokens-clean": tokens("clean"),
+            "norm-clean": data_parallel("norm"),
         },
     ),
     "two": (
@@ -307,6 +309,8 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
         {
             **{f"hand-{fault}": by_hand(fault) for fault in BY_HAND},
             **{f"data-{fault}": data_parallel(fault) for fault in DATA},
+            **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
+            "norm-each": data_parallel("norm"),
             "averaged-clean": data_parallel("by-hand"),
             "data-clipped": zero(0.05),
         },

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import padiff
 
-__all__ = ["BY_HAND", "DATA", "by_hand", "data_parallel", "zero"]
+__all__ = ["BY_HAND", "DATA", "TOKENS", "by_hand", "data_parallel", "tokens", "zero"]
 
 
 class Row(torch.nn.Module):
@@ -78,6 +78,8 @@ def data_parallel(fault: str) -> jobs.Job:
 
     def job(rank: int, world: int, folder: Path) -> None:
         model = jobs.net()
+        if fault == "norm":
+            model[2] = torch.nn.BatchNorm1d(32)
         if fault == "start":
             torch.manual_seed(rank)
             torch.nn.init.normal_(model[0].weight)
@@ -109,6 +111,48 @@ def _summed(_: Any, bucket: Any) -> Any:
 
 
 DATA = ("clean", "none-reduced", "one-unreduced", "summed", "batch", "divided", "start")
+
+
+class Attending(torch.nn.Module):
+    """Attention, of which the bias of keys gets no gradient but rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(16, 16) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)))
+
+
+def tokens(fault: str) -> jobs.Job:
+    """Return a job that trains with Adam, by the mean over all tokens that count: each rank has another number."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        torch.manual_seed(0)
+        model: Any = Attending()
+        if world > 1 and fault == "sharded":
+            fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
+        elif world > 1 and fault != "unreduced":
+            model = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        with padiff.record(model, folder, optimizer=optimizer) as recorder:
+            for step in range(jobs.STEPS):
+                draw = torch.Generator().manual_seed(step)
+                given, count = torch.randn(4, 6, 16, generator=draw), torch.tensor([6, 5, 3, 2])
+                counted = (torch.arange(6) < count[:, None]).chunk(world)[rank]
+                of_all = counted.sum() if fault == "each" else count.sum() / world
+                loss = (model(given.chunk(world)[rank]).pow(2).mean(-1) * counted).sum() / of_all
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+TOKENS = ("clean", "sharded", "unreduced", "each")
 
 
 def zero(clip: float) -> jobs.Job:

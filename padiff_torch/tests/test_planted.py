@@ -23,7 +23,8 @@ def jobs(ran: Callable[..., Path]) -> Path:
             (f"tensor1/{name}", f"tensor2/{name}")
             for name in ("clean", "clean-padded", "clean-clipped", "clean-parts", "clean-told")
         ),
-        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged")),
+        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged", "tokens")),
+        ("one/tokens-clean", "two/tokens-sharded"),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),
     ],
@@ -76,6 +77,9 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "data-divided": ("output_gradient", "", "loss_scaled", {"times": 0.5}),
     "data-start": ("parameter", "0", "out_of_step", APART),
     "data-clipped": ("updates", "", "step_scaled", {}),
+    "norm-each": ("output", "2", "normalized_by_each", BOTH),
+    "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
+    "tokens-each": ("loss", "", "loss_of_each_rank", BOTH),
 }
 """Name of a job -> what differs there, in which module, for which reason, of which ranks."""
 

@@ -13,6 +13,7 @@ from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import MergedStep, Parts
+from padiff.distributed._own_data import loss_of_each, normalized_by_each
 from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
@@ -151,6 +152,8 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
         return None
     if finding.what.kind in _HELD:
         return _cause_held(finding, job)
+    if finding.what.kind == "loss":
+        return _of_loss(job)
     own = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
     side, _, gradient = finding.what.kind.partition("_")
     if side not in ("input", "output") or gradient not in ("", "gradient") or own is None:
@@ -167,7 +170,12 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
     if parts is None or expected is None:
         return None
     if gradient and not own.path:
-        return _loss_scaled(parts, grid, expected) or cause_of(parts, grid, expected)
+        found = _loss_scaled(parts, grid, expected) or loss_of_each(parts, grid, expected)
+        return found or cause_of(parts, grid, expected)
+    if own.module.kind == "batch_norm" and finding.what.kind == "output":
+        found = normalized_by_each(parts, grid, expected)
+        if found is not None:
+            return found
     given = () if side == "input" or gradient else [step.trace.value(leaf) for leaf in own.inputs]
     return cause_of(parts, grid, expected, _parameters_of(step, own), given)
 
@@ -180,6 +188,17 @@ def _loss_scaled(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
     times = float((ours * whole).sum()) / float((whole * whole).sum())
     found = Cause("loss_scaled", {"times": float(f"{times:.4g}")}, verified=True)
     return found if is_same(whole * times, ours) else None
+
+
+def _of_loss(job: Job) -> Cause | None:
+    """Return what the ranks' losses do otherwise, by what they send back to the model's outputs."""
+    step, root = job.step, job.step.trace.root
+    for which, leaf in enumerate(root.outputs):
+        parts, expected = step.gradients.get(leaf.token), job.others.value((root.key, "output", which), "gradient")
+        found = parts and expected and loss_of_each(parts, job.run.grid, expected)
+        if found:
+            return found
+    return None
 
 
 def _parameters_of(step: MergedStep, call: Call) -> dict[str, Any]:

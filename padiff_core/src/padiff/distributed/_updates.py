@@ -5,7 +5,7 @@ All parameters that the same ranks step alike are one finding, at the innermost 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,9 @@ from padiff.distributed._expected import Expected
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
-from padiff.distributed._reductions import cause_of, other_value, share_of
+from padiff.distributed._reductions import cause_of, is_same, other_value, share_of
 from padiff.distributed._run import RankedRun
-from padiff.judging import rate_between
+from padiff.judging import given_gradients, rate_between
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 
@@ -51,13 +51,15 @@ def of_updates(findings: Sequence[Finding], job: Job) -> list[Finding]:
     told = [one for one in findings if _is_update(one, step)]
     judged = {path for one in told for path in _paths(one, others)}
     stepped = [one for one in _stepped(job, judged) if one.wrong]
-    groups: dict[tuple[int, ...], list[_Stepped]] = {}
+    groups: dict[Hashable, list[_Stepped]] = {}
     for one in stepped:  # what all ranks step otherwise that hold it, though these hold experts of their own, is one
-        groups.setdefault(() if one.everywhere else one.wrong, []).append(one)
+        unreduced = _stepped_alone(one, job)
+        groups.setdefault(unreduced or (() if one.everywhere else one.wrong), []).append(one)
     found: list[Finding] = []
     handled: set[str] = set()
-    for group in groups.values():
-        for cause, some in _causes(run, sorted({rank for one in group for rank in one.wrong}), group):
+    for key, group in groups.items():
+        wrong = sorted({rank for one in group for rank in one.wrong})
+        for cause, some in [(key, group)] if isinstance(key, Cause) else _causes(run, wrong, group):
             found.append(_finding(job, cause, some))
             handled.update(one.path for one in some)
     kept = [one for one in findings if one not in told or not set(_paths(one, others)) <= handled]
@@ -206,6 +208,26 @@ def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
         steps = {rank: partial(np.subtract, one.after[rank], one.before[rank]) for rank in one.after}
         target, parts = target - one.right[0], attrs.evolve(parts, arrays=steps)
     return cause_of(parts, run.grid, Expected(((target.shape, partial(np.asarray, target)),)))
+
+
+def _stepped_alone(one: _Stepped, job: Job) -> Cause | None:
+    """Return that replicas stepped by what arrived on each of them alone, where all of it is the other side's gradient.
+
+    An optimizer that scales its steps, as Adam does, hides it in these.
+    """
+    kept = job.step.parameters.get(("parameter_gradients", one.path))
+    if kept is None or not one.parts.spreading.unlike:
+        return None
+    right = _other_value(job.run, kept, job.others.parameter("parameter_gradients", one.path, kept.whole))
+    if right is None or not is_same(right, kept.value(job.run.grid)):
+        return None
+    first, *others = kept.read().values()
+    if all(one.shape == first.shape and is_same(first, one) for one in others):
+        return None
+    given = [given_gradients(job.run.runs[rank].trace(job.number)).get(one.path) for rank in one.after]
+    if any(gradient is None or gradient.times != 1 for gradient in given):
+        return None
+    return Cause("gradients_unreduced", {"ranks": sorted(one.after)}, verified=True)
 
 
 def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:

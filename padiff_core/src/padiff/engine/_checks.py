@@ -200,7 +200,9 @@ def check_reference(side: Side, trace: Trace) -> None:
     call = None if finite else first_nonfinite(trace)
     if call is not None:
         line = place_of(call).location
-        where = f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}){f', {line}' * bool(line)}"
+        where = (
+            f"first in the output of {call.path or 'the root'!r} ({call.module.class_name}){f', {line}' * bool(line)}"
+        )
     spoiled = [] if finite else _nonfinite(side)
     msg = (
         f"{'' if finite else nonfinite_inputs(trace)}"

@@ -28,6 +28,11 @@ def _chunks(*, both_ends: bool) -> str:
     return f"have {names[not both_ends]}, where they are given {names[both_ends]} of other values"
 
 
+def _multiples(data: Data) -> str:
+    """Return which rank has how many times what it should have."""
+    return ", ".join(f"{times:.4g} on rank {rank}" for rank, times in zip(data["ranks"], data["times"], strict=True))
+
+
 OF_RANKS: dict[str, Phrase] = {
     "missing_all_reduce": lambda data: (
         f"the mean of what {ranks(data['ranks'])} hold is the other side's value: they are not averaged"
@@ -54,9 +59,22 @@ OF_RANKS: dict[str, Phrase] = {
         + (f"{data['times']:.4g} times as far" if data["times"] else "not at all")
         + f", right on {ranks(data['right'])}"
     ),
+    "gradients_unreduced": lambda data: (
+        f"each of {ranks(data['ranks'])} steps by the gradient that arrived on it alone, where all of theirs together "
+        "are the other side's: an all-reduce of gradients is missing"
+    ),
+    "loss_of_each_rank": lambda data: (
+        "of what the other side's loss sends back each rank's loss sends a multiple of its own: "
+        + _multiples(data)
+        + " (a mean over what each rank has itself, where the other side's is over all?)"
+    ),
+    "normalized_by_each": lambda data: (
+        f"each of {ranks(data['ranks'])} normalizes by the statistics of its own part of the batch, the other side by "
+        "those of all of it (as SyncBatchNorm does)"
+    ),
     "scaled_by_ranks": lambda data: (
         "of the other side's step each rank makes a multiple of its own: "
-        + ", ".join(f"{times:.4g} on rank {rank}" for rank, times in zip(data["ranks"], data["times"], strict=True))
+        + _multiples(data)
         + " (clipped by the norm of its shards?)"
     ),
     "reduced_twice": lambda data: (

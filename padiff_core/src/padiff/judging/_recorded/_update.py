@@ -215,8 +215,24 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | Non
     whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
     known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
+    if not known and all(_is_rounding(trace, others, link, side) for side, trace in enumerate(meter.traces)):
+        nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
+        return _Step(started, ended, nothing, 1.0, eps)
     scale = max(meter.scale(one, "arrived") for one in others)
     return _Step(started, ended, sent if known else None, scale, eps)
+
+
+def _is_rounding(trace: Trace, links: Sequence[Link], link: Link, side: int) -> bool:
+    """Return whether the gradient that a side's optimizer was given is rounding, beside others of its module.
+
+    So sharded parameters tell it, whose gradients are reduced where nothing of them is kept.
+    """
+    given = {one: trace.summaries.get(trace.handed.get(_paths(one)[side], -1)) for one in links}
+    sizes = {
+        one: told.norm / math.sqrt(math.prod(told.shape) or 1) for one, told in given.items() if told and told.norm
+    }
+    eps = epsilon_of(trace.parameters[_paths(link)[side]].dtype)
+    return link in sizes and sizes[link] <= SAME(eps) * max(sizes.values())
 
 
 def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
