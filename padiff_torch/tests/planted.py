@@ -14,7 +14,7 @@ import jobs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from planted_by_hand import BY_HAND, DATA, TOKENS, by_hand, data_parallel, tokens, zero
+from planted_by_hand import BY_HAND, DATA, TOKENS, by_hand, data_parallel, table, tokens, zero
 
 import padiff
 
@@ -302,6 +302,7 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
             "averaged-clean": data_parallel("by-hand"),
             "tokens-clean": tokens("clean"),
             "norm-clean": data_parallel("norm"),
+            "table-clean": table,
         },
     ),
     "two": (
@@ -311,6 +312,7 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
             **{f"data-{fault}": data_parallel(fault) for fault in DATA},
             **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
             "norm-each": data_parallel("norm"),
+            "table-clean": table,
             "averaged-clean": data_parallel("by-hand"),
             "data-clipped": zero(0.05),
         },

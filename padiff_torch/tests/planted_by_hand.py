@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import padiff
 
-__all__ = ["BY_HAND", "DATA", "TOKENS", "by_hand", "data_parallel", "tokens", "zero"]
+__all__ = ["BY_HAND", "DATA", "TOKENS", "by_hand", "data_parallel", "table", "tokens", "zero"]
 
 
 class Row(torch.nn.Module):
@@ -153,6 +153,27 @@ def tokens(fault: str) -> jobs.Job:
 
 
 TOKENS = ("clean", "sharded", "unreduced", "each")
+
+
+def table(rank: int, world: int, folder: Path) -> None:
+    """Train a table that is sharded by its rows; each rank's optimizer is given the gradient of all rows."""
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(12, 16), torch.nn.LayerNorm(16))
+    if world > 1:
+        mesh = torch.distributed.init_device_mesh("cpu", (world,))
+        plan = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate(), use_local_output=True)
+        parallelize_module(model, mesh, {"0": plan})
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for step in range(jobs.STEPS):
+            loss = model(torch.randint(0, 12, (2, 6), generator=torch.Generator().manual_seed(step))).pow(3).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step(loss)
 
 
 def zero(clip: float) -> jobs.Job:

@@ -23,7 +23,7 @@ def jobs(ran: Callable[..., Path]) -> Path:
             (f"tensor1/{name}", f"tensor2/{name}")
             for name in ("clean", "clean-padded", "clean-clipped", "clean-parts", "clean-told")
         ),
-        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged", "tokens")),
+        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged", "tokens", "table")),
         ("one/tokens-clean", "two/tokens-sharded"),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),

@@ -34,8 +34,12 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
         return None  # what arrived in all is no measure of it
     known = {rank: trace.summaries.get(trace.handed.get(path, 0)) for rank, trace in held.items()}
     parts: dict[int, Summary | None] = dict(known)
+    # A table that is sharded by its rows may be given its whole gradient on each rank: the optimizer takes its part.
+    sizes = {rank: math.prod(trace.parameters[path].shape) for rank, trace in held.items()}
+    whole = any(one is not None and math.prod(one.shape) > sizes[rank] for rank, one in known.items())
     for axis in grid.axes:
         kind = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
+        kind = REPLICATE.kind if whole else kind
         if kind != "replicate" and grid.lacks(list(parts), axis):
             return None
         parts = grid.reduced(parts, axis, partial(_together, kind=kind))
