@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import attrs
 import numpy as np
 
-from padiff.numerics import Array, difference, is_suspect
+from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, is_coarse, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, bare, canonical
 from padiff.parameters._pieces import Match
@@ -28,6 +28,8 @@ Units = Sequence[HeldUnit]
 
 _FEWEST = 8
 """Numbers that tell whether they have to do with others: fewer may go together by chance."""
+_SAMPLE = 1024
+"""Numbers among which some are looked for that come up again."""
 _SIGMAS = 5
 """Standard deviations beyond which a correlation is no chance: that happens once in two million pairs."""
 
@@ -200,15 +202,34 @@ def _is_independent(ours: Array, theirs: Array) -> bool:
     a, b = (_plain(array) for array in (ours, theirs))
     if a.size < _FEWEST or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
-    neighbours = ((a.take(range(n - 1), axis), a.take(range(1, n), axis)) for axis, n in enumerate(a.shape))
-    if any(_go_together(*both) for both in neighbours):
-        return False  # a pattern: what code makes of indices
+    if any(_is_pattern(array) or _repeats(array, epsilon(kept.dtype)) for array, kept in ((a, ours), (b, theirs))):
+        return False
     if np.ptp(b) == 0:
         return bool(b.flat[0] in (0, 1))
     if is_alike(np.sort(ours, axis=None), np.sort(theirs, axis=None)):
         return False  # the same numbers in another order
     ranks = (np.argsort(np.argsort(array, axis=None)) for array in (a, b))
     return not (_go_together(a, b) or _go_together(*ranks))
+
+
+def _is_pattern(array: Array) -> bool:
+    """Return whether neighbours along an axis go together, as in what code makes of indices."""
+    neighbours = ((array.take(range(n - 1), axis), array.take(range(1, n), axis)) for axis, n in enumerate(array.shape))
+    return bool(np.ptp(array)) and any(_go_together(*both) for both in neighbours)
+
+
+def _repeats(array: Array, eps: float) -> bool:
+    """Return whether most fractions come up again, but for sign and rounding: sines of indices do, and no chance.
+
+    Whole numbers may be drawn, and signs that one number scales.
+    """
+    fractions = np.abs(array[array != np.round(array)])
+    fractions = np.sort(fractions[:: math.ceil(fractions.size / _SAMPLE) or 1])
+    if fractions.size < _FEWEST or is_coarse(eps):
+        return False
+    steps = np.diff(fractions) > NEGLIGIBLE(eps) * fractions[-1]
+    first, last = np.append(True, steps), np.append(steps, True)
+    return bool(steps.any() and np.mean(first & last) < 0.5)
 
 
 def _plain(array: Array) -> Array:
