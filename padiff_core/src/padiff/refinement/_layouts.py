@@ -83,11 +83,12 @@ def _as_most(
 ) -> Correspondence:
     """Let repeated layers pack alike, as most of them do: another order in one of them is a fault of the code there.
 
-    Whoever loads weights converts all of them in one way.
+    Whoever loads weights converts all of them in one way. Layers that pack others of other shapes are no repetition.
     """
-    groups: dict[tuple[str, bool, int], list[Packing]] = {}
+    groups: dict[object, list[Packing]] = {}
     for packing in (packed.packing for packed in correspondence.packed):
-        like = _NUMBER.sub("#", packing.packed.path), packing.ours, len(packing.members)
+        shapes = tuple(member.roles["weight"].shape for member in packing.members)
+        like = _NUMBER.sub("#", packing.packed.path), packing.ours, shapes
         groups.setdefault(like, []).append(packing)
     for group in groups.values():
         counts = Counter(chosen[packing] for packing in group if packing in chosen)
