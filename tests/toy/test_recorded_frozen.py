@@ -79,3 +79,63 @@ def test_what_both_freeze_is_no_difference(tmp_path: Path) -> None:
 def test_a_tensor_that_is_detached_is_placed_in_front_of_who_takes_it(tmp_path: Path) -> None:
     (source,) = compared(tmp_path, detached=True).sources
     assert (source.candidate.path, source.between) == ("1", ("first", "last"))
+
+
+class Scaled(rows.Module):
+    """A layer and a scale; the scale may be used as a constant, as who differentiates by other parameters does."""
+
+    def __init__(self) -> None:
+        self.first, self.scale, self.shift = rows.Linear(SIZE, SIZE), rows.parameter(SIZE), rows.parameter(SIZE)
+        self.constant = False
+
+    def forward(self, x: Any) -> Any:
+        scale, shift = ((type(x)(one.data) if self.constant else one) for one in (self.scale, self.shift))
+        return self.first(x) * scale + shift
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_gets_no_gradient_since_nothing_steps_it_is_one_source_with_that_cause(tmp_path: Path, side: int) -> None:
+    """Who asks for the gradients of what the optimizer steps gets none of what was left out of it."""
+    np.random.seed(0)
+    models = Scaled(), Scaled()
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    padiff.transfer(*models, x)
+    models[side].constant = True
+    for model, name in zip(models, "ab", strict=True):
+        stepped = model.first.parameters() if model.constant else model.parameters()
+        optimizer = rows.SGD(stepped, 0.1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            out = model(rows.Tensor(x.copy()))
+            (out * out).mean().backward()
+            optimizer.step()
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path, source.what.name) == (Phase.BACKWARD, "", "2 parameters")
+    assert (source.cause.name, source.cause.parameters["side"]) == ("not_stepped", ("reference", "candidate")[side])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_what_one_side_trains_a_step_later_is_frozen_there(tmp_path: Path, noise: float) -> None:
+    """It was said of what is frozen from the first step on alone; and weights that differ by rounding excused it."""
+    np.random.seed(0)
+    models = tuple(rows.Sequential(*(Block() for _ in range(3))) for _ in range(2))
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((5, SIZE)).astype(np.float32) for _ in range(3)]
+    padiff.transfer(*models, batches[0])
+    for parameter in models[1].parameters():
+        parameter.data[...] *= np.float32(1 + noise)
+    for model, name, late in zip(models, "ab", (1, 2), strict=True):
+        frozen = list(next(iter(model)).parameters())
+        optimizer = rows.SGD(model.parameters(), 0.1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for number, x in enumerate(batches):
+                for parameter in frozen:
+                    parameter.requires_grad = number >= late
+                out = model(rows.Tensor(x.copy()))
+                (out * out * np.linspace(0, 1, SIZE, dtype=np.float32)).sum().backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.step, source.phase, source.candidate.path) == (1, Phase.BACKWARD, "0")
+    assert (source.cause.name, source.cause.parameters["side"]) == ("frozen", "candidate")

@@ -175,6 +175,50 @@ def test_gradients_that_no_optimizer_steps_with_are_no_difference(tmp_path: Path
     assert note[1] == ("candidate" if side == "a" else "reference")
 
 
+def in_one_step(folder: Path, model: Pair, *, freeze: bool = False, scale: float = 1.0) -> None:
+    """Train two modules in turns within one recorded step: the critic's gradients come behind its own step, too."""
+    optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
+    with padiff.record(model, folder, optimizer=optimizers) as recorder:
+        for x in batches():
+            fake = model.maker(rows.Tensor(x.copy()))[0]
+            optimizers[0].clear()
+            judged = model.critic(detached(fake))[0]
+            (judged * judged).mean().backward()
+            optimizers[0].step()
+            for parameter in model.critic.parameters() if freeze else ():
+                parameter.requires_grad = False
+            (model.critic(fake)[0] * np.linspace(0, scale, SIZE, dtype=np.float32)).mean().backward()
+            optimizers[1].step()
+            optimizers[1].clear()
+            for parameter in model.critic.parameters():
+                parameter.requires_grad = True
+            recorder.step()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path, side: int) -> None:
+    """A critic that is frozen as the maker is trained, behind its own step: of its gradients more come on one side."""
+    np.random.seed(0)
+    models = Pair(), Pair()
+    same(*models)
+    for number, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        in_one_step(tmp_path / name, model, freeze=number == side)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
+    assert note[1] == ("candidate", "reference")[side]
+
+
+def test_a_fault_beside_gradients_behind_the_step_is_found(tmp_path: Path) -> None:
+    np.random.seed(0)
+    models = Pair(), Pair()
+    same(*models)
+    for model, name, how in zip(models, "ab", ({}, {"freeze": True, "scale": 2.0}), strict=True):
+        in_one_step(tmp_path / name, model, **how)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.BACKWARD, "critic")
+
+
 def test_gradients_that_are_stepped_with_later_are_a_difference(tmp_path: Path) -> None:
     (source,) = turns(tmp_path, {"freeze": True}, {"stale": True}).sources
     assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 2, "critic")

@@ -126,6 +126,7 @@ class Loop(Listener):
                 trace.weights[path] = recorder.glimpse(parameter)
             else:
                 trace.weights[path] = recorder.state(parameter, f"{path}.value")
+        trace.parameters = {path: parameter_record(parameter) for path, parameter in self.model.parameters().items()}
         recorder.watch_parameters(self.model)
         for number in range(len(self.optimizers)):  # now, where nobody tells of its step
             recorder.stepped[number] = self._step_settings(number)
@@ -164,7 +165,9 @@ class Loop(Listener):
         """Keep what the step left behind, and write its records."""
         assert self._background is not None
         trace, parameters = recorder.trace, self.model.parameters()
-        trace.parameters = {path: parameter_record(parameter) for path, parameter in parameters.items()}
+        trace.parameters |= {
+            path: parameter_record(parameter) for path, parameter in parameters.items() if path not in trace.parameters
+        }
         for path, parameter in parameters.items() if self.values != "structure" else ():
             if parameter.buffer:
                 trace.buffers[path] = recorder.state(parameter, f"{path}.after", ended=True)

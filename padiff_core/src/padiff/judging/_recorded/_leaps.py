@@ -296,11 +296,11 @@ class Leaps:
             level = self._sent[key] = Level(
                 size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference, spot.candidate))
             )
-            rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
-            level.rounded = size.error if rounded else 0.0
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)
+            rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            level.rounded = size.error if rounded and ruling.verdict in AGREEING else 0.0
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             level.vaguely(known, size.least)
             check = Check(spot, True, size.difference, close=size.close)

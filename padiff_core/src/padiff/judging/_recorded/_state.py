@@ -51,29 +51,66 @@ def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
 
 
 def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion | Note]:
-    """Yield the gradients that differ."""
+    """Yield the gradients that differ.
+
+    Where one side alone gets more of one behind the optimizer's step, what had arrived before is held to the other's.
+    """
     for link, size in gradients_of(leaps.meter, match):
         if size is not None and (side := _unused_of(leaps, link)):
             yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
         elif size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
             ruling, source = leaps.left(size, users, gradient=True)
-            side = _frozen_side(leaps, link)
-            if side is not None and ruling.verdict not in AGREEING:
-                cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
+            side = None if ruling.verdict in AGREEING else _behind_of(leaps, link)
+            if side is not None and (arrived := leaps.meter.of_link(link, "arrived")) is not None:
+                ruling, source = leaps.left(attrs.evolve(arrived, scale=size.scale), users, gradient=True)
+                if ruling.verdict in AGREEING:
+                    yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
+            cause = _cause_of_none(leaps, link, what)
+            if cause is not None and ruling.verdict not in AGREEING:
                 ruling, source = attrs.evolve(ruling, hint=cause), True
             yield from _suspicions(leaps, (ruling, source), users[0], link, Phase.BACKWARD, what)
 
 
+def _paths(link: Link) -> tuple[list[str], list[str]]:
+    return [one.parameter.path for one in link.references], [link.candidate.parameter.path]
+
+
+def _cause_of_none(leaps: Leaps, link: Link, what: What) -> Cause | None:
+    """Return why one side alone got no gradient of a parameter: it is frozen, or nothing steps it there."""
+    side = _frozen_side(leaps, link)
+    if side is not None:
+        return Cause("frozen", {"name": what.name, "side": side}, verified=True)
+    sides = zip(leaps.meter.traces, leaps.meter.settings(link), _paths(link), strict=True)
+    has = [
+        (settings is not None, any(path in trace.parameter_gradients for path in paths))
+        for trace, settings, paths in sides
+    ]
+    if sorted(has) != [(False, False), (True, True)] or not all(trace.stepped for trace in leaps.meter.traces):
+        return None
+    return Cause("not_stepped", {"side": SIDES[has[0] == (True, True)]}, verified=True)
+
+
 def _frozen_side(leaps: Leaps, link: Link) -> str | None:
     """Return the side that alone froze a parameter, and got no gradient of it; None where neither or both did."""
-    held = link.references, [link.candidate]
-    trained = [any(one.parameter.trainable for one in both) for both in held]
     traces = leaps.meter.traces
-    for side, ours, trace, trains in zip(SIDES, held, traces, trained, strict=True):
-        if not trains and any(trained) and not any(one.parameter.path in trace.parameter_gradients for one in ours):
+    held = link.references, [link.candidate]
+    trained = [
+        any(trace.parameters.get(one.parameter.path, one.parameter).trainable for one in both)
+        for both, trace in zip(held, traces, strict=True)
+    ]
+    for side, paths, trace, trains in zip(SIDES, _paths(link), traces, trained, strict=True):
+        if not trains and any(trained) and not any(path in trace.parameter_gradients for path in paths):
             return side
     return None
+
+
+def _behind_of(leaps: Leaps, link: Link) -> str | None:
+    """Return the side that alone got more of a gradient behind the step that both optimizers made of a parameter."""
+    traces, paths = leaps.meter.traces, _paths(link)
+    more = [any(path in trace.arrived for path in held) for held, trace in zip(paths, traces, strict=True)]
+    stepped = all(path in trace.handed for held, trace in zip(paths, traces, strict=True) for path in held)
+    return SIDES[more[1]] if stepped and more[0] != more[1] else None
 
 
 def _unused_of(leaps: Leaps, link: Link) -> str | None:
@@ -81,8 +118,7 @@ def _unused_of(leaps: Leaps, link: Link) -> str | None:
 
     Both sides step others, and leave it as it is. What it would do in a later step shows in what is stepped with then.
     """
-    meter, paths = leaps.meter, [[one.parameter.path for one in both] for both in (link.references, [link.candidate])]
-    traces = meter.traces
+    meter, paths, traces = leaps.meter, _paths(link), leaps.meter.traces
     got = [any(path in trace.parameter_gradients for path in held) for held, trace in zip(paths, traces, strict=True)]
     stepped = [any(path in trace.handed for path in held) for held, trace in zip(paths, traces, strict=True)]
     if got[0] == got[1] or any(stepped) or not all(trace.handed for trace in traces):
@@ -100,13 +136,16 @@ def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
 
 
 def frozen_together(findings: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
-    """Return findings of which those of parameters that one side alone froze are one, at the module that holds them."""
+    """Return findings of which those of parameters that one side alone froze are one, at the module that holds them.
+
+    So are those of parameters that one side alone steps.
+    """
     groups: dict[object, list[Finding]] = {}
     for one in findings:
-        frozen = one.cause is not None and one.cause.name == "frozen"
-        groups.setdefault((one.source, one.cause.parameters["side"]) if one.cause and frozen else id(one), []).append(
-            one
-        )
+        cause = one.cause
+        alike = cause is not None and one.phase is Phase.BACKWARD and cause.name in ("frozen", "not_stepped")
+        key = (one.source, cause.name, cause.parameters["side"]) if cause is not None and alike else id(one)
+        groups.setdefault(key, []).append(one)
     return [group[0] if len(group) == 1 else _together(group, models) for group in groups.values()]
 
 
@@ -116,7 +155,8 @@ def _together(group: Sequence[Finding], models: tuple[Description, Description])
     places = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
     reference, candidate = map(place_around, models, places)
     names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
-    cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, "name": f"each of {len(group)} parameters"})
+    named = {"name": f"each of {len(group)} parameters"} if "name" in first.cause.parameters else {}
+    cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, **named})
     return attrs.evolve(
         max(group, key=lambda one: 0.0 if one.figures is None else one.figures.rel_l2),
         reference=reference,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
@@ -224,6 +224,11 @@ class ToyAdapter(Adapter):
         if not self.is_optimizer(optimizer):
             return {}
         return {"class": "sgd", **{name: getattr(optimizer, name) for name in ("lr", "momentum", "weight_decay")}}
+
+    def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
+        """Yield each parameter that is stepped, with the hyper-parameters."""
+        settings = self.optimizer_settings(optimizer)
+        yield from ((tensor, settings) for tensor in (optimizer.parameters if settings else ()))
 
     def on_step(self, optimizer: Any, called: StepListener) -> Hook:
         """Call a function before each step."""
