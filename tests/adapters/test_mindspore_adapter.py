@@ -528,6 +528,16 @@ def _decayed(parameters: Any) -> list[dict[str, Any]]:
             {"class": "adamw", "beta1": 0.8, "beta2": 0.9, "weight_decay": 0.03},
         ),
         (lambda p: experimental.SGD(p, 0.1, momentum=0.5), {"class": "sgd", "momentum": 0.5}),
+        (lambda p: nn.AdamWeightDecay(p, 0.1), {"class": "adamw", "bias_correction": False}),
+        *(
+            (build, {"class": build(nn.Dense(1, 1).trainable_params()).__class__.__name__.lower(), "eps_place": place})
+            for build, place in (
+                (lambda p: nn.Adam(p, 0.1), "added to the root before its bias is corrected"),
+                (lambda p: experimental.Adam(p, 0.1), "added to the root before its bias is corrected"),
+                (lambda p: experimental.AdamW(p, 0.1), "added to the root"),
+                (lambda p: mint.optim.Adam(p, 0.1), "added to the root"),
+            )
+        ),
     ],
 )
 def test_optimizer_settings_have_common_names(build: Any, expected: dict[str, Any]) -> None:
@@ -535,7 +545,7 @@ def test_optimizer_settings_have_common_names(build: Any, expected: dict[str, An
     settings = ADAPTER.optimizer_settings(optimizer)
     assert ADAPTER.is_optimizer(optimizer)
     assert {key: settings[key] for key in expected} == {
-        key: value if isinstance(value, str) else pytest.approx(value) for key, value in expected.items()
+        key: value if isinstance(value, str | bool) else pytest.approx(value) for key, value in expected.items()
     }
     assert ADAPTER.optimizer_settings(lambda: None) == {}
 

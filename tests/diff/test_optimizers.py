@@ -461,6 +461,22 @@ def test_a_smoothing_has_one_name_and_an_epsilon_its_place() -> None:
     }, told(report)
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.02])
+def test_a_rule_of_a_framework_is_the_cause_where_no_setting_is(rate: float) -> None:
+    """MindSpore's Adam adds its epsilon before the bias is corrected: it had no cause, and is so in each such pair."""
+    import mindspore
+    import torch
+
+    ours, theirs = torch.nn.Linear(8, 4), mindspore.nn.Dense(8, 4)
+    optimizers = (
+        torch.optim.Adam(ours.parameters(), 0.01, eps=1e-3),
+        mindspore.nn.Adam(theirs.trainable_params(), rate, eps=1e-3),
+    )
+    report = padiff.diff(ours, theirs, X, optimizers=optimizers, loss=_mean_square)
+    names = {name for found in report.sources if found.cause is not None for name in found.cause.parameters}
+    assert names == ({"eps_place"} if rate == 0.01 else {"lr", "eps_place"}), told(report)
+
+
 def test_clipping_on_one_side_is_named(kits: Kits) -> None:
     models = _pair(kits)
     made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.025})

@@ -257,3 +257,28 @@ def test_a_setting_that_shows_in_an_output_and_in_buffers_is_one_source(tmp_path
                 recorder.step()
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path) == (Phase.FORWARD, "norm")
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2])
+def test_a_loss_that_differs_in_its_number_alone_hides_no_step(tmp_path: Path, rate: float) -> None:
+    """A script that tells a sum, and steps from the mean: the optimizer's step was not judged any more."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, times, lr in zip(models, "ab", (1.0, 3.0), (0.1, rate), strict=True):
+        optimizer = rows.SGD(model.parameters(), lr)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for x in batches():
+                out = model(rows.Tensor(x.copy()))[0]
+                loss = (out * out).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step(float(loss.data) * times)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    first, *others = report.sources
+    assert (first.phase, first.step) == (Phase.LOSS, 0)
+    assert "no_gradient_differs" in {one.kind for one in first.evidence}
+    assert [(one.phase, one.step, one.cause.name) for one in others] == [(Phase.UPDATE, 0, "optimizer_settings")] * (
+        rate != 0.1
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mindspore import nn, ops
@@ -27,6 +27,7 @@ _FAMILIES: tuple[optimizers.Family, ...] = (
     ("ASGD", "asgd", {}),
     ("Rprop", "rprop", {}),
 )
+_RULES = {"Adam": optimizers.UNSCALED, "LazyAdam": optimizers.UNSCALED, "AdamWeightDecay": optimizers.UNCORRECTED}
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "lr_float", "grad_centralization", "initial_lr"}
 
@@ -51,21 +52,20 @@ def step(optimizer: Any) -> None:
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
     if isinstance(optimizer, experimental.Optimizer):
-        return optimizers.of_groups(optimizer.param_groups, _IMPLEMENTATION, type(optimizer).__name__.lower())
+        return _of_groups(optimizer, optimizer.param_groups)
     if not isinstance(optimizer, nn.Optimizer):
         return {}
-    return {**optimizers.of_family(optimizer, _FAMILIES), **dict(_rates(optimizer))}
+    return {**optimizers.of_family(optimizer, _FAMILIES, _RULES), **dict(_rates(optimizer))}
 
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each parameter that is stepped, with the hyper-parameters of its group."""
     if isinstance(optimizer, experimental.Optimizer):
-        name = type(optimizer).__name__.lower()
         for group in optimizer.param_groups:
-            settings = optimizers.of_groups([group], _IMPLEMENTATION, name)
+            settings = _of_groups(optimizer, [group])
             yield from ((parameter, settings) for parameter in group["params"])
     elif isinstance(optimizer, nn.Optimizer):
-        known = optimizers.of_family(optimizer, _FAMILIES)
+        known = optimizers.of_family(optimizer, _FAMILIES, _RULES)
         rates, decays = optimizer.get_lr(), optimizer.get_weight_decay()
         for index, (parameter, decayed) in enumerate(zip(optimizer.parameters, optimizer.decay_flags, strict=True)):
             rate, decay = (optimizers.plain(x[index] if isinstance(x, tuple | list) else x) for x in (rates, decays))
@@ -83,6 +83,13 @@ def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
 
     handle: Callable[[], None] = optimizer.register_forward_pre_hook(about_to_step).remove
     return handle
+
+
+def _of_groups(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    name = type(optimizer).__name__.lower()
+    # Of experimental.optim; mint's computes as torch's does.
+    rules = _RULES["Adam"] if type(optimizer) is experimental.Adam else {}
+    return optimizers.of_groups(groups, _IMPLEMENTATION, name, rules)
 
 
 def _rates(optimizer: Any) -> Iterator[tuple[str, Any]]:

@@ -13,6 +13,7 @@ from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, Ignored, finding_of_link, is_ignored
+from padiff.kinds import EPS_PLACE, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
@@ -66,13 +67,25 @@ def of_one_cause(
 ) -> Iterator[Finding]:
     """Yield one finding for each cause: an optimizer that does otherwise does so to a whole group of parameters.
 
-    It is placed at the innermost module that holds them all.
+    It is placed at the innermost module that holds them all. What is computed for each parameter by itself (a ratio of
+    norms) is one cause too, though of each by another factor. A step of one element is a multiple of any other.
     """
     groups: dict[object, list[tuple[Link, Finding]]] = {}
-    for link, finding in found:
-        groups.setdefault(_key(finding.cause, groups), []).append((link, finding))
-    for group in groups.values():
+    for link, finding in sorted(found, key=lambda one: _is_number(one[0])):
+        key = _key(finding.cause, groups)
+        if _is_number(link) and isinstance(key, float) and key not in groups and None in groups:
+            key, finding = None, attrs.evolve(finding, cause=None)
+        groups.setdefault(key, []).append((link, finding))
+    scaled = {key: len(group) for key, group in groups.items() if isinstance(key, float)}
+    own = [key for key, count in scaled.items() if count == 1]
+    if len(own) > 2:
+        own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own  # two may be one by chance
+        groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
+    for key, group in groups.items():
         worst = max((finding for _, finding in group), key=_size)
+        if isinstance(key, tuple):
+            among = {"least": min(key), "most": max(key)}
+            worst = attrs.evolve(worst, cause=Cause("step_scaled", {**among, **_besides(worst.cause)}, verified=True))
         names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
         if len(names) == 1:  # several of the reference may lie in one
             yield worst
@@ -87,6 +100,14 @@ def of_one_cause(
             what=What("updates", f"{len(names)} parameters"),
             evidence=(evidence, *worst.evidence),
         )
+
+
+def _is_number(link: Link) -> bool:
+    return math.prod(link.candidate.shape) == 1
+
+
+def _besides(cause: Cause | None) -> dict[str, Any]:
+    return {} if cause is None else {name: value for name, value in cause.parameters.items() if name != "times"}
 
 
 def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
@@ -184,17 +205,26 @@ def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause
 
 
 def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:
-    """Return the optimizers' hyper-parameters that differ; of none, by how much the step is another."""
-    found = {
-        name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)}
-        for name in (dict.fromkeys((*ours, *theirs)) if ours and theirs else ())
-        if not _same(ours.get(name), theirs.get(name))
-    }
-    if not found:
+    """Return the optimizers' hyper-parameters that differ; of none, by how much the step is another.
+
+    By what rules two frameworks compute is told where no hyper-parameter differs: it is so in each of their pairs.
+    """
+    names = [name for name in dict.fromkeys((*ours, *theirs)) if not _same(ours.get(name), theirs.get(name))]
+    names = names if ours and theirs else []
+    chosen = [one for one in names if not is_optimizer_rule(one)]
+    if chosen and (chosen != ["lr"] or times is not None):  # a rate alone would make a multiple of the step
+        names = chosen
+    found = {name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)} for name in names}
+    if not found or (times is not None and all(one.endswith(EPS_PLACE) for one in names)):  # no multiple either
         return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
     # Both are of families that padiff knows, and had the same weights and gradients: nothing but settings is left.
     verified = _is_ratio(ours, theirs, times) if list(found) == ["lr"] else True
     return Cause("optimizer_settings", found, verified=verified)
+
+
+def only_rules(cause: Cause) -> bool:
+    """Return whether optimizers' settings that differ are no hyper-parameters, but how a framework computes."""
+    return all(map(is_optimizer_rule, cause.parameters))
 
 
 def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from padiff.report._phrases_of_notes import NOTES, OTHER, few
 from padiff.report._phrases_of_ranks import OF_RANKS, ranks
+from padiff.report._phrases_of_steps import CAUSES_OF_STEPS, EVIDENCE_OF_STEPS, settings
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -59,6 +60,7 @@ _VALUES = {
     "parameter": "parameter {name}",
     "parameter_gradient": "gradient of {name}",
     "gradients": "gradient of {name}",
+    "buffers": "{name} after the run",
     "updated_parameter": "{name} after the step",
     "updates": "step of {name}",
     "buffer": "buffer {name}",
@@ -68,24 +70,6 @@ _VALUES = {
 }
 
 # -- causes
-
-
-def settings(found: Data) -> str:
-    """Return hyper-parameters that differ: name -> what each side has."""
-    return "; ".join(
-        f"{name}: {_share(both['reference'])} in the reference, {_share(both['candidate'])} in the candidate"
-        for name, both in found.items()
-    )
-
-
-def _share(value: Any) -> str:
-    """Return a setting in words: a text, or what share of the gradients an optimizer was given."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    least, most, limit = value["least"], value["most"], value["limit"]
-    share = f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
-    words = "as they arrived" if least == most == 1 else f"{share} times what arrived"
-    return words if limit is None else f"{words}, no element beyond {limit:.4g}"
 
 
 def _dropout(data: Data) -> str:
@@ -99,6 +83,7 @@ def _times(count: int) -> str:
 
 _CAUSES: dict[str, Phrase] = {
     **OF_RANKS,
+    **CAUSES_OF_STEPS,
     "micro_batches": lambda data: (
         f"a step has {data['reference']} micro-batches in the reference, {data['candidate']} in the candidate: "
         + (
@@ -108,14 +93,7 @@ _CAUSES: dict[str, Phrase] = {
         )
     ),
     "settings": settings,
-    "optimizer_settings": settings,
     "dtypes": "{candidate} in the candidate, {reference} in the reference",
-    "not_stepped": "the {side}'s optimizer does not step what the {other}'s steps",
-    "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
-    "step_scaled": (
-        "the step is {times:.4g} times the reference's, in the same direction: gradients that one side clips, or a "
-        "rate that no setting of the optimizers tells"
-    ),
     "loss_scaled": (
         "the backward pass starts from {times:g} times the reference's gradients: a loss that is scaled (a sum for a "
         "mean, a gradient scaler); that it is taken back before the step does not show, record both in one scale"
@@ -271,12 +249,6 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "unverified_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
     "unverified_arguments": "called as {reference} in the reference, as {candidate} in the candidate (not verified)",
-    "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
-    "stepped_alike": lambda data: (
-        f"all {data['of']} parameters that are compared"
-        if len(data["paths"]) == data["of"]
-        else f"{len(data['paths'])} of {data['of']} parameters: {few(data['paths'])}"
-    ),
     "frozen_together": lambda data: few(data["paths"]),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "other_input_shapes": lambda data: (
@@ -308,11 +280,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "rounding_magnified": "it follows from gradients that are rounding alone",
     "drawn_before": "it follows from random numbers that each run drew for itself",
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
-    "update_of_runs": (
-        "the reference's step is {step_rel_l2:.1e} of the weights, the candidate lands {rel_l2:.1e} away, "
-        "further than their gradients differ"
-    ),
-    "given_otherwise": "of one optimizer with the same settings: what it keeps of the gradients shows in later steps",
+    **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }

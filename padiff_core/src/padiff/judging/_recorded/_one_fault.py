@@ -8,7 +8,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.numerics import ACCUMULATED, epsilon_of
-from padiff.report import Cause, Finding, Phase, Place
+from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Description
 
 
@@ -45,6 +45,18 @@ def of_the_model(finding: Finding, models: tuple[Description, Description]) -> F
         reference=places[0] if places[0] is not None and reference.path else reference,
         candidate=places[1] if places[1] is not None and candidate.path else candidate,
     )
+
+
+def is_loss_alone(found: Sequence[Finding]) -> bool:
+    """Return whether nothing but the loss differs, that a script gave: neither what it is made of, nor any gradient."""
+    return {one.phase for one in found if one.verdict is Verdict.DIFFERS} == {Phase.LOSS}
+
+
+def beside_equal_gradients(finding: Finding) -> Finding:
+    """Return a finding on the loss that says so: the step that follows rests on these gradients, and on no loss."""
+    if finding.phase is not Phase.LOSS:
+        return finding
+    return attrs.evolve(finding, evidence=(*finding.evidence, Evidence("no_gradient_differs")))
 
 
 def starts(finding: Finding, alignment: Alignment) -> bool:

@@ -15,6 +15,7 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion
+from padiff.numerics import FLOORS
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, What
 from padiff.trace import Call, Description, Trace
@@ -22,24 +23,51 @@ from padiff.trace import Call, Description, Trace
 
 def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) -> Iterator[Suspicion | Note]:
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
-    called = leaps.reference.by_module()
-    for match in known.matches:
-        users = leaps.alignment.using(match.candidate.module.path)
+    called, convention = leaps.reference.by_module(), 0.0
+    matches = [(match, leaps.alignment.using(match.candidate.module.path)) for match in known.matches]
+    for match, users in sorted(matches, key=lambda one: is_uncalled(one[0], leaps.meter.traces)):
         if users:
-            yield from _buffers(leaps, match, called.get(match.reference.module.path, []), users)
+            calls = called.get(match.reference.module.path, [])
+            for one in _buffers(leaps, match, calls, users, convention):
+                if isinstance(one, float):
+                    convention = max(convention, one)
+                    yield Note("running_variance", dict(zip(SIDES, _frameworks(leaps), strict=True)))
+                else:
+                    yield one
+    for match, users in matches:
         if users and backward:
             yield from _gradients(leaps, match, users)
 
 
-def _buffers(leaps: Leaps, match: UnitMatch, calls: list[Call], users: list[Pair]) -> Iterator[Suspicion | Note]:
-    meter, frameworks = leaps.meter, [side.about.framework for side in leaps.meter.sides]
+def is_uncalled(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
+    """Return whether neither side calls a module: what it holds the code around uses, or the script changes."""
+    paths = match.modules.reference, match.modules.candidate
+    return not any(call.path == path for trace, path in zip(traces, paths, strict=True) for call in trace.calls)
+
+
+def _frameworks(leaps: Leaps) -> tuple[str, str]:
+    ours, theirs = leaps.meter.sides
+    return ours.about.framework, theirs.about.framework
+
+
+def _buffers(
+    leaps: Leaps, match: UnitMatch, calls: list[Call], users: list[Pair], convention: float
+) -> Iterator[Suspicion | float]:
+    """Yield the buffers that differ, and how far running variances do by two conventions.
+
+    Those that nobody calls may be averages or copies of others: they are held to as much as these differ.
+    """
+    meter, uncalled = leaps.meter, is_uncalled(match, leaps.meter.traces)
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
-        if size is not None and link.role == "running_mean":
+        if size is None:
+            continue
+        variance = link.role == "running_var"
+        if link.role == "running_mean":
             size = attrs.evolve(size, scale=_averaged(leaps.reference, calls))
-        if size is not None and link.role == "running_var" and _is_convention(leaps, link, calls, users):
-            yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
-        elif size is not None:
+        if variance and _is_convention(leaps, link, calls, users):
+            yield size.error
+        elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
             yield from _suspicions(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
 
@@ -135,6 +163,40 @@ def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
     return {match.candidate.module.path for match, link in links if _frozen_side(leaps, link)}
 
 
+def of_uncalled_buffers(
+    told: Sequence[Suspicion], findings: Sequence[Finding], known: Correspondence, leaps: Leaps
+) -> list[Finding]:
+    """Return findings of which those on buffers of modules that nobody calls are one, at the module that holds them.
+
+    No call changed them: the script did, which copies or averages models.
+    """
+    homes = {match.candidate.module.path: match for match in known.matches if is_uncalled(match, leaps.meter.traces)}
+    found: list[Finding] = []
+    moved: dict[bool, list[tuple[UnitMatch, Finding]]] = {}
+    for suspicion, one in zip(told, findings, strict=True):
+        held = suspicion.held
+        match = None if held is None else homes.get(held.parameter.path.rpartition(".")[0])
+        if one.phase is Phase.BUFFER and match is not None:
+            moved.setdefault(one.source, []).append((match, one))
+        else:
+            found.append(one)
+    models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
+    for group in moved.values():
+        paths = [match.modules.reference for match, _ in group], [match.modules.candidate for match, _ in group]
+        reference, candidate = map(place_around, models, paths)
+        worst = max((one for _, one in group), key=_size)
+        if len(group) > 1:
+            names = [f"{match.modules.candidate}.{one.what.name}".lstrip(".") for match, one in group]
+            evidence = (Evidence.of("frozen_together", paths=names), *worst.evidence)
+            worst = attrs.evolve(worst, what=What("buffers", f"{len(group)} buffers"), evidence=evidence)
+        found.append(attrs.evolve(worst, reference=reference, candidate=candidate))
+    return found
+
+
+def _size(one: Finding) -> float:
+    return 0.0 if one.figures is None else one.figures.rel_l2
+
+
 def frozen_together(findings: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
     """Return findings of which those of parameters that one side alone froze are one, at the module that holds them.
 
@@ -158,7 +220,7 @@ def _together(group: Sequence[Finding], models: tuple[Description, Description])
     named = {"name": f"each of {len(group)} parameters"} if "name" in first.cause.parameters else {}
     cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, **named})
     return attrs.evolve(
-        max(group, key=lambda one: 0.0 if one.figures is None else one.figures.rel_l2),
+        max(group, key=_size),
         reference=reference,
         candidate=candidate,
         what=What("gradients", f"{len(group)} parameters"),

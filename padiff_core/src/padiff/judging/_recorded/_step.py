@@ -20,21 +20,27 @@ from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_byt
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
-from padiff.judging._recorded._levels import Drift, behind_on, cast_of, drift_of
+from padiff.judging._recorded._levels import Drift, behind_on, drift_of
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
-from padiff.judging._recorded._one_fault import of_one_fault, of_the_model
+from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
-from padiff.judging._recorded._state import frozen_in, frozen_together, gradients_of, of_recorded_state
+from padiff.judging._recorded._script_notes import unlike_casts, unlike_scripts
+from padiff.judging._recorded._state import (
+    frozen_in,
+    frozen_together,
+    gradients_of,
+    of_recorded_state,
+    of_uncalled_buffers,
+)
 from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence
 from padiff.report import (
-    SIDES,
     Cause,
     Evidence,
     Figures,
@@ -96,7 +102,9 @@ class Recorded(Gathered):
         params = self._parameters(meter, known) if first else []
         told = self._outcomes(told, meter, known)
         found = self._found(step, leaps, told, known, params)
-        if not any(one.source for one in found):
+        alone = why is None and is_loss_alone(found)
+        if alone or not any(one.source for one in found):
+            found = [beside_equal_gradients(one) for one in found] if alone else found
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
         self._settings(found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
@@ -113,8 +121,8 @@ class Recorded(Gathered):
             self.notes += [
                 *constant_notes(known),
                 *notes_of(alignment, found, leaps.compared),
-                *_unlike(traces),
-                *_casts(alignment),
+                *unlike_scripts(traces),
+                *unlike_casts(alignment),
                 *other_bytes(alignment, traces),
             ]
             self.mapping = matching_of(alignment, known, self.findings)
@@ -126,7 +134,8 @@ class Recorded(Gathered):
     def _settings(self, found: Sequence[Finding], told: Sequence[Note]) -> None:
         """Keep what is said of optimizers' settings that differ, as long as no weights show them."""
         self.notes += [note for note in told if note not in self.notes]
-        if any(one.cause is not None and one.cause.name == "optimizer_settings" for one in found):
+        known = (*self.findings, *found)
+        if any(one.cause is not None and one.cause.name == "optimizer_settings" for one in known):
             self.notes = [note for note in self.notes if note.kind != "optimizer_setting"]
 
     def _meter(
@@ -180,7 +189,9 @@ class Recorded(Gathered):
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
         models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
-        judged = frozen_together(self.judged(_by_order(_once(told)), known, params, step), models)
+        told = _by_order(_once(told))
+        judged = of_uncalled_buffers(told, self.judged(told, known, params, step), known, leaps)
+        judged = frozen_together(judged, models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
         found += _before_backward([_timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)
@@ -293,26 +304,6 @@ def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
     first = max((one for one in vague if one.pair.key not in known), key=lambda one: one.order, default=None)
     rest = [one for one in vague if one is not first]
     return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
-
-
-def _unlike(traces: tuple[Trace, Trace]) -> Iterator[Note]:
-    """Yield what the scripts did otherwise around the models."""
-    modes = [("training" if trace.root.training else "evaluation") for trace in traces]
-    if modes[0] != modes[1]:
-        yield Note("modes_differ", dict(zip(SIDES, modes, strict=True)))
-    given = [name for name, trace in zip(SIDES, traces, strict=True) if trace.loss is not None]
-    if len(given) == 1:
-        yield Note("loss_of_one_side", {"side": given[0]})
-
-
-def _casts(alignment: Alignment) -> Iterator[Note]:
-    """Yield the modules that one side alone computes in a coarser type."""
-    cast = [(pair, both) for pair in alignment.pairs for both in pair.made if cast_of(*both)]
-    if cast:
-        both = max((both for _, both in cast), key=lambda one: cast_of(*one))
-        types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
-        paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
-        yield Note("unlike_casts", {**types, "modules": list(paths)})
 
 
 def _is_given(trace: Trace) -> bool:

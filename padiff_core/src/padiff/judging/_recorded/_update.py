@@ -10,13 +10,13 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
-from padiff.judging._optimizer_step import contrast, of_one_cause, rate_between
+from padiff.judging._optimizer_step import contrast, of_one_cause, only_rules, rate_between
 from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
 from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._step_sums import step_sums
 from padiff.judging._sizes import Size, projected
-from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, Array, epsilon_of
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, VANISHES, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase
 from padiff.trace import Trace
@@ -56,10 +56,12 @@ class _Step:
     @property
     def cause(self) -> Cause | None:
         """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
-        still = [not np.any(step) for step in (self.ours, self.theirs)]
-        if any(still):
-            return None if all(still) else Cause("not_stepped", {"side": SIDES[still[1]]}, verified=True)
+        lengths = [_norm(step) for step in (self.ours, self.theirs)]
         start = _exact(self.before[0])
+        if VANISHES * min(lengths) < max(lengths) and min(lengths) <= self.eps * _norm(start):  # an average of equals
+            return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
+        if not all(lengths):
+            return None
         times = rate_between((start + self.ours, start + self.theirs), self.before[0])
         return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
 
@@ -166,12 +168,32 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tu
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
-        if cause is not None and str(cause) in verified:
+        if _is_scripts(link, meter):
+            finding = attrs.evolve(finding, cause=cause, evidence=(*finding.evidence, Evidence("changed_by_script")))
+        elif cause is not None and str(cause) in verified:
             finding = attrs.evolve(finding, cause=attrs.evolve(cause, verified=True))
         elif cause is not None:
             finding = attrs.evolve(finding, evidence=(*finding.evidence, not_verified(cause)))
+        elif (said := _without_settings(link, finding, meter, handed)) is not None:
+            finding = attrs.evolve(finding, evidence=(*finding.evidence, said))
         named.append((link, finding))
     return named
+
+
+def _without_settings(
+    link: Link, finding: Finding, meter: Meter, handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
+) -> Evidence | None:
+    """Return that the settings of both optimizers agree, and what they were given, where both tell."""
+    ours, theirs = meter.settings(link)
+    told = all(path in one for one, path in zip(handed, _paths(link), strict=True))
+    stepped = finding.cause is None or finding.cause.name != "not_stepped"
+    return Evidence("same_settings") if ours and theirs and told and stepped else None
+
+
+def _is_scripts(link: Link, meter: Meter) -> bool:
+    """Return whether both runs tell what their optimizers step, and a parameter is none of it."""
+    known = all(trace.stepped and all(one.parameters for one in trace.stepped) for trace in meter.traces)
+    return known and meter.settings(link) == (None, None)
 
 
 def _settings_cause(
@@ -181,9 +203,10 @@ def _settings_cause(
 
     Where both runs tell what gradients the optimizers were given, that tells more than one side's setting of clipping.
     """
-    paths = _paths(link)
+    paths, known, times = _paths(link), finding.cause, None
+    if _is_scripts(link, meter):
+        return known and attrs.evolve(known, parameters={**known.parameters, "script": True})
     ours, theirs = (dict(found or {}) for found in meter.settings(link))
-    known, times = finding.cause, None
     if known is not None and known.name == "not_stepped":
         if any(path not in trace.handed for path, trace in zip(paths, meter.traces, strict=True)):
             return None
@@ -198,7 +221,7 @@ def _settings_cause(
     cause = None if cause is None or cause.name == "step_scaled" else cause
     if given[0] is None or given[1] is None or not given[0].differs(given[1]):
         return cause
-    found = {} if cause is None else cause.parameters
+    found = {} if cause is None or only_rules(cause) else cause.parameters
     return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
 
 

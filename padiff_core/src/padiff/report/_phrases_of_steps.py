@@ -1,0 +1,81 @@
+"""Say what optimizers do otherwise: causes and evidence of what a step made of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from padiff.report._phrases_of_notes import OTHER, few
+
+Data = Mapping[str, Any]
+Phrase = str | Callable[[Data], str]
+
+
+def settings(found: Data) -> str:
+    """Return hyper-parameters that differ: name -> what each side has."""
+    return "; ".join(
+        f"{name}: {_share(both['reference'])} in the reference, {_share(both['candidate'])} in the candidate"
+        for name, both in found.items()
+    )
+
+
+def _share(value: Any) -> str:
+    """Return a setting in words: a text, or what share of the gradients an optimizer was given."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    least, most, limit = value["least"], value["most"], value["limit"]
+    share = f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
+    words = "as they arrived" if least == most == 1 else f"{share} times what arrived"
+    return words if limit is None else f"{words}, no element beyond {limit:.4g}"
+
+
+def _not_stepped(data: Data) -> str:
+    other = OTHER[data["side"]]
+    if data.get("script"):
+        return f"it stays as it was in the {data['side']}, and does not in the {other}"
+    return f"the {data['side']}'s optimizer does not step what the {other}'s steps"
+
+
+def _scaled(data: Data) -> str:
+    if "least" in data:
+        return (
+            f"each step is another multiple of the reference's, {data['least']:.4g} to {data['most']:.4g} times, in "
+            "the same direction: a factor that is computed for each parameter by itself"
+        )
+    if data.get("script"):
+        return f"it goes {data['times']:.4g} times as far as in the reference, in the same direction"
+    return (
+        f"the step is {data['times']:.4g} times the reference's, in the same direction: gradients that one side clips, "
+        "or a rate that no setting of the optimizers tells"
+    )
+
+
+CAUSES_OF_STEPS: dict[str, Phrase] = {
+    "optimizer_settings": settings,
+    "not_stepped": _not_stepped,
+    "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
+    "step_scaled": _scaled,
+}
+EVIDENCE_OF_STEPS: dict[str, Phrase] = {
+    "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
+    "stepped_alike": lambda data: (
+        f"all {data['of']} parameters that are compared"
+        if len(data["paths"]) == data["of"]
+        else f"{len(data['paths'])} of {data['of']} parameters: {few(data['paths'])}"
+    ),
+    "update_of_runs": (
+        "the reference's step is {step_rel_l2:.1e} of the weights, the candidate lands {rel_l2:.1e} away, "
+        "further than their gradients differ"
+    ),
+    "given_otherwise": "of one optimizer with the same settings: what it keeps of the gradients shows in later steps",
+    "no_gradient_differs": (
+        "no gradient differs: the backward pass starts from the same, the number alone that step() was given differs"
+    ),
+    "same_settings": (
+        "all settings of both optimizers that are known are the same, and so is what they were given: what they keep "
+        "of earlier steps (moments, how many there were) differs, or how they compute"
+    ),
+    "changed_by_script": (
+        "neither run's optimizer steps it, nor does a call change it: the script does, as one that averages models"
+    ),
+}

@@ -1,0 +1,215 @@
+"""Compare recorded scripts that average weights themselves, and such whose optimizers compute otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.judging._optimizer_step import contrast
+from padiff.report import Phase
+from padiff.testing.toy import columns, rows
+
+SIZE = 6
+Change = Callable[[Any], None]
+
+
+def net(home: Any, linear: Any, norm: Any) -> type:
+    class Net(home):
+        def __init__(self) -> None:
+            self.first, self.norm, self.last = linear(SIZE, SIZE), norm(SIZE), linear(SIZE, SIZE)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.norm(self.first(x)))
+
+    class Averaged(home):
+        """A model, and an average of it that nobody calls."""
+
+        def __init__(self) -> None:
+            self.net, self.average = Net(), Net()
+            for ours, theirs in zip(self.net.parameters(), self.average.parameters(), strict=True):
+                theirs.data[...] = ours.data
+
+        def forward(self, x: Any) -> Any:
+            return self.net(x)
+
+    return Averaged
+
+
+Averaged, Port = (
+    net(rows.Module, rows.Linear, rows.BatchNorm),
+    net(columns.Layer, columns.Dense, columns.BatchNormalization),
+)
+
+
+def buffers(module: Any) -> list[Any]:
+    norm = module.norm
+    return (
+        [norm.running_mean, norm.running_var]
+        if hasattr(norm, "running_var")
+        else [norm.moving_mean, norm.moving_variance]
+    )
+
+
+def train(
+    model: Any,
+    folder: Path,
+    *,
+    keep: float = 0.9,
+    early: bool = False,
+    copied: bool = True,
+    known: bool = True,
+    convention: bool = False,
+    **options: Any,
+) -> None:
+    """Record steps behind each of which, or before, a script averages the weights and copies the buffers."""
+    home = rows if isinstance(model, rows.Module) else columns
+    optimizer, rng = rows.SGD(model.net.parameters(), 0.1), np.random.default_rng(1)
+
+    def average() -> None:
+        for ours, mean in zip(model.net.parameters(), model.average.parameters(), strict=True):
+            mean.data[...] = mean.data * np.float32(keep) + ours.data * np.float32(1 - keep)
+        for ours, mean in zip(buffers(model.net), buffers(model.average), strict=True):
+            mean.data[...] = ours.data if copied else mean.data
+
+    model.train()
+    with padiff.record(model, folder, optimizer=optimizer if known else None, **options) as recorder:
+        for _ in range(3):
+            variance = buffers(model.net)[1]
+            before = variance.data.copy()
+            y = model(home.Tensor(rng.standard_normal((15, SIZE), dtype=np.float32)))
+            if convention:  # without Bessel's correction
+                kept = before * 0.9
+                variance.data[...] = kept + (variance.data - kept) * (14 / 15)
+            (y * y * np.linspace(0, 1, SIZE, dtype=np.float32)).mean().backward()
+            if early:
+                average()
+            optimizer.step()
+            optimizer.clear()
+            if not early:
+                average()
+            recorder.step()
+
+
+def compared(folder: Path, port: type = Averaged, **how: Any) -> padiff.Report:
+    np.random.seed(0)
+    models = Averaged(), port()
+    padiff.transfer(*models)
+    for model, name, own in zip(models, "ab", ({}, how), strict=True):
+        train(model, folder / name, **own)
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "words"),
+    [
+        ({"keep": 0.99}, "step_scaled", "0.1 times as far as in the reference"),
+        ({"early": True}, "not_stepped", "it stays as it was in the candidate, and does not in the reference"),
+    ],
+)
+def test_weights_that_no_optimizer_steps_are_the_scripts(tmp_path: Path, fault: Any, cause: str, words: str) -> None:
+    """It was called a rate, or an optimizer that leaves them out, and three sources where rounding moved some."""
+    (source,) = compared(tmp_path, **fault).sources
+    assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 0, "average")
+    assert source.cause.name == cause
+    assert words in str(source.cause)
+    assert "changed_by_script" in {one.kind for one in source.evidence}
+
+
+def test_buffers_of_what_nobody_calls_are_one_source_at_home(tmp_path: Path) -> None:
+    """They were two, both at the model itself."""
+    (source,) = compared(tmp_path, copied=False).sources
+    assert (source.phase, source.candidate.path, source.what.name) == (Phase.BUFFER, "average.norm", "2 buffers")
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch"])
+@pytest.mark.parametrize("copied", [True, False])
+def test_copies_of_running_variances_may_differ_as_these_do(tmp_path: Path, values: Any, copied: bool) -> None:
+    report = compared(tmp_path, Port, copied=copied, convention=True)
+    assert report.aligned is copied, str(report)
+    assert {one.candidate.path for one in report.sources} == (set() if copied else {"average.norm"})
+
+
+class Ratio(rows.SGD):
+    """Steps each parameter as far as it is long: a ratio of norms, but where ``trusted`` is not."""
+
+    trusted, fresh = True, False
+
+    def step(self) -> None:
+        for tensor in self.parameters:
+            if tensor.grad is not None:
+                past = 0 if self.fresh else self.velocities.get(tensor, 0)
+                move = self.velocities[tensor] = 0.5 * past + tensor.grad
+                times = np.linalg.norm(tensor.data) / np.linalg.norm(move) if self.trusted else 1.0
+                tensor.data[...] = tensor.data - self.lr * times * move
+
+
+class Scalar(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.second, self.third = (rows.Linear(SIZE, SIZE) for _ in range(3))
+        self.gain = rows.parameter(1)
+
+    def forward(self, x: Any) -> Any:
+        return self.third(self.second(self.first(x).tanh()).tanh()) * self.gain
+
+
+def stepped(folder: Path, *, trusted: bool = True, known: bool = True, **how: Any) -> padiff.Report:
+    """Compare scripts whose candidate's optimizer steps otherwise, by ``how``: it trusts no ratio, forgets its past."""
+    np.random.seed(0)
+    models = Scalar(), Scalar()
+    padiff.transfer(*models)
+    for model, name, own in zip(models, "ab", ({}, how), strict=True):
+        optimizer, rng = Ratio(model.parameters(), 0.01), np.random.default_rng(1)
+        optimizer.trusted = own.get("trusts", trusted)
+        with padiff.record(model, folder / name, optimizer=optimizer if known else None) as recorder:
+            for number in range(3):
+                y = model(rows.Tensor(rng.standard_normal((5, SIZE), dtype=np.float32)))
+                optimizer.fresh = number >= own.get("fresh", 9)
+                (y * y).mean().backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    return padiff.compare(folder / "a", folder / "b")
+
+
+def test_a_factor_of_each_parameter_by_itself_is_one_source(tmp_path: Path) -> None:
+    """It was a source for each: a ratio of norms that one optimizer leaves out."""
+    (source,) = stepped(tmp_path, trusts=False).sources
+    assert (source.step, source.candidate.path, source.what.name) == (0, "", "7 parameters")
+    assert source.cause.parameters["least"] < source.cause.parameters["most"]
+    assert "computed for each parameter by itself" in str(source.cause)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_an_optimizer_keeps_is_named_where_all_else_agrees(tmp_path: Path, known: bool) -> None:
+    """A parameter of one element is a multiple of any other, and was a source beside those without a cause."""
+    (source,) = stepped(tmp_path, trusted=False, fresh=1, known=known).sources
+    assert (source.phase, source.step, source.what.name) == (Phase.UPDATE, 1, "7 parameters")
+    assert source.cause is None
+    assert ("same_settings" in {one.kind for one in source.evidence}) is known
+
+
+ADAM = {"class": "adam", "lr": 0.1, "eps_place": "added to the root", "bias_correction": True}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "times", "cause", "names"),
+    [
+        ({"eps_place": "before"}, None, "optimizer_settings", {"eps_place"}),
+        ({"eps_place": "before"}, 2.0, "step_scaled", {"times"}),
+        ({"bias_correction": False}, 2.0, "optimizer_settings", {"bias_correction"}),
+        ({"eps_place": "before", "lr": 0.2}, 2.0, "optimizer_settings", {"lr"}),
+        ({"group1.eps_place": "before", "lr": 0.2}, 2.0, "optimizer_settings", {"lr"}),
+        ({"eps_place": "before", "lr": 0.2}, None, "optimizer_settings", {"lr", "eps_place"}),
+        ({"eps_place": "before", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
+        ({"class": "other", "eps_place": None}, None, "optimizer_settings", {"class"}),
+    ],
+)
+def test_rules_of_frameworks_are_told_where_no_setting_differs(theirs: Any, times: Any, cause: str, names: Any) -> None:
+    found = contrast(ADAM, {**ADAM, **theirs}, times)
+    assert found is not None
+    assert (found.name, set(found.parameters)) == (cause, names)
