@@ -99,6 +99,76 @@ def test_where_both_clip_a_scale_is_told(tmp_path: Path) -> None:
         assert source.cause.name == "loss_scaled", name
 
 
+def at_first(done: Clip) -> Clip:
+    """Return what does something in the first step alone: later gradients are below the limit of a clipping."""
+    count = iter(range(9))
+
+    def clip(optimizer: rows.SGD) -> None:
+        if next(count) == 0:
+            done(optimizer)
+
+    return clip
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_step_without_clipping_shows_whether_a_scale_is_taken_back(tmp_path: Path, side: int) -> None:
+    report = trained(tmp_path, [divided(N), at_first(by_norm(0.01))], [at_first(by_norm(0.01))], side=side)
+    assert report.aligned, str(report)
+    assert noted(report) == [(("reference", "candidate")[side], N)]
+
+
+@pytest.mark.parametrize(
+    "doings",
+    [[at_first(by_norm(0.01))], [at_first(by_norm(0.01)), divided(N)], [divided(N / 2), at_first(by_norm(0.01))]],
+    ids=["never", "clipped before", "half"],
+)
+def test_a_step_without_clipping_shows_a_scale_that_is_not_taken_back(tmp_path: Path, doings: list[Clip]) -> None:
+    report = trained(tmp_path, doings, [at_first(by_norm(0.01))])
+    (source,) = report.sources
+    assert (source.step, source.cause.name) == (0, "loss_scaled")
+    assert source.cause.parameters["times"] == pytest.approx(N)
+
+
+def accumulated(
+    folder: Path, model: Any, *, times: float, back: float, forgetful: bool = False, limit: float = 0
+) -> None:
+    """Record each micro-batch as a step; every third time the optimizer steps by what was gathered."""
+    optimizer, rng = rows.SGD(model.parameters(), 0.1), np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for number in range(6):
+            y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+            ((y * y).mean() * np.float32(times)).backward()
+            if number % 3 == 2:
+                divided(back)(optimizer)
+                if limit and number == 2:
+                    by_norm(limit)(optimizer)
+                optimizer.step()
+            if number % 3 == 2 or forgetful:
+                optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.01])
+@pytest.mark.parametrize("values", [(1 / 3, 1.0), (1.0, 3.0)])
+def test_gradients_may_be_divided_where_micro_batches_are_steps(tmp_path: Path, values: Any, limit: float) -> None:
+    """One divides the loss of each, the other what is gathered of all: no step in between shows that."""
+    both = [(1 / 3, 1.0), (1.0, 3.0)]
+    for model, name, (times, back) in zip(pair(), "ab", [values, *(one for one in both if one != values)], strict=True):
+        accumulated(tmp_path / name, model, times=times, back=back, limit=limit)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert [times for _, times in noted(report)] == [3.0]
+
+
+@pytest.mark.parametrize("how", [{"back": 1.0}, {"back": 3.0, "forgetful": True}, {"back": 2.0}])
+def test_gradients_of_micro_batches_that_are_not_divided_are_told_in_the_first(tmp_path: Path, how: Any) -> None:
+    for model, name, own in zip(pair(), "ab", ({"times": 1 / 3, "back": 1.0}, {"times": 1.0, **how}), strict=True):
+        accumulated(tmp_path / name, model, **own)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.step, source.cause.name) == (0, "loss_scaled")
+
+
 @pytest.mark.parametrize(("fault", "path"), [("detach", "layers.1"), ("glue", "layers.1")])
 def test_a_fault_beside_a_scale_is_placed(tmp_path: Path, fault: str, path: str) -> None:
     plain = trained(tmp_path / "plain", [], times=1.0, fault=fault)

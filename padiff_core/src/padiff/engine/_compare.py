@@ -22,7 +22,7 @@ from padiff.engine._zeros import hiding
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
 from padiff.garbage import collecting_seldom
-from padiff.judging import Measuring, Meter, Recorded, axis_notes, measures_of, measuring, rule_of
+from padiff.judging import Measuring, Meter, Recorded, TakenBack, axis_notes, measures_of, measuring, rule_of
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Link, Specials, padded_rows
@@ -138,7 +138,8 @@ def _compared(
         meter = Meter(sides, by)
         if found is None:
             resolved = resolve(mapping, *sides)
-            found = Recorded(by, measures, ignored=resolved.ignored)
+            taken_back = TakenBack(steps, lambda one: (runs[0].trace(one), runs[1].trace(one)))
+            found = Recorded(by, measures, taken_back, ignored=resolved.ignored)
             notes += dtype_notes(*sides)
             notes += resolved.notes
             specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)

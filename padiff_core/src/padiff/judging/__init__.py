@@ -22,5 +22,6 @@ from padiff.judging._parameters import constant_notes, is_close, parameter_findi
 from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._recorded._meter import Measuring, Meter, measuring
 from padiff.judging._recorded._step import Recorded
+from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._suspicion import Suspicion, assessing
 from padiff.judging._tolerance import Rule, measures_of, rule_of, rule_of_numbers, shown_rule

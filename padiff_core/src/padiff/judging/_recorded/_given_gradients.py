@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -31,11 +32,16 @@ class GivenGradient:
         return abs(self.times - other.times) > bound * max(self.times, other.times)
 
 
-def given_gradients(trace: Trace) -> dict[str, GivenGradient]:
-    """Return what is known of the gradients that were handed to optimizers, by the paths of parameters."""
+def given_gradients(trace: Trace, earlier: Sequence[Trace] = ()) -> dict[str, GivenGradient]:
+    """Return what is known of the gradients that were handed to optimizers, by the paths of parameters.
+
+    What arrived in ``earlier`` steps, in which no optimizer stepped, counts as well.
+    """
     found, kept = {}, {**trace.parameter_gradients, **trace.arrived}
     for path, key in trace.handed.items():
-        known, arrived = trace.summaries.get(key), _norm_of(held(trace, kept.get(path)))
+        known = trace.summaries.get(key)
+        before = [held(one, one.parameter_gradients[path]) for one in earlier if path in one.parameter_gradients]
+        arrived = _norm_of(_sum([*before, held(trace, kept.get(path))]))
         if known is not None and known.norm is not None and arrived:
             eps = epsilon_of(known.dtype)
             times = known.norm / arrived
@@ -44,6 +50,16 @@ def given_gradients(trace: Trace) -> dict[str, GivenGradient]:
             same = abs(times - 1) <= _rounding(one, one)
             found[path] = attrs.evolve(one, times=1.0, cut=False) if same else one
     return found
+
+
+def _sum(values: Sequence[Held]) -> Held:
+    """Return the sum of what arrived; of several summaries, of which no norm of a sum is known, nothing."""
+    if len(values) == 1:
+        return values[0]
+    arrays = [one for one in values if isinstance(one, np.ndarray)]
+    if len(arrays) < sum(one is not None for one in values):
+        return None
+    return sum((one.astype(np.float64) for one in arrays[1:]), arrays[0].astype(np.float64)) if arrays else None
 
 
 def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from padiff.alignment import Alignment
 from padiff.forcing import RecordedSide
-from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._recorded._one_fault import starts
+from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._sizes import held, magnitude, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import Cause, Finding, Note
@@ -31,25 +31,32 @@ class _Scaled:
 
 
 def with_one_scale(
-    sides: tuple[RecordedSide, RecordedSide], alignment: Alignment
+    sides: tuple[RecordedSide, RecordedSide], alignment: Alignment, step: int, taken_back: TakenBack
 ) -> tuple[tuple[RecordedSide, RecordedSide], Note | None]:
     """Return the sides with gradients in one scale, and a note where a script scales its loss and its gradients back.
 
     That is known where one side's optimizer was given every gradient as it arrived, and the other's each by one factor
     smaller or larger than it arrived, by which its backward pass started off. What else the loss is scaled by stays
-    in the gradients, and is told. Where both sides clip, nobody knows: a wrong factor would be clipped away.
+    in the gradients, and is told. Where both sides clip, a wrong factor would be clipped away: there the other steps
+    tell whether it is taken back.
     """
     traces = sides[0].trace, sides[1].trace
     started = _started(traces, alignment)
     if started is None:
         return sides, None
-    taken = _taken_back(traces[0]), _taken_back(traces[1])
-    if taken[0] is None or taken[1] is None or 1.0 not in taken or taken[0] == taken[1]:
+    ours, theirs = taken_back.by(step, traces)
+    if ours is None or theirs is None or ours == theirs:
         return sides, None
-    side = taken.index(1.0) ^ 1
-    times = taken[side] or 1.0
+    clipped = 1.0 not in (ours, theirs)
+    side = int(abs(math.log(theirs)) > abs(math.log(ours))) if clipped else (ours, theirs).index(1.0) ^ 1
+    times = theirs / ours if side else ours / theirs
+    whole = 2.0 ** round(math.log2(times))
+    times = whole if abs(times / whole - 1) <= ACCUMULATED(_EPS) else times
+    if clipped and not taken_back.is_shown(side, times):
+        return sides, None
+    close = ACCUMULATED(_EPS) if clipped else math.log(2) / 2
     off = math.log(started if side else 1 / started)
-    if not abs(off - math.log(times)) < min(abs(off), math.log(2) / 2):
+    if not abs(off - math.log(times)) < min(abs(off), close):
         return sides, None  # it is clipped, say
     found = [sides[0], sides[1]]
     found[side] = attrs.evolve(sides[side], trace=_divided(traces[side], times))
@@ -97,22 +104,6 @@ def _started(traces: tuple[Trace, Trace], alignment: Alignment) -> float | None:
         return None
     times = norms[1] / norms[0]
     return None if abs(times - 1) <= SAME(_EPS) else times
-
-
-def _taken_back(trace: Trace) -> float | None:
-    """Return by what every gradient was divided between its arrival and the step; None where that is not one number."""
-    known = given_gradients(trace)
-    rest = [held(trace, trace.handed[path]) for path in trace.handed.keys() - known.keys()]
-    if not known or any(magnitude(one) for one in rest):
-        return None  # what arrived is not known
-    shares = [one.times for one in known.values()]
-    if not min(shares) > 0 or any(one.cut for one in known.values()):
-        return None
-    if max(shares) / min(shares) - 1 > ACCUMULATED(_EPS):
-        return None
-    found = 1 / max(shares)
-    whole = 2.0 ** round(math.log2(found))  # rounds no gradient
-    return whole if abs(found / whole - 1) <= ACCUMULATED(_EPS) else found
 
 
 def _divided(trace: Trace, factor: float) -> Trace:

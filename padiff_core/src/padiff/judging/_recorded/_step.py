@@ -35,6 +35,7 @@ from padiff.judging._recorded._state import (
     of_recorded_state,
     of_uncalled_buffers,
 )
+from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
@@ -59,6 +60,7 @@ class Recorded(Gathered):
 
     by: Measuring
     measures: Measures
+    taken_back: TakenBack
     last: Meter | None = None
     """What measured the step before."""
     unsure: set[str] = attrs.field(factory=set)
@@ -83,7 +85,7 @@ class Recorded(Gathered):
         ``started`` is what measured the values before the step, as far as the correspondence rests on them.
         """
         first, differed = not self.calls, self.differs
-        sides, scaled = with_one_scale(sides, known.alignment)
+        sides, scaled = with_one_scale(sides, known.alignment, step, self.taken_back)
         self.notes += [] if scaled is None or scaled in self.notes else [scaled]
         traces = sides[0].trace, sides[1].trace
         why = why_forward_only(traces, known.alignment)

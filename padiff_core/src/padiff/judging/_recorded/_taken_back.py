@@ -1,0 +1,80 @@
+"""Find by what a script divides its gradients before the optimizer's step, over all steps of two recorded runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from padiff.judging._recorded._given_gradients import given_gradients
+from padiff.judging._sizes import held, magnitude
+from padiff.numerics import ACCUMULATED, epsilon_of
+from padiff.trace import Trace
+
+Traces = tuple[Trace, Trace]
+Factors = tuple[float | None, float | None]
+_EPS = epsilon_of("float32")
+
+
+@attrs.define(eq=False)
+class TakenBack:
+    """What each side divided its gradients by, in each step; an optimizer may step once in several recorded steps."""
+
+    steps: Sequence[int]
+    traces_of: Callable[[int], Traces]
+    _known: dict[int, Factors] = attrs.field(factory=dict)
+
+    def by(self, step: int, traces: Traces) -> Factors:
+        """Return by what both sides divided every gradient that the optimizer stepped with behind a step.
+
+        None where that is not one number, or not known.
+        """
+        if step not in self._known:
+            self._known[step] = self._between_steps(step, traces)
+        return self._known[step]
+
+    def is_shown(self, side: int, times: float) -> bool:
+        """Return whether in some step that side divides by as much, and the other hands on what arrives."""
+        for step in self.steps:
+            found = self.by(step, self.traces_of(step))
+            own = found[side]
+            if found[1 - side] == 1.0 and own is not None and abs(own / times - 1) <= ACCUMULATED(_EPS):
+                return True
+        return False
+
+    def _between_steps(self, step: int, traces: Traces) -> Factors:
+        """Return it of all that arrived since the optimizers' step before."""
+        known = set(self.steps)
+        earlier: list[Traces] = []
+        number = step - 1
+        while number in known and not _have_stepped(before := self.traces_of(number)):
+            earlier.insert(0, before)
+            number -= 1
+        while not _have_stepped(traces):
+            step += 1
+            if step not in known:
+                return None, None
+            earlier.append(traces)
+            traces = self.traces_of(step)
+        return _factor(traces[0], [one for one, _ in earlier]), _factor(traces[1], [one for _, one in earlier])
+
+
+def _have_stepped(traces: Traces) -> bool:
+    return any(one.handed for one in traces)
+
+
+def _factor(trace: Trace, earlier: Sequence[Trace]) -> float | None:
+    """Return by what every gradient was divided between its arrival and the step; None where that is not one number."""
+    known = given_gradients(trace, earlier)
+    rest = [held(trace, trace.handed[path]) for path in trace.handed.keys() - known.keys()]
+    if not known or any(magnitude(one) for one in rest):
+        return None  # what arrived is not known
+    shares = [one.times for one in known.values()]
+    if not min(shares) > 0 or any(one.cut for one in known.values()):
+        return None
+    if max(shares) / min(shares) - 1 > ACCUMULATED(_EPS):
+        return None
+    found = 1 / max(shares)
+    whole = 2.0 ** round(math.log2(found))  # rounds no gradient
+    return whole if abs(found / whole - 1) <= ACCUMULATED(_EPS) else found
