@@ -22,6 +22,7 @@ from padiff.refinement import (
     Evidence,
     with_batches_divided,
     with_buffers_matched,
+    with_buffers_named,
     with_exchanges_by_value,
     with_layouts,
     with_layouts_by_value,
@@ -77,7 +78,7 @@ class Matching:
                 known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
-        known = with_buffers_matched(known, evidence) if self.valued else known
+        known = (with_buffers_matched if self.valued else with_buffers_named)(known, evidence)
         evidence.assign(known.matches)
         return known
 

@@ -63,15 +63,7 @@ def with_buffers(
     What ``is_state`` names, and what is independent of the other side's, is matched as parameters are; what is left
     are the correspondence's constants.
     """
-    linked = {held.parameter.path for _, link in known.links for held in link.references}
-    given = {link.candidate.parameter.path for _, link in known.links}
-    ours = [
-        unit for unit in (*_loose(known.reference), *buffers_of(models[0], known.reference)) if _is_free(unit, linked)
-    ]
-    theirs = [
-        unit for unit in (*_loose(known.candidate), *buffers_of(models[1], known.candidate)) if _is_free(unit, given)
-    ]
-    fits = [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
+    ours, theirs, fits = _free_buffers(known, models)
     values: dict[HeldUnit, Array] = {}
     for one, other in fits:
         for unit, side in ((one, read[0]), (other, read[1])):
@@ -109,6 +101,42 @@ def with_buffers(
         own = own or all(map(_is_power_vector, held))
         (state if own or is_state(*held) else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
+
+
+def with_buffers_by_name(
+    known: Correspondence, models: tuple[Description, Description], is_state: Callable[[Held, Held], bool]
+) -> Correspondence:
+    """Return the correspondence with buffers matched where no value tells: by name, or as the one that fits another.
+
+    What ``is_state`` names is matched as parameters are; the rest are the correspondence's constants.
+    """
+    _, _, fits = _free_buffers(known, models)
+    seen = Counter(unit for pair in fits for unit in pair)
+    found: dict[HeldUnit, HeldUnit] = {}
+    named = [(one, other) for one, other in fits if one.path == other.path and [*one.roles] == [*other.roles]]
+    for one, other in (*named, *((a, b) for a, b in fits if seen[a] == seen[b] == 1)):
+        if one not in found and other not in found.values():
+            found[one] = other
+    state: list[UnitMatch] = []
+    constants: list[UnitMatch] = []
+    for one, other in found.items():
+        link = _link(one, other)
+        assert link is not None
+        (state if is_state(link.reference, link.candidate) else constants).append(UnitMatch(one, other, [link]))
+    return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
+
+
+def _free_buffers(
+    known: Correspondence, models: tuple[Description, Description]
+) -> tuple[list[HeldUnit], list[HeldUnit], list[tuple[HeldUnit, HeldUnit]]]:
+    """Return what no rule speaks of on either side, and which of these fit each other."""
+    linked = {held.parameter.path for _, link in known.links for held in link.references}
+    given = {link.candidate.parameter.path for _, link in known.links}
+    ours, theirs = (
+        [unit for unit in (*_loose(units), *buffers_of(model, units)) if _is_free(unit, taken)]
+        for units, model, taken in zip((known.reference, known.candidate), models, (linked, given), strict=True)
+    )
+    return ours, theirs, [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
 
 
 def is_alike(ours: Array, theirs: Array) -> bool:

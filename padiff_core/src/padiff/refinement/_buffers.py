@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from padiff.parameters import Correspondence, Held, is_alike, matcher, values_of, with_buffers
+from padiff.parameters import (
+    Correspondence,
+    Held,
+    is_alike,
+    matcher,
+    values_of,
+    with_buffers,
+    with_buffers_by_name,
+)
 from padiff.refinement._evidence import Evidence
+from padiff.trace import Trace
 
 
 def with_buffers_matched(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -23,3 +32,25 @@ def with_buffers_matched(correspondence: Correspondence, evidence: Evidence) -> 
     links = [link for match in found.matches[len(correspondence.matches) :] for link in match.links]
     evidence.state |= {(link.reference.parameter.path, link.candidate.parameter.path) for link in links}
     return found
+
+
+def with_buffers_named(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with buffers matched by name, where of recorded runs no values were kept."""
+
+    def is_state(ours: Held, theirs: Held) -> bool:
+        """Return whether either run wrote it."""
+        return _is_written(evidence.trace, ours.parameter.path) or _is_written(evidence.free(), theirs.parameter.path)
+
+    return with_buffers_by_name(correspondence, (evidence.reference.about, evidence.candidate.about), is_state)
+
+
+def _is_written(trace: Trace, path: str) -> bool:
+    """Return whether a step left another value of a buffer, as far as is known."""
+    keys = trace.weights.get(path), trace.buffers.get(path)
+    if keys[0] is None or keys[1] is None:
+        return False
+    if min(keys[0], keys[1]) >= 0:
+        return not is_alike(trace.array(keys[0]), trace.array(keys[1]))
+    known = [trace.summaries.get(key) for key in keys if key is not None]
+    both = [one.sample for one in known if one is not None and one.sample is not None]
+    return len(both) == 2 and not is_alike(*both)

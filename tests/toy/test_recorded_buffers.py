@@ -1,0 +1,65 @@
+"""Compare recorded runs of models that keep buffers of their own: a queue, and how far it is filled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import columns, rows
+
+SIZE, ROWS = 6, 4
+
+
+def queued(home: Any, linear: Any, names: tuple[str, str] = ("queue", "filled")) -> type:
+    class Queued(home):
+        """A layer whose outputs are kept, in one place of a queue after the other; the first step reads none of it."""
+
+        def __init__(self, *, stuck: bool = False) -> None:
+            self.first, self.stuck = linear(SIZE, SIZE), stuck
+            for name, values in zip(names, (np.zeros((3 * ROWS, SIZE)), np.zeros(1)), strict=True):
+                setattr(self, name, rows.buffer(values) if home is rows.Module else columns.statistic(values))
+
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            queue, filled = (getattr(self, name) for name in names)
+            at = int(filled.data[0])
+            queue.data[at : at + ROWS] = y.data
+            if not self.stuck:
+                filled.data[0] = at + ROWS
+            return y
+
+    return Queued
+
+
+Queued = queued(rows.Module, rows.Linear)
+Port = queued(columns.Layer, columns.Dense, ("memory", "count"))
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch", "summary"])
+@pytest.mark.parametrize("port", [Queued, Port])
+@pytest.mark.parametrize("stuck", [False, True])
+def test_buffers_of_no_catalogue_are_compared_whatever_is_kept(
+    tmp_path: Path, values: Any, port: type, stuck: bool
+) -> None:
+    """Of sketches and summaries none was matched: a count that stays was told where the queue is read, or never."""
+    np.random.seed(0)
+    models = Queued(), port(stuck=stuck)
+    padiff.transfer(*models)
+    for model, name, home in zip(models, "ab", (rows, rows if port is Queued else columns), strict=True):
+        rng = np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
+            for _ in range(2):
+                y = model(home.Tensor(rng.standard_normal((ROWS, SIZE), dtype=np.float32)))
+                (y * y).mean().backward()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is not stuck, str(report)
+    counts = {"filled", "count"}
+    assert {(one.phase, one.step, one.what.name in counts) for one in report.sources} == (
+        {(Phase.BUFFER, 0, True)} if stuck else set()
+    ), str(report)
