@@ -134,6 +134,41 @@ def test_copies_of_running_variances_may_differ_as_these_do(tmp_path: Path, valu
     assert {one.candidate.path for one in report.sources} == (set() if copied else {"average.norm"})
 
 
+class Encoder(rows.Module):
+    """A layer, and its moving average, which the forward moves before it is called."""
+
+    def __init__(self) -> None:
+        self.net, self.mean, self.keep = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), 0.9
+        for ours, theirs in zip(self.net.parameters(), self.mean.parameters(), strict=True):
+            theirs.data[...] = ours.data
+
+    def forward(self, x: Any) -> Any:
+        for ours, theirs in zip(self.net.parameters(), self.mean.parameters(), strict=True):
+            theirs.data[...] = theirs.data * np.float32(self.keep) + ours.data * np.float32(1 - self.keep)
+        return self.net(x), type(x)(self.mean(x).data)
+
+
+def test_weights_that_a_forward_moves_are_told_where_it_calls_with_them(tmp_path: Path) -> None:
+    """Nothing said that they are other weights by then: a layer differed, with equal inputs and weights before."""
+    np.random.seed(0)
+    models = Encoder(), Encoder()
+    padiff.transfer(*models)
+    models[1].keep = 0.99
+    for model, name in zip(models, "ab", strict=True):
+        optimizer, rng = rows.SGD(model.net.parameters(), 0.1), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for _ in range(3):
+                out, mean = model(rows.Tensor(rng.standard_normal((5, SIZE), dtype=np.float32)))
+                (out * mean).mean().backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.step, source.candidate.path) == (Phase.FORWARD, 1, "mean")
+    (evidence,) = (one for one in source.evidence if one.kind == "weights_changed")
+    assert set(evidence.figures["names"]) == {"weight", "bias"}
+
+
 class Ratio(rows.SGD):
     """Steps each parameter as far as it is long: a ratio of norms, but where ``trusted`` is not."""
 

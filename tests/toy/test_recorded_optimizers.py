@@ -113,12 +113,13 @@ def test_settings_that_do_not_show_are_noted(tmp_path: Path) -> None:
     assert not [note for note in report.notes if note.kind == "optimizer_setting"]
 
 
-@pytest.mark.parametrize(("known", "rate"), [(True, 0.100003), (False, 0.10005)])
+@pytest.mark.parametrize(("known", "rate"), [(True, 0.100003), (False, 0.10005), (False, 0.10003)])
 def test_a_step_that_is_slightly_longer_is_no_rounding(tmp_path: Path, known: bool, rate: float) -> None:
     """A decay behind the step in place of before it, an epsilon: small, and the same in every step."""
     report = trained(tmp_path, (unclipped, unclipped), ((0.1,) * 3, (rate,) * 3), known=known)
     (source,) = report.sources
     assert (source.phase, source.step) == (Phase.UPDATE, 0)
+    assert "is 1 times" not in str(source.cause)
 
 
 def test_a_rate_of_nothing_is_the_cause(tmp_path: Path) -> None:

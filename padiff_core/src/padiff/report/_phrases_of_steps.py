@@ -36,6 +36,12 @@ def _not_stepped(data: Data) -> str:
     return f"the {data['side']}'s optimizer does not step what the {other}'s steps"
 
 
+def _factor(times: float) -> str:
+    """Return a factor in four digits, or in as many as tell it from one."""
+    said = f"{times:.4g}"
+    return f"{times:.9g}" if said == "1" else said
+
+
 def _scaled(data: Data) -> str:
     if "least" in data:
         return (
@@ -43,10 +49,10 @@ def _scaled(data: Data) -> str:
             "the same direction: a factor that is computed for each parameter by itself"
         )
     if data.get("script"):
-        return f"it goes {data['times']:.4g} times as far as in the reference, in the same direction"
+        return f"it goes {_factor(data['times'])} times as far as in the reference, in the same direction"
     return (
-        f"the step is {data['times']:.4g} times the reference's, in the same direction: gradients that one side clips, "
-        "or a rate that no setting of the optimizers tells"
+        f"the step is {_factor(data['times'])} times the reference's, in the same direction: gradients that one side "
+        "clips, or a rate that no setting of the optimizers tells"
     )
 
 
@@ -74,6 +80,10 @@ EVIDENCE_OF_STEPS: dict[str, Phrase] = {
     "same_settings": (
         "all settings of both optimizers that are known are the same, and so is what they were given: what they keep "
         "of earlier steps (moments, how many there were) differs, or how they compute"
+    ),
+    "weights_changed": lambda data: (
+        f"behind the step its own {few(data['names'])} differ, were equal before it, and no optimizer steps them: what "
+        "changes them, in front of the call?"
     ),
     "changed_by_script": (
         "neither run's optimizer steps it, nor does a call change it: the script does, as one that averages models"

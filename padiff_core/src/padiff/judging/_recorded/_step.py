@@ -18,6 +18,7 @@ from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
+from padiff.judging._recorded._changed_weights import beside_changed_weights
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, behind_on, drift_of
@@ -114,6 +115,7 @@ class Recorded(Gathered):
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
+        found = beside_changed_weights(found, meter, known)
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None

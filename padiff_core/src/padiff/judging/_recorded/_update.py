@@ -63,7 +63,10 @@ class _Step:
         if not all(lengths):
             return None
         times = rate_between((start + self.ours, start + self.theirs), self.before[0])
-        return None if times is None else Cause("step_scaled", {"times": float(f"{times:.4g}")}, verified=True)
+        if times is None:
+            return None
+        few = float(f"{times:.4g}")
+        return Cause("step_scaled", {"times": float(f"{times:.7g}") if few == 1 else few}, verified=True)
 
 
 def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
@@ -168,7 +171,7 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tu
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
-        if _is_scripts(link, meter):
+        if is_scripts(link, meter):
             finding = attrs.evolve(finding, cause=cause, evidence=(*finding.evidence, Evidence("changed_by_script")))
         elif cause is not None and str(cause) in verified:
             finding = attrs.evolve(finding, cause=attrs.evolve(cause, verified=True))
@@ -190,7 +193,7 @@ def _without_settings(
     return Evidence("same_settings") if ours and theirs and told and stepped else None
 
 
-def _is_scripts(link: Link, meter: Meter) -> bool:
+def is_scripts(link: Link, meter: Meter) -> bool:
     """Return whether both runs tell what their optimizers step, and a parameter is none of it."""
     known = all(trace.stepped and all(one.parameters for one in trace.stepped) for trace in meter.traces)
     return known and meter.settings(link) == (None, None)
@@ -204,7 +207,7 @@ def _settings_cause(
     Where both runs tell what gradients the optimizers were given, that tells more than one side's setting of clipping.
     """
     paths, known, times = _paths(link), finding.cause, None
-    if _is_scripts(link, meter):
+    if is_scripts(link, meter):
         return known and attrs.evolve(known, parameters={**known.parameters, "script": True})
     ours, theirs = (dict(found or {}) for found in meter.settings(link))
     if known is not None and known.name == "not_stepped":
