@@ -183,3 +183,48 @@ def test_stacked_experts_may_look_like_a_packed_projection_beside_them() -> None
     wrong = columns.Stack(StackedSentences(slope=1.1), StackedSentences(fault="gelu"))
     report = padiff.diff(ours, wrong, TOKENS)
     assert {one.candidate.path for one in report.sources} == {"0.attention", "1.experts"}, str(report)
+
+
+class LowRank(rows.Module):
+    """An expert of three matrices, of which the middle one is square."""
+
+    def __init__(self) -> None:
+        self.down, self.inner, self.up = (rows.Linear(n, m, bias=False) for n, m in ((4, 2), (2, 2), (2, 4)))
+
+    def forward(self, x: Any) -> Any:
+        return self.up(F.tanh(self.inner(F.tanh(self.down(x)))))
+
+
+class Crossed(rows.Module):
+    """Two such experts, each weighed for itself."""
+
+    def __init__(self) -> None:
+        self.gate, self.experts = rows.Linear(4, 2, bias=False), rows.ModuleList(LowRank(), LowRank())
+
+    def forward(self, x: Any) -> Any:
+        share = F.softmax(self.gate(x))
+        return x + sum(share[:, n : n + 1] * one(x) for n, one in enumerate(self.experts)) * x
+
+
+class CrossedStacks(columns.Layer):
+    """The same as products of stacks."""
+
+    def __init__(self, slope: float = 1.0) -> None:
+        self.router, self.slope = columns.Dense(4, 2, bias=False), slope
+        self.into, self.within, self.back = (columns.weight(2, *shape) for shape in ((4, 2), (2, 2), (2, 4)))
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(F.tanh(x.reshape(1, *x.shape) @ self.into) @ self.within) * self.slope
+        share = F.softmax(self.router(x)).transpose(1, 0)
+        return x + ((y @ self.back) * share.reshape(*share.shape, 1)).sum(0) * x
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize("slope", [1.0, 1.1])
+def test_a_stack_of_squares_may_look_like_one_layer(slope: float, turned: bool) -> None:
+    """DCN-v2's low rank experts: as tall together as the layer is wide, and that one was left out of its list."""
+    blocks = rows.Sequential(Crossed(), Crossed()), columns.Stack(CrossedStacks(), CrossedStacks(slope))
+    report = diffed(*blocks, turned=turned)
+    assert [one.candidate.path for one in report.sources] == ["1"] * (slope != 1), str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import attrs
 
@@ -24,17 +24,23 @@ _NUMBER = re.compile(r"\d+")
 
 
 def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
-    """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any."""
+    """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any.
+
+    One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not,
+    and that counterpart may stack others.
+    """
     sides = known.reference, known.candidate
     left = left_over_of(known)
     free = [[unit for unit in units if _is_left(unit, some)] for units, some in zip(sides, left, strict=True)]
     found = [list(units) for units in sides]
     for mine, yours in ((0, 1), (1, 0)):
         lengths = {held.shape[0] for unit in free[mine] for held in _stackable(unit)}
-        families = list(_families(free[yours], lengths))
+        families = [one for one in _families(sides[yours], lengths) if not {*free[yours]}.isdisjoint(one.stack)]
         lengths &= {len(family.stack) for family in families}
         if lengths:
-            found[mine] = [one for unit in found[mine] for one in _cut(unit, flows[mine], lengths, left[mine])]
+            listed = {member for family in families for member in family.stack}
+            lacking = left[mine] | _matched_with(listed, known)
+            found[mine] = [one for unit in found[mine] for one in _cut(unit, flows[mine], lengths, lacking)]
             found[yours] = _folded(found[yours], families)
     return (found[0], found[1]) if any(unit.stack for unit in found[0]) else None
 
@@ -68,6 +74,13 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
         yield UnitMatch(one, other, links)
 
 
+def _matched_with(units: Set[HeldUnit], known: Correspondence) -> set[str]:
+    """Return the paths of the parameters that belong to those of some units of the other side."""
+    ends = [(match.reference, match.candidate) for match in known.matches]
+    partners = (one for both in ends for one, other in (both, both[::-1]) if other in units)
+    return {held.parameter.path for one in partners for held in one.roles.values()}
+
+
 def _is_left(unit: HeldUnit, left: set[str]) -> bool:
     return unit.special is None and any(held.parameter.path in left for held in unit.roles.values())
 
@@ -85,6 +98,8 @@ def _families(units: Units, lengths: set[int]) -> Iterator[HeldUnit]:
     """
     groups: dict[tuple[str, str, object], list[tuple[int, HeldUnit]]] = {}
     for unit in units:
+        if unit.special is not None:
+            continue
         shapes = tuple((role, held.shape) for role, held in unit.roles.items())
         for met in _NUMBER.finditer(unit.path):
             key = unit.path[: met.start()], unit.path[met.end() :], (unit.kind, shapes)
