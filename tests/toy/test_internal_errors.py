@@ -90,3 +90,21 @@ def test_an_adapter_that_fails_outside_of_a_run_is_named_too(monkeypatch: pytest
         padiff.diff(Net(), Net(), (numbers(),))
     with pytest.raises(TypeError, match="no option"):
         padiff.diff(Net(), Net(), (numbers(),), atol=1)
+
+
+@pytest.mark.parametrize(
+    ("hooked_only", "hint"), [(True, "without padiff's hooks it runs"), (False, "without padiff first")]
+)
+def test_a_model_that_raises_under_hooks_alone_is_told_so(hooked_only: bool, hint: str) -> None:
+    """A MindSpore cell under `vmap`: to call the model without padiff, as the hint said, told nothing."""
+
+    class Transformed(Net):
+        def forward(self, x: Any) -> Any:
+            if self.first.hooks or not hooked_only:
+                msg = "cannot transform"
+                raise RuntimeError(msg)
+            return self.first(x)
+
+    hint = "without padiff's hooks it runs" if hooked_only else "without padiff first"
+    with pytest.raises(padiff.ForwardError, match=hint):
+        padiff.diff(Net(), Transformed(), (numbers(2, 4),))

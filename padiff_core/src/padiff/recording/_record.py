@@ -255,7 +255,24 @@ def guarded_run(
                     f"{error}\nHint: phase='forward' compares without it."
                 )
                 raise BackwardError(msg) from error
-            raise ForwardError(_where(watcher, model, error)) from error
+            said = _where(watcher, model, error)
+            stack.close()
+            msg = f"{said}\nHint: {_hint(model, task, watcher)}"
+            raise ForwardError(msg) from error
+
+
+def _hint(model: Model, task: Task, watcher: Watcher) -> str:
+    """Return what to do about a model that raised: where nothing was fed, whether it runs without hooks is tried."""
+    try:
+        with model.adapter.quiet():
+            args, kwargs = native_arguments(model, task, Watcher(model.adapter))
+            model.run(args, kwargs)
+    except Exception:
+        watcher = Watcher(model.adapter)
+    if not isinstance(watcher, Recorder):
+        return "call the model on these inputs without padiff first."
+    does = "without padiff's hooks it runs. What transforms or compiles a module (vmap, jit) takes none"
+    return f"{does}: call the module itself there, on the whole batch, to compare."
 
 
 def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -325,10 +342,7 @@ def _where(watcher: Watcher, model: Model, error: Exception) -> str:
         name = f"module {call.path!r}" if call.path else "the model itself"
         shapes = listed((leaf.path, leaf.dtype, leaf.shape) for leaf in call.inputs)
         place = f"in {name} ({call.module.class_name}){at}, given {shapes}"
-    return (
-        f"{_named(model)} raised {type(error).__name__} {place}: {error}\n"
-        "Hint: call the model on these inputs without padiff first."
-    )
+    return f"{_named(model)} raised {type(error).__name__} {place}: {error}"
 
 
 def _named(model: Model) -> str:
