@@ -86,11 +86,14 @@ class Packing:
     """Whether it packs layers, and not parameters that no layer's rule speaks of: these say nothing of modules."""
     beside: Group = ()
     """Units beside the packed one that pack the rest of the members: query here, and key with value there."""
+    behind: tuple[tuple[HeldUnit, Group], ...] = ()
+    """A unit that takes the packed one's channels by themselves, and those that take its members': norms."""
 
     @property
     def units(self) -> Group:
         """Return all units of both sides that it is about."""
-        return (self.packed, *self.beside, *self.members)
+        behind = (unit for packed, members in self.behind for unit in (packed, *members))
+        return (self.packed, *self.beside, *self.members, *behind)
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -115,6 +118,9 @@ class Packing:
                 for member, whole, rows in lie
             ]
             found += self._with_one_bias(matches) if self.along else matches
+        for unit, others in self.behind:
+            cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie)
+            found += [self._match(piece, member) for piece, member in cuts]
         return tuple(found)
 
     @property
@@ -123,8 +129,14 @@ class Packing:
         return sum(self._sizes()) == sum(self._wholes()) and next(self._orders(), None) is not None
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
-        """Yield the orders of members that fill the packed layers, one behind the other."""
-        for order in itertools.permutations(range(len(self.members))):
+        """Yield the orders of members that fill the packed layers: as they run, then those that divide few lists."""
+        lists = [member.module.path.rpartition(".")[0] for member in self.members]
+
+        def divided(order: Sequence[int]) -> int:
+            return sum(a > b or lists[a] != lists[b] for a, b in itertools.pairwise(order))
+
+        straight, *others = itertools.permutations(range(len(self.members)))
+        for order in (straight, *sorted(others, key=divided)):
             if len([*Arrangement(order).rows(self._sizes(), self._wholes())]) == len(order):
                 yield order
 
@@ -230,11 +242,10 @@ def _as_wide(
     groups += [(1, group) for group in added_up(yours, unmatched)]
     groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
     for unit in mine.units:
-        ways = list(as_maps(unit)) if unit not in taken and (freed or unit in unmatched) else []
-        for along, group in groups if ways else ():
-            fits = [way for way in ways if packs(way, group, along)]
-            if fits:
-                yield Packing(unit, group, ours, [[one.roles for one in way.units] for way in fits], along)
+        for along, group in groups if unit not in taken and (freed or unit in unmatched) else ():
+            found = packing_of(unit, group, ours, along)
+            if found is not None:
+                yield found
             elif along and _taps(unit, group):
                 yield Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit))
 
@@ -246,10 +257,23 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
         for graph in (mine, yours)
     )
     for packed, members in itertools.product(few, many):
-        if len(packed) < len(members) <= _MOST_MEMBERS and _pack_alike(packed, members):
-            found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
-            if found.fits:
-                yield found
+        found = shared_packing(packed, members, ours)
+        if found is not None:
+            yield found
+
+
+def packing_of(unit: HeldUnit, members: Group, ours: bool, along: int = 0) -> Packing | None:
+    """Return the packing of layers in one, if they are as wide as it is, joined along an axis."""
+    ways = [way for way in as_maps(unit) if packs(way, members, along)]
+    return Packing(unit, members, ours, [[one.roles for one in way.units] for way in ways], along) if ways else None
+
+
+def shared_packing(packed: Group, members: Group, ours: bool) -> Packing | None:
+    """Return the packing of layers in fewer ones, each of which packs some of them, if they fill these."""
+    if not len(packed) < len(members) <= _MOST_MEMBERS or not _pack_alike(packed, members):
+        return None
+    found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
+    return found if found.fits else None
 
 
 def _whatever_they_take(

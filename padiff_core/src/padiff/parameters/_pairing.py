@@ -9,6 +9,7 @@ from typing import Literal
 import attrs
 
 from padiff.alignment import Resolved
+from padiff.parameters._behind import with_norms
 from padiff.parameters._biases import with_biases
 from padiff.parameters._by_names import as_catalogued, as_named, as_numbered
 from padiff.parameters._choosing import chooser
@@ -24,6 +25,7 @@ from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
 from padiff.parameters._units import HeldUnit
+from padiff.parameters._wholes import packings_of_wholes
 from padiff.trace import Flow
 
 Units = Sequence[HeldUnit]
@@ -157,33 +159,53 @@ def _paired(
     settled = [match for packing, arrangement in mapped if arrangement for match in packing.matches(arrangement)]
     if mapped:
         pairs, symmetric = by_flow([*packings, *arranged])
-    while True:
-        gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
-        mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-        still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
-        matches = match_units(mine, yours, fixed, still)
-        lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
-        if freed == "astray":
-            astray = _astray(known, graphs)
-            lacking |= {ours[i] for i in astray} | {theirs[j] for j in astray.values()}
-            known = {i: j for i, j in known.items() if i not in astray}
-        elif freed:
-            packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
-            taken = {unit for packing in packed_so for unit in packing.units}
-            lacking |= {unit for both in map(_ends, matches) if not taken.isdisjoint(both) for unit in both}
-        freed = ""
-        # What found a counterpart only now may leave others that pack what is left.
-        new = find_packings(graphs, lacking, known, gone=gone)
-        if not new:
-            break
-        packings += _packings_as_numbered(new, graphs, pairs)
-        pairs, symmetric = by_flow([*packings, *arranged])
-    packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
 
-    matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
-    matches += [match for one in packed for match in one.matches] + settled
-    matches = with_mapped_parameters(matches, ours, theirs, fixed)
-    return Correspondence(ours, theirs, matches, packed, fixed, symmetric)
+    def completed(
+        packings: list[Packing], pairs: Pairs, symmetric: frozenset[HeldUnit], freed: Freed
+    ) -> tuple[int, Correspondence]:
+        """Return the correspondence, with what found no counterpart packed; and what of the dataflow contradicts it."""
+        while True:
+            gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
+            mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
+            still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
+            matches = match_units(mine, yours, fixed, still)
+            lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
+            if freed == "astray":
+                astray = _astray(known, graphs)
+                lacking |= {ours[i] for i in astray} | {theirs[j] for j in astray.values()}
+                known = {i: j for i, j in known.items() if i not in astray}
+            elif freed:
+                packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
+                taken = {unit for packing in packed_so for unit in packing.units}
+                lacking |= {unit for both in map(_ends, matches) if not taken.isdisjoint(both) for unit in both}
+            freed = ""
+            # What found a counterpart only now may leave others that pack what is left.
+            new = find_packings(graphs, lacking, known, gone=gone)
+            if not new:
+                break
+            packings = [*packings, *with_norms(_packings_as_numbered(new, graphs, pairs), graphs, lacking)]
+            pairs, symmetric = by_flow([*packings, *arranged])
+        packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
+        contradicting = _contradicting(graphs, known, [*packings, *arranged])
+        matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
+        matches += [match for one in packed for match in one.matches] + settled
+        matches = with_mapped_parameters(matches, ours, theirs, fixed)
+        return contradicting, Correspondence(ours, theirs, matches, packed, fixed, symmetric)
+
+    contradicting, found = completed(packings, pairs, symmetric, freed)
+    wholes = packings_of_wholes(graphs, regions, choose) if contradicting and not mapped else []
+    wholes = with_norms(_packings_as_numbered(wholes, graphs, pairs), graphs, {*ours, *theirs})
+    if {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
+        return found
+    fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
+    return other if fewer < contradicting else found
+
+
+def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> int:
+    """Return how many ways between units one side alone has under a matching."""
+    packed, groups = _packed(packings, graphs[0].units, graphs[1].units)
+    both = graphs[0].joined(groups[0]), graphs[1].joined(groups[1])
+    return sum(len([*graph.edges]) for graph in both) - 2 * preserved(both, {**known, **packed})[0]
 
 
 def _nearest(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], fixed: Resolved) -> Pairs:
@@ -211,11 +233,12 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
     groups: tuple[Groups, Groups] = ([], [])
     for packing in packings:
         mine, yours = places if packing.ours else places[::-1]
-        packed, members = mine[packing.packed], [yours[unit] for unit in packing.members]
-        known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
-        groups[packing.ours].append(members)
+        for unit, parts in ((packing.packed, packing.members), *packing.behind):
+            packed, members = mine[unit], [yours[part] for part in parts]
+            known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
+            groups[packing.ours].append(members)
         if packing.beside:
-            groups[not packing.ours].append([packed, *(mine[unit] for unit in packing.beside)])
+            groups[not packing.ours].append([mine[unit] for unit in (packing.packed, *packing.beside)])
     return known, groups
 
 

@@ -5,6 +5,7 @@ They are of a call whose own outputs and gradients were judged before; what thes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -177,7 +178,7 @@ def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
         return None
     before = _before(judge, check)
     scaled = before + (check.candidate - before) * (ours / theirs)
-    ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled)]
+    ways = [scaled, *by_convention(calls, judge.trace, (before, before), check.reference, scaled, _size(check))]
     apart = min(difference(check.reference - before, way - before).rel_l2 for way in ways)
     explains = apart <= SAME(epsilon(check.reference.dtype))
     return Cause("settings", as_parameters(found), verified=True) if explains else None
@@ -229,7 +230,7 @@ def _bessel(judge: Judge, check: StateCheck) -> bool:
         return False
     assert check.candidate is not None
     before = _before(judge, check)
-    found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate)
+    found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate, _size(check))
     eps = np.dtype(np.float32)
     return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
 
@@ -244,7 +245,7 @@ def _bessel_alone(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> 
     if ours is None or theirs is None:
         return False
     before = _before(judge, check)
-    found = by_convention([pair.reference], judge.trace, (before, before), ours, theirs)
+    found = by_convention([pair.reference], judge.trace, (before, before), ours, theirs, _size(check))
     return any(difference(ours, one).rel_l2 <= CONSTANT(epsilon(ours.dtype)) for one in found)
 
 
@@ -258,6 +259,11 @@ def _before(judge: Judge, check: StateCheck) -> Array:
     """Return what the reference's buffer held before the run, as the candidate holds it."""
     held = check.link.reference
     return check.link.to_candidate(canonical(held, judge.settler.bench.reference.value(held.parameter.path)))
+
+
+def _size(check: StateCheck) -> int:
+    """Return how many numbers the reference's buffer holds, of which a packed norm's counterpart has some."""
+    return math.prod(check.link.reference.parameter.shape)
 
 
 def _frameworks(judge: Judge) -> tuple[str, str]:
