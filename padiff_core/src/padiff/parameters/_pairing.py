@@ -209,13 +209,16 @@ def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence
 
 
 def _nearest(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], fixed: Resolved) -> Pairs:
-    """Return the pairs, or where they leave units out those in the order of the runs, if more of the dataflow fits so.
+    """Return the pairs, or where the models differ those in the order of the runs, if more of the dataflow fits so.
 
-    Where one model leaves out a block, colours tell of the others only how far each is from it.
+    Where one model leaves out a block, colours tell of the others only how far each is from it; and where it leaves out
+    a residual connection, what takes another block's output may look like what takes this one's.
     """
     matched = pairs.keys(), set(pairs.values())
     if all(graph.is_met(i) <= (i in some) for graph, some in zip(graphs, matched, strict=True) for i in graph.own):
-        return pairs
+        edges = [len([*graph.edges]) for graph in graphs]
+        if edges == [preserved(graphs, pairs)[0]] * 2:
+            return pairs
     (ours, mine), (theirs, yours) = ((graph.own, [graph.units[i] for i in graph.own]) for graph in graphs)
 
     def filled(sure: Pairs) -> Pairs:
