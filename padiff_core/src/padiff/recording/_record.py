@@ -257,20 +257,21 @@ def guarded_run(
                 raise BackwardError(msg) from error
             said = _where(watcher, model, error)
             stack.close()
-            msg = f"{said}\nHint: {_hint(model, task, watcher)}"
+            msg = f"{said}\nHint: {_hint(model, task, isinstance(watcher, Recorder) and follower is None)}"
             raise ForwardError(msg) from error
 
 
-def _hint(model: Model, task: Task, watcher: Watcher) -> str:
-    """Return what to do about a model that raised: where nothing was fed, whether it runs without hooks is tried."""
+def _hint(model: Model, task: Task, recorded: bool) -> str:
+    """Return what to do about a model that raised; where it was only recorded, whether it runs without is tried."""
+    plain = "call the model on these inputs without padiff first."
+    if not recorded:
+        return plain
     try:
         with model.adapter.quiet():
             args, kwargs = native_arguments(model, task, Watcher(model.adapter))
             model.run(args, kwargs)
     except Exception:
-        watcher = Watcher(model.adapter)
-    if not isinstance(watcher, Recorder):
-        return "call the model on these inputs without padiff first."
+        return plain
     does = "without padiff's hooks it runs. What transforms or compiles a module (vmap, jit) takes none"
     return f"{does}: call the module itself there, on the whole batch, to compare."
 
