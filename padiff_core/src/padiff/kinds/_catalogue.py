@@ -31,6 +31,8 @@ class Kind:
     roles: Mapping[str, str] = attrs.field(factory=dict)
     settings: Mapping[str, str] = attrs.field(factory=dict)
     stochastic: bool = False
+    maps: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    """Linear maps that it computes with: what each takes -> the map's roles, and those of the kind that play them."""
     outputs: int | None = None
     """How many outputs it has in every framework; further ones (attention weights) are extras."""
 
@@ -53,6 +55,12 @@ def _conv(name: str, weight: str) -> Kind:
 
 _CELL = {"weight_ih": "(gates*hidden, in)", "weight_hh": "(gates*hidden, hidden)", "bias_ih": "(gates*hidden,)"}
 _CELL = {**_CELL, "bias_hh": "(gates*hidden,)"}
+INPUT_MAP, STATE_MAP = "input", "state"
+"""The linear maps of a recurrent cell: of its input, and of what it gave in the step before."""
+_MAPS = {
+    INPUT_MAP: {"weight": "weight_ih", "bias": "bias_ih"},
+    STATE_MAP: {"weight": "weight_hh", "bias": "bias_hh"},
+}
 _FUSED = "name of an activation that the same module applies, or None"
 _NORM = {"weight": "(features,)", "bias": "(features,)"}
 _RUNNING = {"running_mean": "(features,)", "running_var": "(features,)"}
@@ -93,8 +101,8 @@ _KINDS = (
     Kind("rms_norm", {"weight": "(features,)"}, _EPS),
     Kind("local_response_norm", {}, {"size": "int", "alpha": "float", "beta": "float", "k": "float"}),
     Kind("prelu", {"weight": "(features,) or (1,)"}),
-    *(Kind(f"{name}_cell", _CELL) for name in ("lstm", "gru")),
-    Kind("rnn_cell", _CELL, {"activation": "tanh or relu"}),
+    *(Kind(f"{name}_cell", _CELL, maps=_MAPS) for name in ("lstm", "gru")),
+    Kind("rnn_cell", _CELL, {"activation": "tanh or relu"}, maps=_MAPS),
     *(Kind(name, {}, _RECURRENT) for name in ("lstm", "gru")),
     Kind("rnn", {}, {**_RECURRENT, "activation": "tanh or relu"}),
     Kind(

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import attrs
 
+from padiff.kinds import STATE_MAP
 from padiff.parameters._units import HeldUnit
 from padiff.trace import INPUT, Flow, called, inputs_of, joint_of, operations_of, outputs_of
 
@@ -167,6 +168,11 @@ class _Builder:
         return [stages[stage] for stage in sorted(stages)]
 
     def _inside(self, key: str, takes: Sequence[dict[int, set[frozenset[str]]]]) -> None:
+        for unit in self._at[key]:
+            cell = self._units[unit].name.removesuffix(STATE_MAP)
+            if cell != self._units[unit].name and not self._units[unit].loose:
+                beside = (other for other in self._at[key] if self._units[other].name.startswith(cell))
+                _add(takes[unit], {other: {frozenset()} for other in beside})
         for before, behind in itertools.pairwise(self._stages(key)):
             for unit in behind:
                 _add(takes[unit], {other: {frozenset()} for other in before})

@@ -6,16 +6,18 @@ block, a norm beside the linear layer behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source
 
 Units = Sequence[HeldUnit]
+LINEAR = "linear"
 
 
 def left_over(known: Correspondence) -> int:
@@ -34,6 +36,7 @@ def left_over_of(known: Correspondence) -> tuple[set[str], set[str]]:
 def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[Units, Units] | None:
     """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart.
 
+    So are those of a recurrent cell, which is written by hand with linear layers.
     None where nothing is to be split.
     """
     left = left_over_of(known)
@@ -46,10 +49,21 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
 
 
 def _parts(unit: HeldUnit, flow: Flow, lacking: set[str]) -> Iterator[HeldUnit]:
-    if not unit.loose or not any(held.parameter.path in lacking for held in unit.roles.values()):
+    kind = CATALOGUE.get(unit.kind or "")
+    maps = {} if kind is None else kind.maps
+    if not (unit.loose or maps) or not any(held.parameter.path in lacking for held in unit.roles.values()):
         yield unit
+    elif maps:
+        yield from _maps_of(unit, maps)
     else:
         yield from parts_of(unit, flow)
+
+
+def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[HeldUnit]:
+    """Yield the linear layers that a unit of a catalogued kind computes with."""
+    for name, roles in maps.items():
+        held = {role: unit.roles[of_unit] for role, of_unit in roles.items() if of_unit in unit.roles}
+        yield HeldUnit(unit.module, f"{unit.name}.{name}".lstrip("."), LINEAR, held)
 
 
 def parts_of(unit: HeldUnit, flow: Flow) -> Iterator[HeldUnit]:
