@@ -1,12 +1,13 @@
 """Match the parameters of two models, and give the candidate the reference's."""
 
+from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._complex import in_real_numbers
 from padiff.parameters._constants import is_alike, with_buffers, with_buffers_by_name
 from padiff.parameters._containment import out_of_place
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names
-from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._packing import Packing
 from padiff.parameters._padded_rows import PaddedRows, padded_rows
 from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles, ways_between

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Resolved
+from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._links import Link
-from padiff.parameters._packing import Arrangement, Packing
+from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
 from padiff.recording import Orders

@@ -8,9 +8,10 @@ import attrs
 
 from padiff.alignment import MappedParameter, Resolved
 from padiff.errors import MappingError
+from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
-from padiff.parameters._packing import Arrangement, Packing, packs
+from padiff.parameters._packing import Packing, packs
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 

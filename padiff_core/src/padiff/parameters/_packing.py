@@ -14,7 +14,7 @@ from functools import partial
 
 import attrs
 
-from padiff.kinds import interleaved
+from padiff.parameters._arrangements import Arrangement, orders_of
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import (
     LINEAR,
@@ -33,35 +33,6 @@ from padiff.parameters._links import SumLink, bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
-
-_MOST_MEMBERS = 6
-"""Layers that several others pack, of which every order is asked for."""
-Rows = tuple[int, int, tuple[tuple[int, int], ...]]
-
-
-@attrs.frozen
-class Arrangement:
-    """Say how a packed layer holds its members: in which order, in how many groups (heads) of all of them."""
-
-    order: tuple[int, ...]
-    groups: int = 1
-    way: int = 0
-    """Which of the ways in which its matrix may lie."""
-
-    def rows(self, sizes: Sequence[int], wholes: Sequence[int]) -> Iterator[Rows]:
-        """Yield, in order, each member, the packed layer that it is in and the ranges of its rows there.
-
-        ``sizes`` are the members' rows, and ``wholes`` those of the packed layers; nothing comes where these do not
-        fit one behind the other.
-        """
-        order = list(self.order)
-        for place, whole in enumerate(wholes):
-            inside: list[int] = []
-            while order and sum(sizes[member] for member in inside) < whole:
-                inside.append(order.pop(0))
-            if sum(sizes[member] for member in inside) == whole:
-                lie = interleaved([sizes[member] // self.groups for member in inside], self.groups)
-                yield from ((member, place, rows) for member, rows in zip(inside, lie, strict=True))
 
 
 @attrs.frozen(eq=False)
@@ -129,14 +100,8 @@ class Packing:
         return sum(self._sizes()) == sum(self._wholes()) and next(self._orders(), None) is not None
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
-        """Yield the orders of members that fill the packed layers: as they run, then those that divide few lists."""
-        lists = [member.module.path.rpartition(".")[0] for member in self.members]
-
-        def divided(order: Sequence[int]) -> int:
-            return sum(a > b or lists[a] != lists[b] for a, b in itertools.pairwise(order))
-
-        straight, *others = itertools.permutations(range(len(self.members)))
-        for order in (straight, *sorted(others, key=divided)):
+        """Yield the orders of members that fill the packed layers, the likeliest first."""
+        for order in orders_of(self.members):
             if len([*Arrangement(order).rows(self._sizes(), self._wholes())]) == len(order):
                 yield order
 
@@ -270,7 +235,7 @@ def packing_of(unit: HeldUnit, members: Group, ours: bool, along: int = 0) -> Pa
 
 def shared_packing(packed: Group, members: Group, ours: bool) -> Packing | None:
     """Return the packing of layers in fewer ones, each of which packs some of them, if they fill these."""
-    if not len(packed) < len(members) <= _MOST_MEMBERS or not _pack_alike(packed, members):
+    if not len(packed) < len(members) or not _pack_alike(packed, members):
         return None
     found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
     return found if found.fits else None
