@@ -198,7 +198,9 @@ def _paired(
     if {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
         return found
     fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
-    return other if fewer < contradicting else found
+    # More that is packed has to leave fewer over: another library's attention may contradict the dataflow all the same.
+    asked = len(other.packed) <= len(found.packed) or left_over(other) < left_over(found)
+    return other if asked and fewer < contradicting else found
 
 
 def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> int:
