@@ -244,8 +244,11 @@ class Bang(BaseException):
     """Stand for what a user's model may raise, Ctrl-C among it."""
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, Bang])
-@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+@pytest.mark.parametrize(
+    ("side", "error"),
+    [(0, RuntimeError), (1, RuntimeError), (0, KeyboardInterrupt), (1, Bang)],
+    ids=["reference-RuntimeError", "candidate-RuntimeError", "reference-KeyboardInterrupt", "candidate-Bang"],
+)
 def test_models_come_back_after_an_exception_in_any_forward(kits: Kits, side: int, error: type) -> None:
     calls = [0]
     fatal = [0]

@@ -53,9 +53,15 @@ def test_each_projection_gets_its_own_weight(frameworks: Frameworks) -> None:
         np.testing.assert_array_equal(expected, found)
 
 
-@EACH_WAY
 # A factor close to one, values at the wrong place, and a layer's setting.
-@pytest.mark.parametrize("fault", ["scale_slightly_off", "causal_off_by_one", "norm_eps"])
+@pytest.mark.parametrize(
+    ("fault", "frameworks"),
+    [
+        ("scale_slightly_off", ("torch", "paddle")),
+        ("causal_off_by_one", ("paddle", "torch")),
+        ("norm_eps", ("paddle", "torch")),
+    ],
+)
 def test_a_fault_is_named_behind_chance(fault: str, frameworks: Frameworks) -> None:
     row = next(row for row in ROWS if row.id == f"transformer-{fault}")
     row = attrs.evolve(row, train=True, options={"dropout": 0.3})

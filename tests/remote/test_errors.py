@@ -254,7 +254,7 @@ def test_a_model_that_ends_its_process_politely_does_not_end_it(candidate: padif
     ("port", "way", "said"),
     [
         (
-            "torch_trouble",
+            "toy_trouble",
             "kill",
             "was killed by SIGKILL while it ran the model, in module 'head'.\nHint: was it ended from outside",
         ),

@@ -21,7 +21,8 @@ import padiff
 from .conftest import PORTS, SITE, Sides
 
 LARGE = {"ids": np.zeros((48, 6), np.int64), "x": np.ones((48, 6, 16), np.float32)}
-"""Inputs with which activations go through shared memory, and not in the messages."""
+WIDE = {"x": np.ones((4096, 4), np.float32)}
+"""Inputs of the ports and of the toy with which activations go through shared memory, and not in the messages."""
 
 
 def ended(pid: int, seconds: float = 5.0) -> bool:
@@ -142,11 +143,11 @@ def test_a_fork_of_the_parent_does_not_end_it(worker: padiff.Remote) -> None:
     assert worker.pid == pid
 
 
-def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
+def test_no_file_and_no_segment_stays_open() -> None:
     gc.collect()
     before, files, segments = named(), psutil.Process().num_fds(), mapped()
-    with padiff.remote("torch_port:build") as reference, padiff.remote("torch_port:build") as candidate:
-        assert padiff.diff(reference, candidate, LARGE).aligned
+    with padiff.remote("toy_trouble:build") as reference, padiff.remote("toy_trouble:build") as candidate:
+        assert padiff.diff(reference, candidate, WIDE).aligned
         assert named() == before, "shared memory has no names"
         assert mapped() == segments
         for one in (reference, candidate):
@@ -157,7 +158,7 @@ def test_no_file_and_no_segment_stays_open(sides: Sides) -> None:
     assert psutil.Process().num_fds() == files
 
 
-def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_worker_recorded_another_reads_where_it_lies(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     from padiff.codec import Outgoing, home_of
 
     sent: dict[bool, int] = {True: 0, False: 0}
@@ -168,8 +169,8 @@ def test_what_one_worker_recorded_another_reads_where_it_lies(monkeypatch: pytes
         return put(message, array)
 
     monkeypatch.setattr(Outgoing, "put", noted)
-    with padiff.remote("torch_port:build") as reference, padiff.remote("paddle_port:build") as candidate:
-        padiff.diff(reference, candidate, {"ids": LARGE["ids"].repeat(4, 0), "x": LARGE["x"].repeat(4, 0)})
+    larger = {name: value.repeat(4, 0) for name, value in LARGE.items()}
+    padiff.diff(sides.there("torch"), sides.there("paddle"), larger)
     assert sent[True] > 2e6
     assert sent[False] < 0.5 * sent[True], "this process copies what it made itself: the inputs, again for each run"
 
@@ -180,9 +181,8 @@ def test_a_worker_that_is_killed_leaves_nothing(worker: padiff.Remote) -> None:
     gc.collect()
     files, segments = psutil.Process().num_fds(), mapped()
     worker.call("toy_trouble:turn", "kill")
-    wide = {"x": np.ones((4096, 4), np.float32)}
     with pytest.raises(padiff.WorkerError):
-        padiff.diff(toy_trouble.build(), worker, wide)
+        padiff.diff(toy_trouble.build(), worker, WIDE)
     gc.collect()
     assert mapped() == segments
     assert psutil.Process().num_fds() == files
@@ -202,16 +202,16 @@ def test_killed_from_outside_between_two_diffs() -> None:
         assert worker.pid not in (None, pid)
 
 
-def test_six_diffs_hold_no_more_than_two(sides: Sides) -> None:
+def test_four_diffs_hold_no_more_than_two(sides: Sides) -> None:
     a, b = sides.there("torch"), sides.there("paddle", "epsilon scale")
     held = []
-    for _ in range(6):
+    for _ in range(4):
         padiff.diff(a, b, LARGE)
         gc.collect()
         here = [len(one.start()._connection.codec.known) for one in (a, b)]
         there = [(one.rest(), psutil.Process(one.pid).num_fds()) for one in (a, b)]
         held.append((here, there, mapped(), psutil.Process().num_fds()))
-    assert held[1:] == [held[1]] * 5, held
+    assert held[1:] == [held[1]] * 3, held
 
 
 def test_the_state_of_a_model_lasts_from_diff_to_diff_and_no_longer(sides: Sides) -> None:

@@ -54,6 +54,12 @@ class Bench:
         sides = self.reference, self.candidate, self.idle, self.evaluating
         return (*sides, self.alignment.loose, pair.reference.key, pair.key, pair.inputs, pair.outputs)
 
+    def of_reference(self, pair: Pair) -> Hashable:
+        """Return all that replays of a pair's call in the reference rest on: its weights stay as they are."""
+        below = tuple((one.reference.key, one.inputs, one.outputs) for one in map(_alike, self._inside(pair)))
+        returned = tuple(ours for ours, _ in pair.outputs)
+        return self.reference, self.idle[0], self.evaluating, self.alignment.loose, pair.reference.key, returned, below
+
     def run_reference(
         self,
         pair: Pair,

@@ -81,8 +81,11 @@ class PairReplays:
                 return None
             return _thinned(found) if thinned else found
 
-        key = (ours, thinned, *sorted(condition.items()))
-        known: Replayed | None = self.get(pair, key, replay, lambda found: 0 if found is None else found.size)
+        replays, place = self._place(pair)
+        if ours and self.shared is not None:
+            replays, place = self.shared, self._bench.of_reference(pair)
+        key = (place, ours, thinned, *sorted(condition.items()))
+        known: Replayed | None = replays.get(key, replay, lambda found: 0 if found is None else found.size)
         return known
 
     def drop(self, pair: Pair, *what: Hashable) -> None:
