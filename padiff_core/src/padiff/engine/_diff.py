@@ -32,6 +32,7 @@ from padiff.judging import (
     measures_of,
     naming_notes,
     parameter_findings,
+    part_notes,
     rule_of,
     special_notes,
     step_both,
@@ -212,7 +213,7 @@ class Run:
         if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
         if first:
-            self._tell_parameters(known)
+            self._tell_parameters(known, evidence.judged(known))
         if self.options.operations:
             known = with_operations_matched(known, evidence)
         self._note_axes(known)
@@ -276,7 +277,7 @@ class Run:
             followed=followed,
         )
 
-    def _tell_parameters(self, known: Correspondence) -> None:
+    def _tell_parameters(self, known: Correspondence, judge: Judge) -> None:
         """Report what has no counterpart."""
         self.outcome.findings += parameter_findings(
             known,
@@ -288,7 +289,9 @@ class Run:
             measures=self.measures,
             own=self.own,
             frozen=False,
+            counts=judge.counts,
         )
+        self.outcome.notes += part_notes(known, self.resolved.ignored, judge.counts)
         self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
         sides = self.reference, self.candidate
         self.outcome.notes += unregistered_notes(sides)

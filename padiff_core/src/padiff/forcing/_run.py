@@ -12,7 +12,7 @@ from padiff.forcing._checks import Assess, Assessment, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array, Difference, difference, root_mean_square
-from padiff.parameters import Link, UnitMatch, read_of
+from padiff.parameters import Link, PartAlone, UnitMatch, parts_alone, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import Key, ParameterRecord, Trace
@@ -68,6 +68,8 @@ class Forced:
     """Paths of the candidate's parameters that got a gradient."""
     frozen: Sequence[tuple[UnitMatch, Link, str]] = ()
     """The parameters that are frozen on one side alone, and on which."""
+    alone: Sequence[PartAlone] = ()
+    """Parts of parameters that one side alone has, and gradients come to."""
 
 
 def force(
@@ -108,6 +110,7 @@ def force(
             list(_inputs(alignment.pairs[0], trace, fed)),
             fed.reached,
             list(_frozen(matches)),
+            list(_alone(matches, trace, gradient)) if task.backward else (),
         )
 
 
@@ -128,6 +131,16 @@ def _frozen(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, Link, str
             ours = any(held.parameter.trainable for held in link.references)
             if not link.buffer and ours != link.candidate.parameter.trainable:
                 yield match, link, "candidate" if ours else "reference"
+
+
+def _alone(
+    matches: Sequence[UnitMatch], trace: Trace, theirs: Callable[[ParameterRecord], Array | None]
+) -> Iterator[PartAlone]:
+    def ours(parameter: ParameterRecord) -> Array | None:
+        key = trace.parameter_gradients.get(parameter.path)
+        return None if key is None else trace.array(key)
+
+    return (part for part in parts_alone(matches) if not part.is_idle(ours if part.ours else theirs))
 
 
 def compared_gradients(

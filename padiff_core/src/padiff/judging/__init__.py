@@ -19,6 +19,7 @@ from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes
 from padiff.judging._optimizer_step import rate_between, step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
+from padiff.judging._parts import part_notes
 from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._recorded._meter import Measuring, Meter, measuring
 from padiff.judging._recorded._step import Recorded

@@ -92,7 +92,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = 
         evidence=evidence,
         cause=cause,
         between=_between(suspicion),
-        given=_given(suspicion),
+        given=given_to(suspicion),
         source=source,
         step=step,
     )
@@ -141,7 +141,7 @@ def _between(suspicion: Suspicion) -> tuple[str, str] | None:
     return (start, end)
 
 
-def _given(suspicion: Suspicion) -> tuple[str, ...]:
+def given_to(suspicion: Suspicion) -> tuple[str, ...]:
     """Return what goes into the code between a call's children: what they and its inputs give, and no child takes."""
     spot, owner = suspicion.spot, suspicion.pair.candidate
     if spot is None or suspicion.between is None or suspicion.phase is not Phase.FORWARD or owner.module.operation:

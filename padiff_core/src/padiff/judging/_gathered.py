@@ -9,12 +9,13 @@ from typing import Any, Self
 import attrs
 
 from padiff.alignment import Pair
-from padiff.judging._findings import finding_of
-from padiff.judging._parameters import Ignored, tied_on_one_side
+from padiff.judging._findings import finding_of, given_to
+from padiff.judging._parameters import tied_on_one_side
+from padiff.judging._parts import Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
 from padiff.report import ComparedCall, Coverage, Figures, Finding, Matching, Note, Phase, Verdict
-from padiff.trace import Call
+from padiff.trace import Call, Key
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -54,11 +55,16 @@ class Gathered:
         """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
         changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | tied_on_one_side(known)
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
+        lacking = _lacking(parameters, known)
         found = []
         for one in suspicions:
             ignored = self.is_ignored(one.pair)
             source = one.arises and one.verdict is Verdict.DIFFERS and not ignored
             source = source and not _is_explained(one.pair.candidate, changed, whole)
+            if source and (taken := [path for path in lacking.get(one.pair.key, ()) if _takes(one, path)]):
+                source = False
+                if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own
+                    lacking[one.pair.key] = [path for path in lacking[one.pair.key] if path not in taken]
             found.append(finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
         return found
 
@@ -70,6 +76,25 @@ class Gathered:
         """Add the compared tree of one step behind those of the others."""
         start = len(self.calls)
         self.calls += [attrs.evolve(one, parent=None if one.parent is None else one.parent + start) for one in calls]
+
+
+def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, list[str]]:
+    """Return the layers that lack what their counterpart has, by the calls whose own code calls them: packed ones."""
+    found: dict[Key, list[str]] = {}
+    for one in parameters:
+        path = one.candidate.path
+        if one.verdict is Verdict.UNMATCHED and one.reference.path is not None and path is not None:
+            for pair in known.alignment.using(path):
+                if pair.candidate.path != path:
+                    found.setdefault(pair.key, []).append(path)
+    return found
+
+
+def _takes(suspicion: Suspicion, path: str) -> bool:
+    """Return whether the code that a value comes of takes what a layer gives, as far as that is known."""
+    around = suspicion.pair.candidate.path
+    given = (f"{around}.{name}." if around else f"{name}." for name in given_to(suspicion))
+    return suspicion.between is None or any(f"{path}.".startswith(name) for name in given)
 
 
 def _is_explained(call: Call, changed: Collection[str | None], whole: Collection[str]) -> bool:

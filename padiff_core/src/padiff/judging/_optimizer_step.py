@@ -12,7 +12,8 @@ import numpy as np
 from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
-from padiff.judging._parameters import NOTHING, Ignored, finding_of_link, is_ignored
+from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored
+from padiff.judging._parts import Ignored
 from padiff.kinds import EPS_PLACE, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of

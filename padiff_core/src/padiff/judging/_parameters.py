@@ -10,15 +10,14 @@ import numpy as np
 
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
+from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held
 from padiff.judging._sizes import size_of
 from padiff.numerics import SAME, Array, difference, is_suspect
-from padiff.parameters import Correspondence, Held, HeldUnit, Link, UnitMatch, canonical
+from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Summary, contrasts
 
 Rule = Callable[[Array, Array], bool]
-Ignored = tuple[frozenset[str], frozenset[str]]
-"""Paths of modules of the reference, and of the candidate."""
 NOTHING: Ignored = (frozenset(), frozenset())
 Reading = Callable[[Link], tuple[Any, Any]]
 """Returns what both sides hold of a link in one layout: values, or summaries of them; None where that is not known."""
@@ -36,6 +35,7 @@ def parameter_findings(
     own: Mapping[str, Array] | None = None,
     frozen: bool = True,
     alike: Callable[[Link], bool] = lambda link: False,
+    counts: Callable[[PartAlone], bool] = lambda part: True,
 ) -> list[Finding]:
     """Report parameters without counterpart, values that differ, and ties that one side has alone.
 
@@ -43,10 +43,11 @@ def parameter_findings(
     the candidate, are left out. ``rule`` is the user's own, for values that were not copied; ``measures`` are the
     metrics of plugins; ``own`` holds what the candidate has for constants that are wrong. Without ``frozen`` no frozen
     parameter is missed: what differs without it shows where it is used. Of what is ``alike``, as is known already, no
-    values are read.
+    values are read. Of a parameter that has a counterpart one side may have more than the other: where that ``counts``.
     """
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
+    found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
     found += _with_other_values(
         [both for both in links if not alike(both[1])], read, copied, rule, measures or Measures()
     )
@@ -56,6 +57,7 @@ def parameter_findings(
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
     partner = {m.reference: m.candidate for m in correspondence.matches}
     partner |= {m.candidate: m.reference for m in correspondence.matches}
+    partner |= {one.packing.packed: one.packing.members[0] for one in correspondence.packed}
     covered = _matched(correspondence)
     for side, (units, others) in enumerate(
         ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
@@ -70,7 +72,7 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
                 other = partner.get(unit) or next((u for u in others if u.path == unit.path and u not in partner), None)
-                if _holders(unit, held) & ignored[side] or (other and other.module.path in ignored[1 - side]):
+                if holders_of(unit, held) & ignored[side] or (other and other.module.path in ignored[1 - side]):
                     continue
                 covered[side].add(held.parameter.path)
                 there = None if other is None else other.roles.get(role)
@@ -121,22 +123,16 @@ def _constants(wrong: Sequence[UnitMatch], read: Reading, own: Mapping[str, Arra
             yield _differing(match, link, Figures.of(difference(ours, theirs)), Cause("constant", verified=True))
 
 
-def _holders(unit: HeldUnit, held: Held) -> set[str]:
-    """Return the paths of the modules that a parameter belongs to: its unit's, and where it hangs."""
-    path, below = unit.module.path, held.part.parameter.rpartition(".")[0]
-    return {path, ".".join(filter(None, (path, below)))}
-
-
 def is_ignored(match: UnitMatch, link: Link, ignored: Ignored) -> bool:
     """Return whether a parameter, on either side, belongs to a module whose path is among the ignored."""
-    sides = _holders(match.reference, link.reference), _holders(match.candidate, link.candidate)
+    sides = holders_of(match.reference, link.reference), holders_of(match.candidate, link.candidate)
     return any(holders & paths for holders, paths in zip(sides, ignored, strict=True))
 
 
 def _unmatched(
     unit: HeldUnit, held: Held, partner: HeldUnit | None, others: Sequence[HeldUnit], *, ours: bool
 ) -> Finding:
-    here = _place(unit, held)
+    here = place_held(unit, held)
     there = Place(partner.module.path, partner.module.class_name) if partner else Place(None)
     side = "reference" if ours else "candidate"
     seen = {"side": side, "path": held.parameter.path, "shape": tuple(held.parameter.shape)}
@@ -173,8 +169,8 @@ def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *
     return Finding(
         verdict=Verdict.UNMATCHED,
         phase=Phase.PARAMETER,
-        reference=_place(unit, held),
-        candidate=_place(other, theirs),
+        reference=place_held(unit, held),
+        candidate=place_held(other, theirs),
         what=What("parameter", held.part.parameter),
         evidence=(Evidence(kind, figures),),
         cause=cause if cause is not None and cause.verified else None,
@@ -193,12 +189,6 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
     if differing is not None and differing.verified:
         return differing
     return Cause("missing_parameter", {"name": name, "side": side}, verified=True)
-
-
-def _place(unit: HeldUnit, held: Held) -> Place:
-    """Return where a parameter hangs; the class is known where that is the unit's own module."""
-    path = held.parameter.path.rpartition(".")[0]
-    return Place(path, unit.module.class_name if path == unit.module.path else "")
 
 
 def _with_other_values(
@@ -239,7 +229,7 @@ def _differing(match: UnitMatch, link: Link, figures: Figures, cause: Cause | No
 
 def finding_of_link(match: UnitMatch, link: Link, phase: Phase, kind: str, evidence: Evidence, **rest: Any) -> Finding:
     """Return that a parameter differs, of some kind of value, on one piece of evidence: that is a source."""
-    places = _place(match.reference, link.reference), _place(match.candidate, link.candidate)
+    places = place_held(match.reference, link.reference), place_held(match.candidate, link.candidate)
     what = What(kind, link.candidate.part.parameter)
     return Finding(Verdict.DIFFERS, phase, *places, what, evidence=(evidence,), source=True, **rest)
 

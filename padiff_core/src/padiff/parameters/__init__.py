@@ -1,5 +1,6 @@
 """Match the parameters of two models, and give the candidate the reference's."""
 
+from padiff.parameters._alone import PartAlone, parts_alone
 from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._complex import in_real_numbers
 from padiff.parameters._constants import is_alike, with_buffers, with_buffers_by_name

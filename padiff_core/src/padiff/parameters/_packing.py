@@ -136,15 +136,17 @@ class Packing:
     def _cut(
         self, unit: HeldUnit, roles: Mapping[str, Held], member: HeldUnit, rows: tuple[tuple[int, int], ...]
     ) -> HeldUnit:
-        """Return the piece of a packed layer that is one of its members."""
+        """Return the piece of a packed layer that is one of its members, with a bias that the member may lack."""
         cut = {}
         for role, held in roles.items():
-            if role in member.roles:
-                whole = self.along and len(held.shape) < 2
+            whole = self.along and len(held.shape) < 2
+            if role in member.roles or not (whole or self.along):
                 part = held.part if whole else attrs.evolve(held.part, rows=rows, along=self.along)
                 shape = list(held.shape)
                 if not whole:
-                    shape[self.along] = extent(member.roles[role].shape, held.shape, self.along)
+                    own = member.roles.get(role)
+                    size = sum(stop - start for start, stop in rows)
+                    shape[self.along] = size if own is None else extent(own.shape, held.shape, self.along)
                 cut[role] = Held(held.parameter, part, tuple(shape))
         name = member.path.rpartition(".")[2]
         kind = unit.kind or (LINEAR if self.layers else None)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from padiff.numerics import Array
+from padiff.parameters._alone import parts_alone
 from padiff.parameters._links import Link, SpecialLink, canonical
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Native
@@ -59,22 +60,30 @@ def read_of(
 
 
 def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder) -> None:
-    """Write every matched parameter of the reference to the candidate, through canonical layouts."""
+    """Write every matched parameter of the reference to the candidate, through canonical layouts.
+
+    A part of a packed bias that the candidate alone has becomes zero: it adds nothing then.
+    """
+    matches = list(matches)
     waiting: dict[str, Array] = {}
     held = 0
     read = values_of(reference)
+
+    def current(path: str) -> Array:
+        return waiting[path] if path in waiting else np.array(candidate.value(path), order="C")
 
     def write(link: Link) -> int:
         path = link.candidate.parameter.path
         values = link.expected(read)
         assert values is not None
-
-        def current() -> Array:
-            return waiting[path] if path in waiting else np.array(candidate.value(path), order="C")
-
-        waiting[path] = link.written(values, current)
+        waiting[path] = link.written(values, lambda: current(path))
         return waiting[path].nbytes
 
+    for part in parts_alone(matches, whole=True):
+        if not part.ours and part.role == "bias":
+            path = part.held.parameter.path
+            waiting[path] = current(path)
+            part.held.part.write(waiting[path], np.zeros(part.held.shape, waiting[path].dtype))
     for match in matches:
         for link in match.links:
             if link.known:

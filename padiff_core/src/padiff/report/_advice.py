@@ -46,7 +46,12 @@ def _is_constant(source: Finding) -> bool:
 def _is_mute(source: Finding) -> bool:
     """Return whether something has no counterpart, and not for its shape."""
     other = words.is_of_other_shape(source) or words.is_of_other_sort(source)
-    return source.verdict is Verdict.UNMATCHED and not other
+    return source.verdict is Verdict.UNMATCHED and not (other or _is_lacking(source))
+
+
+def _is_lacking(source: Finding) -> bool:
+    """Return whether a layer lacks a parameter that its counterpart has."""
+    return source.cause is not None and source.cause.name == "missing_parameter"
 
 
 _FIRST = (
@@ -76,6 +81,7 @@ _NEXT = (
     (_is_constant, "put right what the candidate makes the constant of: it is computed, so padiff does not copy it"),
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
+    (_is_lacking, "build the candidate's layer with the parameters that the reference's has, and compare again"),
     (
         lambda f: (
             words.is_of_other_sort(f)

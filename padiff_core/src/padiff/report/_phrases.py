@@ -233,6 +233,10 @@ _EVIDENCE: dict[str, Phrase] = {
     "no_counterpart": lambda data: (
         f"the {data['side']} has {data['path']} {list(data['shape'])}, the {OTHER[data['side']]} has no counterpart"
     ),
+    "part_alone": lambda data: (
+        f"of {data['path']} {list(data['whole'])} in the {data['side']} a part {list(data['shape'])} has no "
+        f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
+    ),
     "namesake": _namesake,
     "other_shape": _other_shape,
     "beside_other_shape": lambda data: (

@@ -23,6 +23,7 @@ from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, with_value_named
 from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut
 from padiff.judging._forced._harmless import right_as_a_whole
+from padiff.judging._forced._parts import Counting
 from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
@@ -80,6 +81,7 @@ class Judge:
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._right: dict[Key, bool | None] = {}
+        self.counts = Counting(bench, forced.alone)
 
     @cached_property
     def coverage(self) -> Coverage:

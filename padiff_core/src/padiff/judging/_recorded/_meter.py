@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
@@ -19,10 +20,10 @@ from padiff.judging._recorded._parameter_values import Kept, When, both_of, kept
 from padiff.judging._recorded._value_pairs import ValuePair, measured
 from padiff.judging._sizes import Size, held, magnitude, nothing_like, projected, size_of
 from padiff.judging._tolerance import Rule
-from padiff.numerics import is_suspect, numpy_dtype
+from padiff.numerics import Array, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
 from padiff.parameters import Held as HeldParameter
-from padiff.trace import Trace
+from padiff.trace import ParameterRecord, Trace
 
 _BATCH = 32 << 20
 """Bytes that a worker reads for one request."""
@@ -108,6 +109,12 @@ class Meter:
         if when not in self._kept:
             self._kept[when] = kept_by(self.sides[0], when), kept_by(self.sides[1], when)
         return self._kept[when]
+
+    def array(self, parameter: ParameterRecord, when: When, *, ours: bool) -> Array | None:
+        """Return what one side holds of a parameter; None where its numbers were not kept."""
+        kept = self.kept(when)[not ours]
+        found = held(*kept[parameter.path]) if parameter.path in kept else None
+        return found if isinstance(found, np.ndarray) else None
 
     def knows(self, link: Link) -> bool:
         """Return whether the values of a link before the step are known on both sides, or what they project onto."""

@@ -18,6 +18,7 @@ from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
+from padiff.judging._parts import part_notes
 from padiff.judging._recorded._changed_weights import beside_changed_weights
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
@@ -41,7 +42,7 @@ from padiff.judging._recorded._update import of_recorded_update, setting_notes, 
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
-from padiff.parameters import Correspondence
+from padiff.parameters import Correspondence, PartAlone
 from padiff.report import (
     Cause,
     Evidence,
@@ -230,6 +231,11 @@ class Recorded(Gathered):
 
     def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
         meter.ahead(meter.parameter_pairs(known, "before"))
+
+        def counts(part: PartAlone) -> bool:
+            return not part.is_idle(lambda parameter: meter.array(parameter, "gradient", ours=part.ours))
+
+        self.notes += part_notes(known, self.ignored, counts)
         return parameter_findings(
             known,
             partial(meter.held, when="before"),
@@ -240,6 +246,7 @@ class Recorded(Gathered):
             measures=self.measures,
             frozen=False,
             alike=meter.alike,
+            counts=counts,
         )
 
     def _outputs(self, leaps: Leaps, alignment: Alignment) -> float | None:

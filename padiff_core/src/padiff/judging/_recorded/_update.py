@@ -11,7 +11,8 @@ import numpy as np
 
 from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, of_one_cause, only_rules, rate_between
-from padiff.judging._parameters import Ignored, finding_of_link, is_ignored
+from padiff.judging._parameters import finding_of_link, is_ignored
+from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._step_sums import step_sums

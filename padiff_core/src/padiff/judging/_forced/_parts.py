@@ -1,0 +1,65 @@
+"""Tell whether a part of a parameter that one side alone has changes anything, where no gradient tells."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, is_recorded
+from padiff.numerics import ACCUMULATED, Array, difference, epsilon
+from padiff.parameters import PartAlone
+
+_SCALE = 0.1
+"""Standard deviation of what is added: a bias of that size is a usual one."""
+
+
+class Counting:
+    """Tell of parts whether they change anything: by the gradients that come to some of them, or without by runs."""
+
+    def __init__(self, bench: Bench, reached: Collection[PartAlone]) -> None:
+        self._bench = bench
+        self._known = {part.held: True for part in reached}
+
+    def __call__(self, part: PartAlone) -> bool:
+        """Return whether a part changes anything."""
+        if part.held not in self._known:
+            users = self._bench.alignment.using(part.match.candidate.module.path)
+            self._known[part.held] = not self._bench.backward and _changes(part, self._bench, users)
+        return self._known[part.held]
+
+
+def _changes(part: PartAlone, bench: Bench, pairs: list[Pair]) -> bool:
+    """Return whether calls whose own code uses a part make something else once it has other values."""
+    side = bench.reference if part.ours else bench.candidate
+    if is_recorded(side):
+        return False
+    path = part.held.parameter.path
+    before = np.array(side.value(path), order="C")
+    moved = before.copy()
+    noise = np.random.default_rng(0).normal(0, _SCALE, part.held.shape).astype(before.dtype)
+    part.held.part.write(moved, part.held.part.read(before) + noise)
+    first = [_made(part, bench, pair) for pair in pairs]
+    side.assign({path: moved})
+    try:
+        second = [_made(part, bench, pair) for pair in pairs]
+    finally:
+        side.assign({path: before})
+    return any(_apart(one, other) for one, other in zip(first, second, strict=True))
+
+
+def _made(part: PartAlone, bench: Bench, pair: Pair) -> dict[int, Array]:
+    try:
+        if part.ours:
+            found = bench.run_reference(pair, backward=False)
+        else:
+            found = bench.run_candidate(pair, None, backward=False)
+    except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
+        return {}
+    return dict(found.observed.values)
+
+
+def _apart(one: dict[int, Array], other: dict[int, Array]) -> bool:
+    both = ((one[token], other[token]) for token in one.keys() & other.keys() if one[token].dtype.kind in "fc")
+    return any(difference(a, b).rel_l2 > ACCUMULATED(epsilon(a.dtype)) for a, b in both)
