@@ -70,6 +70,11 @@ def _names(value: Any) -> Iterator[str]:
     yield from (name for name in _slots(type(value)) if hasattr(value, name))
 
 
+def is_container(value: Any) -> bool:
+    """Return whether a value is a tuple, a list, a mapping or a record: one that holds what was put there, only."""
+    return isinstance(value, tuple | list | deque | Mapping) or _is_record(value)
+
+
 def is_mutable(value: Any) -> bool:
     """Return whether a value is a container that whoever holds it may change in place."""
     if isinstance(value, tuple) or type(value) in _PLAIN:

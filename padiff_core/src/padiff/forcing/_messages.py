@@ -61,6 +61,8 @@ class Fed:
     unreached: frozenset[Key]
     starved: frozenset[Key]
     loss: float | None
+    numbers: Mapping[str, Array]
+    """Path -> the number, or the array of numbers, that the model returned there and that is no tensor."""
     input_gradients: Mapping[int, Array]
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     input_tokens: Sequence[int]

@@ -63,6 +63,8 @@ class Forced:
     starved: frozenset[Key] = frozenset()
     """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
     loss: float | None = None
+    numbers: Mapping[str, Array] = attrs.field(factory=dict)
+    """Path -> what the candidate returned there that is no tensor, and numbers."""
     inputs: list[InputCheck] = attrs.field(factory=list)
     reached: frozenset[str] = frozenset()
     """Paths of the candidate's parameters that got a gradient."""
@@ -107,6 +109,7 @@ def force(
             fed.unreached,
             fed.starved,
             fed.loss,
+            fed.numbers,
             list(_inputs(alignment.pairs[0], trace, fed)),
             fed.reached,
             list(_frozen(matches)),

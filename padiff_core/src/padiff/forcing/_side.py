@@ -32,6 +32,7 @@ from padiff.recording import (
     differentiator,
     guarded_run,
     mark_sampling,
+    numbers_in,
     permuted_input,
     permuted_model,
     plain_model,
@@ -203,7 +204,8 @@ class LocalSide:
         )
         losses: list[float] = []
         with self._weights.kept() as rewritten, adapter.seeded(task.seed), model.preserved():
-            guarded_run(model, task, forcer, differentiator(adapter, task, losses.append), backward=task.backward)
+            differentiate = differentiator(adapter, task, losses.append)
+            output = guarded_run(model, task, forcer, differentiate, backward=task.backward)
             if task.backward:
                 forcer.finish()
             root = forcer.calls[0]
@@ -214,6 +216,7 @@ class LocalSide:
                 unreached=frozenset(forcer.unreached),
                 starved=frozenset(forcer.starved),
                 loss=losses[0] if losses else None,
+                numbers=numbers_in(output, adapter.is_tensor),
                 input_gradients={
                     index: permuted_input(adapter, root, index, gradient)
                     for index, gradient in forcer.input_gradients.items()

@@ -185,7 +185,8 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
         kind = unit.kind or unit.module.class_name
         return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side}, verified=True)
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
-    differing = cause_of(contrasts(ours, theirs))
+    # What is packed by one layer is matched with layers of other kinds.
+    differing = None if held.part.partial else cause_of(contrasts(ours, theirs))
     if differing is not None and differing.verified:
         return differing
     return Cause("missing_parameter", {"name": name, "side": side}, verified=True)

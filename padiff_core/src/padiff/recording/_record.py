@@ -22,6 +22,7 @@ from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
 from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
+from padiff.recording._numbers import numbers_in
 from padiff.recording._reduced import sampled
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
@@ -190,6 +191,7 @@ def record(
         trace.flow = None if follower is None else follower.flow
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
+        trace.numbers = numbers_in(output, model.adapter.is_tensor)
         trace.returned = "" if trace.outputs else _in_words(output)
         trace.rewritten = rewritten()
         trace.state = changed() if changed and task.dtype is None else []

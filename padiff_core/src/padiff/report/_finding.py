@@ -120,7 +120,8 @@ class What(Worded):
 
     kind: str
     """``output``, ``input``, ``parameter``, ``buffer``, ``loss``, or what becomes of one: ``output_gradient``,
-    ``input_gradient``, ``parameter_gradient``, ``updated_parameter``, ``updated_buffer``, ``free_output``."""
+    ``input_gradient``, ``parameter_gradient``, ``updated_parameter``, ``updated_buffer``, ``free_output``; or a
+    ``number`` beside tensors."""
     name: str = ""
     """The parameter's name, or the path of a tensor among its call's inputs or outputs."""
     index: int | None = None  # type: ignore[assignment]  # nobody misses the method of strings

@@ -67,6 +67,7 @@ _VALUES = {
     "rewritten_weight": "{name} after the run",
     "updated_buffer": "buffer {name} after the run",
     "loss": "loss",
+    "number": "number at output {name}",
 }
 
 # -- causes
@@ -237,6 +238,7 @@ _EVIDENCE: dict[str, Phrase] = {
         f"of {data['path']} {list(data['whole'])} in the {data['side']} a part {list(data['shape'])} has no "
         f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
     ),
+    "numbers": "{reference} in the reference, {candidate} in the candidate; made of the reference's own values there",
     "namesake": _namesake,
     "other_shape": _other_shape,
     "beside_other_shape": lambda data: (

@@ -200,6 +200,10 @@ NOTES: dict[str, Phrase] = {
         "running variances are tracked with n/(n-1) by one framework and without by the other "
         "({reference}, {candidate}): taken as a convention"
     ),
+    "numbers_vary": "the number that the reference returns at {name} is another one in each run, and is not compared",
+    "numbers_alone": lambda data: (
+        f"the {data['side']} alone returns numbers at {few(data['names'])}: they are compared with nothing"
+    ),
     "input_unread": lambda data: (
         f"the {data['side']} does not read input {data['reference'] or '[0]'}, whose values are all the same: with "
         f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "

@@ -195,6 +195,8 @@ class Trace:
     """Token -> a few of the tensor's elements, at positions that depend on its size alone."""
     outputs: list[NDArray[Any]] = attrs.field(factory=list)
     """The root's outputs, as its caller got them."""
+    numbers: dict[str, NDArray[Any]] = attrs.field(factory=dict)
+    """Path -> the number, or the array of numbers, that the root returned there and that is no tensor."""
     returned: str = ""
     """What the root returned, in words, where it holds no tensor."""
     loss: float | None = None

@@ -15,6 +15,7 @@ from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless
 from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._numbers import differing_numbers
 from padiff.judging._forced._soundness import (
     Whole,
     of_one_distribution,
@@ -125,6 +126,8 @@ class Outcome(Gathered):
         first = self.coverage is None
         if first:
             self.coverage = judge.coverage
+        if self.options.phase != "backward" and not self.differs:
+            self._tell_numbers(step, sides[0], tasks[0], traces[0], judge)
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or self.differs or Verdict.IGNORED in verdicts:
@@ -157,6 +160,14 @@ class Outcome(Gathered):
             self.findings.append(unexplained_finding(proof, step))
         elif first:
             self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
+
+    def _tell_numbers(self, step: int, reference: Side, task: Task, trace: Trace, judge: Judge) -> None:
+        rule = rule_of(self.options.tolerance)
+        for one in differing_numbers(reference, task, trace, judge.forced, judge.alignment.pairs[0], rule, step):
+            if isinstance(one, Note):
+                self.notes += [] if one in self.notes else [one]
+            else:
+                self.add([one], judge.alignment)
 
     def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
         """Tell of inputs that hide something; where one side alone gives it a gradient, the two differ here, too."""

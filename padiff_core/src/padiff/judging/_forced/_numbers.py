@@ -1,0 +1,83 @@
+"""Compare the numbers that both models return beside tensors: predicted classes in a list, a metric, boxes in numpy.
+
+They are those of the forced run, made of the reference's own values: of two classes nearly alike rounding chooses none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Forced, Side, is_recorded
+from padiff.judging._findings import finding_at
+from padiff.judging._forced._soundness import tried
+from padiff.judging._tolerance import Rule
+from padiff.numerics import ACCUMULATED, Array, difference, epsilon, epsilon_of
+from padiff.recording import Task
+from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
+from padiff.trace import Trace, temporary_store
+
+Numbers = Mapping[str, Array]
+
+
+def differing_numbers(
+    reference: Side, task: Task, trace: Trace, forced: Forced, root: Pair, rule: Rule | None, step: int
+) -> Iterator[Finding | Note]:
+    """Yield the numbers that differ; notes of those that one side alone returns, or the reference not twice.
+
+    A ``rule`` is the user's own, for floating numbers.
+    """
+    ours, theirs = trace.numbers, forced.numbers
+    if is_recorded(reference):
+        return
+    sizes = (epsilon_of(leaf.dtype) for made in root.made for leaf in made)
+    eps = max(sizes, default=0.0) or epsilon_of("float32")
+    differing = [path for path in ours if path in theirs and not _is_same(ours[path], theirs[path], eps, rule)]
+    again = _again(reference, task) if differing else {}
+    for path in differing:
+        if path not in again or not np.array_equal(ours[path], again[path], equal_nan=ours[path].dtype.kind in "fc"):
+            yield Note("numbers_vary", {"name": path})
+            continue
+        figures = None
+        if ours[path].shape == theirs[path].shape:
+            figures = Figures.of(difference(_wide(ours[path]), _wide(theirs[path])))
+        data = {side: _shown(one) for side, one in zip(SIDES, (ours[path], theirs[path]), strict=True)}
+        what = What("number", path)
+        rest: dict[str, Any] = {"figures": figures, "source": True, "step": step}
+        yield finding_at(root, Phase.FORWARD, what, Evidence("numbers", data), **rest)
+    for side, alone in zip(SIDES, (ours.keys() - theirs.keys(), theirs.keys() - ours.keys()), strict=True):
+        if alone:
+            yield Note("numbers_alone", {"side": side, "names": sorted(alone)})
+
+
+def _is_same(ours: Array, theirs: Array, eps: float, rule: Rule | None) -> bool:
+    if ours.shape != theirs.shape:
+        return False
+    if not {ours.dtype.kind, theirs.dtype.kind} & {*"fc"}:
+        return bool((ours == theirs).all())
+    if rule is not None:
+        return rule(_wide(ours), _wide(theirs))
+    bound = ACCUMULATED(max(eps, *(epsilon(one.dtype) for one in (ours, theirs))))
+    apart = difference(_wide(ours), _wide(theirs))
+    return apart.equal or (not apart.nan_mismatch and apart.rel_l2 <= bound)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _again(reference: Side, task: Task) -> Numbers:
+    """Return the numbers that the reference returns once more: what it does not give twice is no measure."""
+    with temporary_store() as store:
+        trace = tried(partial(reference.record, attrs.evolve(task, backward=False, ends=True), store, values=False))
+    return {} if trace is None else trace.numbers
+
+
+def _shown(array: Array) -> str:
+    text = np.array2string(array, threshold=6, edgeitems=3, separator=", ").replace("\n", "")
+    return text if array.ndim == 0 else f"{text} of shape {list(array.shape)}"

@@ -1,0 +1,38 @@
+"""Read the numbers that a model returns beside tensors: counts, indices, what code of its own made of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from padiff.numerics import Array
+from padiff.pytree import is_container, leaves
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+def numbers_in(output: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Array]:
+    """Return numbers, truth values and arrays of these by their paths; a list of nothing else is one array.
+
+    Only tuples, lists, mappings and records are looked into: other objects hold what their class keeps for itself, too.
+    """
+
+    def wanted(value: Any) -> bool:
+        return is_tensor(value) or _array(value) is not None or not is_container(value)
+
+    found = {path: value for path, value in leaves(output, wanted) if not is_tensor(value)}
+    arrays = {path: _array(value) for path, value in found.items()}
+    return {path: array for path, array in arrays.items() if array is not None}
+
+
+def _array(value: Any) -> Array | None:
+    if isinstance(value, _NUMBERS):
+        return np.asarray(value)
+    if isinstance(value, np.ndarray):
+        return np.array(value) if value.dtype.kind in "biufc" else None
+    if isinstance(value, list | tuple) and value and all(isinstance(one, _NUMBERS) for one in value):
+        found = np.asarray(value)
+        return found if found.dtype.kind in "biufc" else None  # an integer may be too large for any type
+    return None
