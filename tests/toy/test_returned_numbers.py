@@ -56,12 +56,14 @@ def boxes(y: Any) -> Any:
 RIGHT = {
     "classes": (classes, lambda y: {"classes": [*np.argsort(-y, 1)[:, 0]], "sure": y[:, 0] > np.mean(y[:, 0])}),
     "metric": (metric, lambda y: {"metric": np.float32(np.exp(y).mean() * y.size), "count": np.int64(y.shape[0])}),
+    "nothing": (lambda y: {"left": [], "sum": 0.0}, lambda y: {"left": (), "sum": float(y.sum() - y[::-1].sum())}),
     "boxes": (boxes, lambda y: {"boxes": [(y + y) * 2, np.stack([one for one in y if one[0] > y.mean(0)[0]])]}),
 }
 WRONG = {
     "classes": (classes, lambda y: {**classes(y), "classes": y.argmin(1).tolist()}, ["['classes']"]),
     "flags": (classes, lambda y: {**classes(y), "sure": [bool(one) for one in y[:, 0] < y[:, 0].mean()]}, ["['sure']"]),
     "metric": (metric, lambda y: {"metric": float(np.exp(y).sum()) * 1.01, "count": 7}, ["['metric']", "['count']"]),
+    "some": (lambda y: {"left": []}, lambda y: {"left": [1]}, ["['left']"]),
     "fewer": (boxes, lambda y: {"boxes": (y * 4, y[y[:, 0] > y[:, 0].mean()][1:])}, ["['boxes'][1]"]),
 }
 

@@ -16,6 +16,7 @@ _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 def numbers_in(output: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Array]:
     """Return numbers, truth values and arrays of these by their paths; a list of nothing else is one array.
 
+    An empty list is one, too: the other side's may hold some.
     Only tuples, lists, mappings and records are looked into: other objects hold what their class keeps for itself, too.
     """
 
@@ -32,7 +33,7 @@ def _array(value: Any) -> Array | None:
         return np.asarray(value)
     if isinstance(value, np.ndarray):
         return np.array(value) if value.dtype.kind in "biufc" else None
-    if isinstance(value, list | tuple) and value and all(isinstance(one, _NUMBERS) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(one, _NUMBERS) for one in value):
         found = np.asarray(value)
         return found if found.dtype.kind in "biufc" else None  # an integer may be too large for any type
     return None
