@@ -136,3 +136,23 @@ def test_a_wrong_value_of_the_right_shape_is_the_code_around() -> None:
     assert padiff.diff(Padding(), Sized(1), IMAGES).aligned
     (source,) = padiff.diff(Padding(), Sized(2), IMAGES).sources
     assert (source.candidate.path, source.between, source.cause) == ("", ("start", "conv"), None)
+
+
+class Cropped(columns.Layer):
+    """Pads more in the module than the other side, and crops what that gives."""
+
+    def __init__(self, first: int, act: str) -> None:
+        self.conv, self.head = columns.Conv(3, 3, 3, padding=2), columns.Conv(3, 4, 1)
+        self.first, self.act = first, act
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x)[:, self.first : self.first + 6, self.first : self.first + 6]
+        return self.head(F.tanh(y) if self.act == "tanh" else F.sigmoid(y)).mean((1, 2))
+
+
+@pytest.mark.parametrize(("first", "act", "aligned"), [(1, "tanh", True), (0, "tanh", False), (1, "sigmoid", False)])
+def test_what_a_module_pads_too_much_may_be_cropped(first: int, act: str, aligned: bool) -> None:
+    """Version 0.5 called the module wrong for a padding that the code behind it takes away again."""
+    report = padiff.diff(Padding(), Cropped(first, act), IMAGES)
+    assert report.aligned == aligned, str(report)
+    assert [one.candidate.path in ("", "conv") for one in report.sources] == [True] * (not aligned), str(report)

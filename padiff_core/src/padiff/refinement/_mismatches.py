@@ -232,6 +232,9 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         return None  # chance alone makes its output look wrong
     if pair.reference.children or pair.candidate.children or not same_kind:
         return pair
+    if spot.reference.shape != spot.candidate.shape:
+        # Nothing could be put in, so that what follows does not tell. The code around may cut it to size again.
+        return None if _is_handed_over(pair, judge) else pair
     around = judge.alignment.around(pair)
     if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
@@ -243,6 +246,20 @@ def _is_handed_on(suspicion: Suspicion) -> bool:
     """Return whether it is seen where a call's own code hands a value to a call inside of it."""
     spot = suspicion.spot
     return spot is not None and spot.what == "input" and spot.pair is not suspicion.pair
+
+
+def _is_handed_over(pair: Pair, judge: Judge) -> bool:
+    """Return whether others take what two calls give in other shapes, or give it as it is, on both sides."""
+    ours, theirs = zip(*pair.misfits, strict=True)
+
+    def handed(call: Call, outputs: Sequence[int], others: Sequence[Call]) -> bool:
+        tokens = {call.outputs[i].token for i in outputs}
+        return any(leaf.token in tokens for other in others for leaf in (*other.inputs, *other.outputs))
+
+    others = [other for other in judge.alignment.pairs if other is not pair]
+    return handed(pair.reference, ours, [other.reference for other in others]) and handed(
+        pair.candidate, theirs, [other.candidate for other in others]
+    )
 
 
 def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
