@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.parameters._joined import _by_columns
+from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._joined import _by_columns, with_last
 from padiff.parameters._units import HeldUnit
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
-from padiff.trace import ModuleRecord, ParameterRecord
+from padiff.trace import Flow, ModuleRecord, ParameterRecord
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
 
@@ -186,6 +187,23 @@ def test_one_matrix_of_the_same_shape_is_not_taken_for_what_is_joined() -> None:
     assert found is not None
     assert len(found.members) == 2
     assert _by_columns(whole, [same], ours=True) is None
+
+
+def test_what_is_left_over_of_one_shape_is_matched_where_both_sides_use_as_many() -> None:
+    """The decay of a loop had no counterpart where the other side sums all steps: nothing stands around both alike."""
+
+    def unit(module: str, name: str, *shape: int) -> HeldUnit:
+        path = f"{module}.{name}"
+        return HeldUnit.of_one(ModuleRecord(module, "M"), name, ParameterRecord(path, (path,), "float32", shape))
+
+    ours = [unit("1.att", "decay", 4), unit("0.att", "decay", 4), unit("0.att", "gain", 3), unit("0", "unused", 2)]
+    theirs = [unit("up", "w", 1, 4), unit("low", "w", 1, 4), unit("low", "a", 3), unit("up", "b", 3)]
+    theirs.append(unit("low", "u", 2))
+    orders = ["0.att.gain", "0.att.decay", "1.att.decay"], ["low.w", "low.a", "low.u", "up.w", "up.b"]
+    flows = Flow({path: frozenset() for path in orders[0]}), Flow({path: frozenset() for path in orders[1]})
+    found = with_last(Correspondence(ours, theirs, []), flows)
+    named = [(link.reference.parameter.path, link.candidate.parameter.path) for _, link in found.links]
+    assert named == [("0.att.decay", "low.w"), ("1.att.decay", "up.w")]
 
 
 class Scored(rows.Module):

@@ -6,13 +6,14 @@ no shape tells, forcing settles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import bare
 from padiff.parameters._packing import Packing, extent
+from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
@@ -38,6 +39,48 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool
     packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
+
+
+def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+    """Return the correspondence with what is left over of one shape matched in execution order, where both use as many.
+
+    What a loop takes step by step on one side, and a product of all steps on the other, has no place in common.
+    """
+    left = left_over_of(known)
+    if not all(left):
+        return known
+    sides = zip((known.reference, known.candidate), flows, left, strict=True)
+    ours, theirs = (_by_shape(unit for unit in _alone(*one) if _is_met(unit, one[1])) for one in sides)
+    pairs = [both for shape in ours for both in zip(ours[shape], theirs.get(shape, ()), strict=False)]
+    pairs = [both for both in pairs if len(ours[_shape(both[0])]) == len(theirs[_shape(both[0])])]
+    together: dict[tuple[str, str], list[tuple[HeldUnit, HeldUnit]]] = {}
+    for a, b in pairs:
+        together.setdefault((a.module.path, b.module.path), []).append((a, b))
+    found = []
+    for some in together.values():
+        mine, yours = (_as_one([both[side] for both in some]) for side in (0, 1))
+        found.append(UnitMatch(mine, yours, link_roles(mine, yours)[1]))
+    return attrs.evolve(known, matches=[*known.matches, *found])
+
+
+def _by_shape(units: Iterable[HeldUnit]) -> dict[tuple[int, ...], list[HeldUnit]]:
+    found: dict[tuple[int, ...], list[HeldUnit]] = {}
+    for unit in units:
+        found.setdefault(_shape(unit), []).append(unit)
+    return found
+
+
+def _shape(unit: HeldUnit) -> tuple[int, ...]:
+    return tuple(bare(unit.roles["weight"].shape))
+
+
+def _is_met(unit: HeldUnit, flow: Flow) -> bool:
+    return not flow.takes.keys().isdisjoint(unit.roles["weight"].parameter.paths)
+
+
+def _as_one(pieces: Units) -> HeldUnit:
+    """Return a unit of parameters of one module."""
+    return HeldUnit(pieces[0].module, "", None, {piece.name: piece.roles["weight"] for piece in pieces})
 
 
 def _alone(units: Units, flow: Flow, left: set[str]) -> Iterator[HeldUnit]:

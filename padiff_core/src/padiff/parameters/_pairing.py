@@ -16,7 +16,7 @@ from padiff.parameters._choosing import chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, Labels, graph_of
-from padiff.parameters._joined import with_joined
+from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
 from padiff.parameters._packing import Packing, find_packings
@@ -119,7 +119,7 @@ def pair_parameters(
         left = left_over_of(found)
         other = whole(freed) if all(left) else found
         found = other if all(map(operator.lt, map(len, left_over_of(other)), map(len, left))) else found
-    return found
+    return with_last(found, flows)
 
 
 def _paired(
