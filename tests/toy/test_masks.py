@@ -164,3 +164,61 @@ def test_nearly_even_attention_is_laid_out_by_what_float64_shows() -> None:
         Hiding(), Keeping(1.0), (X[0] * np.float32(1e-3), hidden), candidate_inputs=(X[0] * np.float32(1e-3), ~hidden)
     )
     assert report.aligned, str(report)
+
+
+class Biased(rows.Module):
+    """Attention with a bias for each distance, and a mask beside it."""
+
+    def __init__(self) -> None:
+        self.mix, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, bias: Any, hidden: Any) -> Any:
+        masked = bias + rows.Tensor(np.where(hidden.data, -1e9, 0.0).astype(x.data.dtype))
+        return x + self.out(F.softmax(self.mix(x) + masked) @ x)
+
+
+class BiasedModel(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two, self.bias = Biased(), Biased(), rows.parameter(4, 4)
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        bias = self.bias * 2.0
+        return self.two(self.one(x, bias, hidden), bias, hidden)
+
+
+class BiasedOnce(columns.Layer):
+    """The same, with a bias that is masked already."""
+
+    def __init__(self, factor: float) -> None:
+        self.mix, self.out, self.factor = columns.Dense(4, 4), columns.Dense(4, 4), factor
+
+    def forward(self, x: Any, bias: Any) -> Any:
+        return x + self.out(F.softmax(self.mix(x) * self.factor + bias) @ x)
+
+
+class BiasedOnceModel(columns.Layer):
+    def __init__(self, factor: float, scale: float) -> None:
+        self.one, self.two, self.table = BiasedOnce(1.0), BiasedOnce(factor), columns.weight(4, 4)
+        self.scale = scale
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        mask = columns.Tensor(np.where(hidden.data, -1e9, 0.0).astype(x.data.dtype))
+        bias = self.table * self.scale + mask
+        return self.two(self.one(x, bias), bias)
+
+
+@pytest.mark.parametrize(("factor", "sources"), [(1.0, set()), (0.5, {"two"})])
+def test_a_bias_that_is_masked_before_is_no_other_bias(factor: float, sources: set[str]) -> None:
+    """Beside a fault in a layer, the bias that it was given was a source as well."""
+    hidden = np.triu(np.ones((4, 4), bool), 1)
+    report = padiff.diff(BiasedModel(), BiasedOnceModel(factor, 2.0), (X[0], hidden))
+    assert {one.candidate.path for one in report.sources} == sources, str(report)
+    turned = padiff.diff(BiasedOnceModel(1.0, 2.0), BiasedModel(), (X[0], hidden))
+    assert turned.aligned, str(turned)
+
+
+@pytest.mark.parametrize("scale", [2.5, -2.0])
+def test_another_bias_that_is_masked_before_is_found_where_it_is_made(scale: float) -> None:
+    hidden = np.triu(np.ones((4, 4), bool), 1)
+    report = padiff.diff(BiasedModel(), BiasedOnceModel(1.0, scale), (X[0], hidden))
+    assert "" in {one.candidate.path for one in report.sources}, str(report)

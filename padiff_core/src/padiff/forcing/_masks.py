@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 
 from padiff.adapter import Tensor
 from padiff.forcing._checks import Spot
+from padiff.numerics import SAME, difference, epsilon
 
 _MASKED = -1e3
 
 
 def keeps_its_own(spot: Spot, reference: NDArray[Any], tensor: Tensor) -> bool:
     """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
-    return not tensor.differentiable and says_the_same(spot, reference, tensor.view())
+    candidate = tensor.view()
+    if tensor.differentiable:
+        return _is_masked_before(spot, reference, candidate)
+    return says_the_same(spot, reference, candidate)
 
 
 def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
@@ -33,3 +37,19 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
         and ((theirs == 0) | (theirs <= _MASKED)).all()
         and ((ours == 0) == (theirs == 0)).all()
     )
+
+
+def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
+    """Return whether one side masked what a call is given, where the other one gives the mask in one more input."""
+    if spot.what == "output" or reference.shape != candidate.shape or reference.dtype.kind != "f":
+        return False
+    sides = [np.asarray(array, dtype=np.float32) for array in (reference, candidate)]
+    masked = [side <= _MASKED for side in sides]
+    if masked[0].any() == masked[1].any():
+        return False
+    pair, bare = spot.pair, int(masked[0].any())
+    given = (pair.reference, pair.candidate)[bare].inputs
+    if len(given) == len(pair.inputs):
+        return False
+    kept = ~(masked[0] | masked[1])
+    return bool(kept.any()) and difference(sides[0][kept], sides[1][kept]).rel_l2 <= SAME(epsilon(reference.dtype))
