@@ -125,3 +125,45 @@ def test_recorded_runs_tell_what_zeros_hide(tmp_path: Path) -> None:
     report = padiff.compare(tmp_path / rows.__name__, tmp_path / columns.__name__)
     (note,) = (one for one in report.notes if one.kind == "zeros_hide")
     assert note.data["paths"] == ["gates.weight", "head.weight"], str(report)
+
+
+class Density(rows.Module):
+    """A map, and behind it a ReLU that lets through what is above a threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        self.inner, self.density, self.threshold = rows.Linear(8, 8), rows.Linear(8, 1), threshold
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(self.density(F.tanh(self.inner(x))) - self.threshold) + 1.0
+
+
+class DensityPort(columns.Layer):
+    """The same on rows of another shape, so that no value inside is compared."""
+
+    def __init__(self, threshold: float, change: float = 1.0) -> None:
+        self.inner, self.density = columns.Dense(8, 8), columns.Dense(8, 1)
+        self.threshold, self.change = threshold, change
+
+    def forward(self, x: Any) -> Any:
+        inner = F.tanh(self.change * self.inner(x.reshape(2, 3, 8)))
+        return (F.relu(self.density(inner) - self.threshold) + 1.0).reshape(6, 1)
+
+
+def test_a_fault_behind_which_nothing_is_let_through_is_found_with_other_weights() -> None:
+    """Version 0.5 called it aligned: the outputs are equal, and all gradients are zeros."""
+    reference = Density(0.0)
+    inner = F.tanh(reference.inner.forward(rows.Tensor(TOKENS)))
+    threshold = float(np.max(reference.density.forward(inner).data)) + 1e-3
+    report = padiff.diff(Density(threshold), DensityPort(threshold, 1.5), TOKENS)
+    assert [one.candidate.path for one in report.sources] == [""], str(report)
+    right = padiff.diff(Density(threshold), DensityPort(threshold), TOKENS)
+    assert right.aligned, str(right)
+    assert "that no gradient reaches" in str(right)
+
+
+def test_what_no_gradient_reaches_whatever_the_weights_are_is_noted() -> None:
+    report = padiff.diff(Density(99.0), DensityPort(99.0, 1.5), TOKENS)
+    assert report.aligned, str(report)
+    (note,) = (one for one in report.notes if one.kind == "unreached")
+    assert note.data["paths"] == ["density.weight", "inner.weight"]
+    assert not any(one.kind == "unreached" for one in padiff.diff(Density(-9.0), DensityPort(-9.0), TOKENS).notes)

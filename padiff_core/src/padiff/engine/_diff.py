@@ -19,7 +19,7 @@ from padiff.engine._backward_starts import backward_starts, check_starts
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
-from padiff.engine._zeros import hiding, replaced, unproven_forward
+from padiff.engine._zeros import replaced, unproven
 from padiff.errors import BackwardError, PadiffError, PluginWarning
 from padiff.forcing import NotRecorded, Side
 from padiff.garbage import collecting_seldom
@@ -104,13 +104,13 @@ def diff(
 
 
 def _laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
-    """Return the run; where it passes, and weights of zeros may hide a fault, one with others there that shows it."""
+    """Return the run; where it passes, and weights may hide a fault as they are, one with others there."""
     known, sides = run.correspondence, (run.reference, run.candidate)
     if known is None or not run.hidden or run.outcome.differs or run.rule is not None:
         return run
     options = attrs.evolve(run.options, optimizers=False)
     other = Run(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
-    said = {"paths": run.hidden, "ones": not options.backward}
+    said = {"paths": run.hidden, "ones": not options.backward, "unreached": run.unreached}
     try:
         with replaced(run.hidden, known, sides):
             other.step(0)
@@ -121,7 +121,11 @@ def _laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
         if options.transfer:
             transfer(known.matches, *sides)
     shown = other if other.outcome.differs else run
-    shown.outcome.notes.append(Note("zeros_replaced", {**said, "differs": other.outcome.differs}))
+    still = run.unreached and not other.outcome.differs and sorted({*run.hidden}.intersection(other.hidden))
+    if still:
+        run.outcome.notes.append(Note("unreached", {"paths": still}))
+    else:
+        shown.outcome.notes.append(Note("zeros_replaced", {**said, "differs": other.outcome.differs}))
     return shown
 
 
@@ -141,7 +145,9 @@ class Run:
         """Whether a step was compared already: what is told of the models as they are was told."""
         self.correspondence: Correspondence | None = None
         self.hidden: list[str] = []
-        """The reference's parameters whose values, zeros or ones, may hide what is made of them."""
+        """The reference's parameters whose values may hide what is made of them."""
+        self.unreached = False
+        """Whether these are no zeros, and their gradients are."""
         self.own: dict[str, NDArray[Any]] = {}
         """What the candidate held where it has the reference's constants until the diff ends."""
         stack.callback(self._with_own_constants)
@@ -228,8 +234,8 @@ class Run:
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)
         self.outcome.prove(step, sides, tasks, (trace, free), known, judge)
         if not self.outcome.differs:
-            forward = not self.options.backward
-            self.hidden = unproven_forward(known, self.reference) if forward else hiding(known, self.reference, trace)
+            backward = self.options.backward
+            self.hidden, self.unreached = unproven(known, self.reference, trace, backward=backward)
         if self.options.optimizers and self.options.backward:
             self._update(step, known, trace, judge)
         self.begun = True

@@ -21,6 +21,15 @@ _SCALE = 0.1
 """Standard deviation of what is added: small beside those of most layers, so that what runs still runs."""
 
 
+def unproven(known: Correspondence, reference: Side, trace: Trace, *, backward: bool) -> tuple[list[str], bool]:
+    """Return the reference's parameters whose values hide what is made of them; and whether these are no zeros.
+
+    Then no gradient reaches them, whatever it is that lets none through.
+    """
+    zeros = hiding(known, reference, trace) if backward else _unproven_forward(known, reference)
+    return (zeros, False) if zeros or not backward else (_unreached(known, trace), True)
+
+
 def hiding(known: Correspondence, reference: Side | RecordedSide, trace: Trace) -> list[str]:
     """Return the reference's parameters that are zeros and may hide something, where no gradient shows what.
 
@@ -34,7 +43,17 @@ def hiding(known: Correspondence, reference: Side | RecordedSide, trace: Trace) 
     return zeros if any(_is_uniform(trace.array(key), 0) for key in gradients.values()) else []
 
 
-def unproven_forward(known: Correspondence, reference: Side) -> list[str]:
+def _unreached(known: Correspondence, trace: Trace) -> list[str]:
+    """Return the reference's weights whose gradients are zeros throughout: the outputs tell nothing of their use.
+
+    What is behind them gives the same whatever it takes (a ReLU that lets nothing through, a softmax over one value).
+    """
+    gradients = {path: key for path, key in trace.parameter_gradients.items() if key >= 0}
+    paths = (path for path in _weights(known, "bias") if path in gradients)
+    return [path for path in paths if _is_uniform(trace.array(gradients[path]), 0)]
+
+
+def _unproven_forward(known: Correspondence, reference: Side) -> list[str]:
     """Return the reference's parameters that are zeros or ones: a forward pass may do without them unnoticed."""
     return [path for path in _weights(known) if any(_is_uniform(reference.value(path), one) for one in (0, 1))]
 

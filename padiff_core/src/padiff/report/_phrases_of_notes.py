@@ -61,6 +61,8 @@ def _record_next(data: Data) -> str:
 
 
 def _zeros(data: Data) -> str:
+    if data.get("unreached"):
+        return f"weights that no gradient reaches on these inputs ({few(data['paths'])})"
     which = "zeros or ones hide what is made of them" if data.get("ones") else "zeros hide what is multiplied with them"
     return f"weights that are {which} ({few(data['paths'])})"
 
@@ -221,6 +223,10 @@ NOTES: dict[str, Phrase] = {
             if data["differs"]
             else "compared with other values there, too, on both sides"
         )
+    ),
+    "unreached": lambda data: (
+        f"{_zeros({**data, 'unreached': True})}, with other values there neither: the outputs are the same whatever is "
+        "computed with them, which is not compared; give inputs under which they matter"
     ),
     "zeros_hide": lambda data: (
         f"{_zeros(data)}: whether that is right the recorded values do not tell; record a later step, or compare the "
