@@ -23,8 +23,8 @@ from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._judge import Judge
-from padiff.judging._forced._wholes import Ends, Gap, Runs, Wholes, worst
-from padiff.numerics import ACCUMULATION, CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
+from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
+from padiff.numerics import CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
 from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -85,15 +85,14 @@ def prove(
         return Proof(Whole.RANDOM, worst(gaps), worst(gaps), worst(gaps))  # no other run draws its numbers again
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
-    bound = None
+    response = None
     if judge is not None and judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps):
-        response = judge.response
-        bound = None if response is None else ACCUMULATION * response
-        if bound is None and not is_recorded(sides[0]):
-            bound = _disturbed(sides, tasks, native, wholes)
-        if bound is not None and _is_within(gaps, bound):
-            return Proof(Whole.DISTURBED, worst(gaps), bound, worst(gaps))
-    proof = _explained(sides, tasks, native, wholes, bound)
+        response = _by_gradients(judge)
+        if response is None and not is_recorded(sides[0]):
+            response = _disturbed(sides, tasks, native, wholes)
+        if response is not None and _is_within(gaps, response):
+            return _proven(Whole.DISTURBED, gaps, response)
+    proof = _explained(sides, tasks, native, wholes, response)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
     still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
@@ -109,11 +108,23 @@ def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
     """Return whether the gradients of the recording, without another run, explain what is left between two models."""
     if any(is_coarse(gap.eps) for gap in gaps) or not judge.is_complete:
         return False
-    return judge.response is not None and _is_within(gaps, ACCUMULATION * judge.response)
+    response = _by_gradients(judge)
+    return response is not None and _is_within(gaps, response)
 
 
-def _is_within(gaps: Sequence[Gap], bound: float) -> bool:
-    return worst(gaps) <= min(bound, *(SAME(gap.eps) for gap in gaps))
+def _by_gradients(judge: Judge) -> Response | None:
+    """Return the reference's response as its gradients tell it, of its one output."""
+    return None if judge.response is None else Response({("output", 0): judge.response})
+
+
+def _is_within(gaps: Sequence[Gap], response: Response) -> bool:
+    return all(response.explains(gap) and gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
+
+
+def _proven(by: Whole, gaps: Sequence[Gap], response: Response) -> Proof:
+    """Return a proof by a response that explains all gaps."""
+    largest = max(gaps, key=lambda gap: gap.rel_l2)
+    return Proof(by, largest.rel_l2, response.bound(largest), largest.rel_l2)
 
 
 def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) -> Proof:
@@ -165,8 +176,8 @@ def unrepeatable_finding(root: Pair, step: int) -> Finding:
     return finding_at(root, Phase.FORWARD, What("output", "", 0), drawn, verdict=Verdict.UNMATCHED, step=step)
 
 
-def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: float | None = None) -> Proof:
-    """Decide in float64 where that tells; else by the reference's response to rounding: ``bound``, where it is known.
+def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, response: Response | None = None) -> Proof:
+    """Decide in float64 where that tells; else by the reference's response to rounding, which may be known.
 
     Where casts are written into the code, a run in float64 rounds as these types do. Then the difference grows from
     call to call, where at a fault it leaps.
@@ -185,11 +196,13 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, bound: 
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
                 return Proof(Whole.FLOAT64, apart, vanished, figure, largest, leap)
-    by = Whole.CANDIDATE if is_recorded(sides[0]) and bound is None else Whole.DISTURBED
-    bound = _disturbed(sides, tasks, native, wholes) if bound is None else bound
-    if apart <= bound:
-        return Proof(by, apart, bound, apart)
-    largest = max(gaps, key=lambda gap: gap.rel_l2)
+    by = Whole.CANDIDATE if is_recorded(sides[0]) and response is None else Whole.DISTURBED
+    response = _disturbed(sides, tasks, native, wholes) if response is None else response
+    unexplained = [gap for gap in gaps if not response.explains(gap)]
+    if not unexplained:
+        return _proven(by, gaps, response)
+    largest = max(unexplained, key=lambda gap: gap.rel_l2)
+    apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
 
 
@@ -202,8 +215,8 @@ def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
     return [gap for gap in wide if gap.max_abs > before.get((gap.phase, gap.what, gap.owner), 0.0) / VANISHES]
 
 
-def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> float:
-    """Return how far apart rounding may be, by the reference's response to disturbances of an epsilon at every call.
+def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Response:
+    """Return the reference's response to disturbances of an epsilon at every call.
 
     Where that cannot be run, the candidate's: each call of it was right by itself.
     """
@@ -213,7 +226,7 @@ def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> floa
         task = attrs.evolve(tasks[index], disturbed=True)
         disturbed = tried(partial(sides[index].record, task, store, values=wholes.backward))
         found = () if disturbed is None else wholes.response(Runs(plain, disturbed))
-        return ACCUMULATION * worst(found)
+        return Response({gap.names[0]: gap.rel_l2 for gap in found}, ours=index == 0)
 
 
 def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:

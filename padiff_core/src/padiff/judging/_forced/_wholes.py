@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -13,6 +13,8 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Side, compared_gradients
 from padiff.judging._compared import sampled_difference
 from padiff.numerics import (
+    ACCUMULATED,
+    ACCUMULATION,
     CONSTANT,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
@@ -29,6 +31,9 @@ from padiff.numerics import (
 from padiff.parameters import UnitMatch
 from padiff.report import Phase, What
 from padiff.trace import Key, Leaf, Trace
+
+Name = tuple[str, int | str]
+"""An output's or an input's index, or a parameter's path."""
 
 
 @attrs.frozen
@@ -49,6 +54,8 @@ class Gap:
     max_abs: float
     eps: float
     """Machine epsilon of the coarser type."""
+    names: tuple[Name, Name]
+    """What names the value in each of both runs."""
     owner: str | None = None
     """The path of the candidate's module that holds the parameter, of a gradient."""
 
@@ -75,6 +82,32 @@ class Wholes(Protocol):
 def worst(gaps: Iterable[Gap]) -> float:
     """Return the largest relative L2."""
     return max((gap.rel_l2 for gap in gaps), default=0.0)
+
+
+@attrs.frozen
+class Response:
+    """How far rounding moves each value of one of two whole models, relative L2.
+
+    Each value is held to its own: a gradient that cancels (of a bias in front of a norm) is nothing but rounding, and
+    excuses no other. What is a number or two may have moved less by chance than the others mostly do.
+    """
+
+    moved: Mapping[Name, float]
+    ours: bool = True
+    """Whether the model is the reference."""
+
+    def bound(self, gap: Gap) -> float:
+        """Return how far apart rounding may be at one value."""
+        known = sorted(self.moved.values())
+        if not known:
+            return 0.0
+        own = self.moved.get(gap.names[not self.ours], known[-1])
+        typical = known[(len(known) - 1) // 2]
+        return min(ACCUMULATION * known[-1], max(ACCUMULATED(gap.eps), ACCUMULATION * max(own, typical)))
+
+    def explains(self, gap: Gap) -> bool:
+        """Return whether rounding is all that there is to a gap."""
+        return gap.rel_l2 <= self.bound(gap)
 
 
 class Ends:
@@ -119,7 +152,8 @@ class Gradients:
             what = What("parameter_gradient", link.candidate.part.parameter)
             eps = max(epsilon(check.reference.dtype), epsilon_of(link.candidate.parameter.dtype))
             owner = check.match.candidate.module.path
-            found.append(Gap(Phase.BACKWARD, what, relative(apart, check.scale), apart.max_abs, eps, owner))
+            names = ("parameter", link.reference.parameter.path), ("parameter", link.candidate.parameter.path)
+            found.append(Gap(Phase.BACKWARD, what, relative(apart, check.scale), apart.max_abs, eps, names, owner))
         return [*found, *self._inputs(self.root.inputs, runs)]
 
     def response(self, runs: Runs) -> list[Gap]:
@@ -130,8 +164,8 @@ class Gradients:
             if other is not None:
                 ours = runs.reference.array(key)
                 apart = difference(ours, runs.candidate.array(other))
-                what = What("parameter_gradient", path)
-                found.append(Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, epsilon(ours.dtype)))
+                what, name = What("parameter_gradient", path), ("parameter", path)
+                found.append(Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, epsilon(ours.dtype), (name, name)))
         return [*found, *self._inputs([(i, i) for i in runs.reference.input_gradients], runs)]
 
     def leap(self, runs: Runs, largest: Gap) -> Pair | None:
@@ -149,8 +183,9 @@ class Gradients:
                 a, b = _or_nothing(a, b), _or_nothing(b, a)
             if a is not None and b is not None and a.shape == b.shape:
                 apart = difference(a, b)
-                what = What("input_gradient", leaf.path, ours)
-                yield Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, max(epsilon(a.dtype), epsilon(b.dtype)))
+                what, names = What("input_gradient", leaf.path, ours), (("input", ours), ("input", theirs))
+                eps = max(epsilon(a.dtype), epsilon(b.dtype))
+                yield Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, eps, names)
 
 
 def is_mask(value: Array | None) -> bool:
@@ -169,7 +204,8 @@ def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
         if a < len(ours) and b < len(theirs) and ours[a].shape == theirs[b].shape:
             apart = difference(ours[a], theirs[b])
             eps = max(epsilon(ours[a].dtype), epsilon(theirs[b].dtype))
-            yield Gap(Phase.FORWARD, What("free_output", index=a), apart.rel_l2, apart.max_abs, eps)
+            names = ("output", a), ("output", b)
+            yield Gap(Phase.FORWARD, What("free_output", index=a), apart.rel_l2, apart.max_abs, eps, names)
 
 
 def _losses(runs: Runs) -> Iterator[Gap]:
@@ -178,7 +214,7 @@ def _losses(runs: Runs) -> Iterator[Gap]:
         error = abs(ours - theirs)
         share = 0.0 if error == 0 else error / abs(ours) if ours else float("inf")
         eps = epsilon_of(*(str(one.dtype) for one in runs.reference.outputs)) or epsilon_of("float32")
-        yield Gap(Phase.LOSS, What("loss"), share, error, eps)
+        yield Gap(Phase.LOSS, What("loss"), share, error, eps, (("loss", 0), ("loss", 0)))
 
 
 def leap(alignment: Alignment, runs: Runs) -> Pair | None:
