@@ -16,6 +16,7 @@ from mindspore import mint, nn
 from mindspore.experimental import optim as experimental
 from numpy.typing import NDArray
 
+import padiff
 from padiff.errors import InputError, LiftError, UnwatchableModel
 from padiff.pytree import leaves, map_leaves
 from padiff.testing import AdapterTests, Log
@@ -596,7 +597,7 @@ SETTINGS: list[tuple[Any, dict[str, Any]]] = [
     (nn.LRN(2, 2.0, 0.1, 0.75), {"size": 5, "alpha": 0.5, "k": 2.0}),
     (nn.Pad(((0, 0), (0, 0), (3, 4), (1, 2))), {"padding": ((3, 4), (1, 2)), "mode": "constant"}),
     (nn.ZeroPad2d((1, 2, 3, 4)), {"padding": ((3, 4), (1, 2)), "mode": "constant", "value": 0.0}),
-    (nn.Embedding(3, 2, padding_idx=1), {"padding_idx": 1}),
+    (nn.Embedding(3, 2, padding_idx=1), {"padding_idx": None}),
     (nn.RNN(2, 3, nonlinearity="relu"), {"activation": "relu", "batch_first": False}),
     (
         nn.TransformerEncoderLayer(4, 2, 8, activation="gelu", norm_first=True),
@@ -611,6 +612,17 @@ def test_settings_are_in_the_catalogues_convention(layer: Any, expected: dict[st
     assert rule is not None
     values = {name: setting.value(layer) for name, setting in rule.settings.items()}
     assert {name: values[name] for name in expected} == expected
+
+
+def test_the_padding_of_an_embedding_is_trained() -> None:
+    """Torch gives that row no gradient: a port with the same argument was a source without a cause."""
+    indices = np.array([[0, 1, 2]], np.int32)
+    ours, theirs = torch.nn.Embedding(3, 2, padding_idx=0), nn.Embedding(3, 2, padding_idx=0)
+    report = padiff.diff(ours, theirs, (indices,))
+    (source,) = report.sources
+    assert (source.cause.name, *source.cause.parameters) == ("settings", "padding_idx"), report
+    assert "None (padding_idx=0) in the candidate" in str(report)
+    assert padiff.diff(torch.nn.Embedding(3, 2), theirs, (indices,)).aligned
 
 
 def test_what_same_pads_is_what_is_computed() -> None:

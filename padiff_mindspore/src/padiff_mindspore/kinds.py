@@ -36,7 +36,9 @@ def _convolution(axes: int, *, transposed: bool = False) -> Rule:
 _BATCH_NORM = spelling.simple("batch_norm", settings=native.BATCH, **_MOVING)
 _INSTANCE_NORM = spelling.simple("instance_norm", settings=spelling.own("eps", "momentum"), **_MOVING)
 _DENSE = spelling.simple("linear", *_AFFINE, settings=native.LINEAR)
-_EMBEDDING_TABLE = spelling.simple("embedding", weight="embedding_table", settings=spelling.own("padding_idx"))
+# Its padding_idx only begins that row with zeros: the row is trained as any other.
+_TRAINED_PADDING = {"padding_idx": Setting("padding_idx", lambda index: None, "padding_idx")}
+_EMBEDDING_TABLE = spelling.simple("embedding", weight="embedding_table", settings=_TRAINED_PADDING)
 
 _ACTIVATION = {
     **spelling.plain("ReLU ReLU6 Sigmoid Tanh SiLU Mish Softsign Tanhshrink LogSigmoid SeLU"),
