@@ -67,3 +67,4 @@ class GatedColumns(columns.Layer):
 def test_a_gradient_of_rounding_excuses_no_other(detached: bool) -> None:
     report = padiff.diff(Gated(), GatedColumns(detached), (numbers(32, 4),))
     assert report.aligned is not detached, str(report)
+    assert [source.candidate.path for source in report.sources] == [""] * detached, str(report)

@@ -11,9 +11,9 @@ from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._outcome import Outcome
 from padiff.judging._forced._randomness import sampling
 from padiff.judging._forced._replays import Replays
-from padiff.judging._forced._soundness import is_rounding
+from padiff.judging._forced._soundness import is_rounding, prove
 from padiff.judging._forced._state import of_gradients
-from padiff.judging._forced._wholes import Ends, Runs
+from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes

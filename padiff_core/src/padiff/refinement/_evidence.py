@@ -11,10 +11,10 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, Spot, force, says_the_same
-from padiff.judging import Ends, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding
+from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
 from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
-from padiff.recording import Orders, Task
+from padiff.recording import Orders, Task, exact
 from padiff.report import SIDES, Note
 from padiff.trace import Flow, Key, Leaf, Trace, flow_of, temporary_store
 
@@ -108,6 +108,15 @@ class Evidence:
         """Return whether rounding explains, without another run, what is left between the two free runs."""
         gaps = Ends(correspondence.alignment).gaps(Runs(self.trace, self.free(correspondence.axes)))
         return bool(gaps) and is_rounding(gaps, self.judged(correspondence))
+
+    def gives_gradients(self, correspondence: Correspondence) -> bool:
+        """Return whether the candidate, run freely, gives the reference's gradients, but for rounding."""
+        side, calls = self.side(correspondence.axes), correspondence.alignment
+        tasks = self.ours, exact(self.ours, self.task, calls.pairs[0].inputs)
+        wholes = Gradients(self.reference, calls, correspondence.matches)
+        with temporary_store() as store:
+            free = side.record(tasks[1], store, values=True)
+            return prove((self.reference, side), tasks, Runs(self.trace, free), wholes).gap is None
 
     @property
     def knows_flows(self) -> bool:

@@ -45,8 +45,19 @@ def _with_loose_gradients(correspondence: Correspondence, evidence: Evidence) ->
     Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
     own (concatenates it further, where the other side keeps a list): its gradient is then another sum. So is that of
     what a model returns and goes on with (the last state of a recurrence), where the other one returns a part of it.
-    Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not.
+    Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not. Where
+    nothing would be left that differs, whole models have to give the same gradients, too.
     """
+    found = _with_other_gradients_loose(correspondence, evidence)
+    if found is correspondence or evidence.rule is not None:
+        return found
+    judge = evidence.judged(found)
+    passes = not (_differs(judge.forward()) or _backward(judge))
+    return correspondence if passes and not evidence.gives_gradients(found) else found
+
+
+def _with_other_gradients_loose(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence under which gradients that seem to be other ones are no measure."""
     judge = evidence.judged(correspondence)
     spots = [check.spot for check in _large_gradients(judge)]
     inner = {spot.reference.token for spot in spots if spot.what == "input"}
