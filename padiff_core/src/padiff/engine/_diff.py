@@ -17,10 +17,11 @@ from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._backward_starts import backward_starts, check_starts
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
+from padiff.engine._laid_open import laid_open
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
-from padiff.engine._zeros import replaced, unproven
-from padiff.errors import BackwardError, PadiffError, PluginWarning
+from padiff.engine._zeros import unproven
+from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import NotRecorded, Side
 from padiff.garbage import collecting_seldom
 from padiff.isolation import served
@@ -99,34 +100,8 @@ def diff(
             run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
             for step in range(options.steps):
                 run.step(step)
-            run = _laid_open(run, prepared, stack)
+            run = laid_open(run, prepared, stack)
             return run.report(prepared.notes, time.perf_counter() - started)
-
-
-def _laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
-    """Return the run; where it passes, and weights may hide a fault as they are, one with others there."""
-    known, sides = run.correspondence, (run.reference, run.candidate)
-    if known is None or not run.hidden or run.outcome.differs or run.rule is not None:
-        return run
-    options = attrs.evolve(run.options, optimizers=False)
-    other = Run(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
-    said = {"paths": run.hidden, "ones": not options.backward, "unreached": run.unreached}
-    try:
-        with replaced(run.hidden, known, sides):
-            other.step(0)
-    except PadiffError as error:
-        run.outcome.notes.append(Note("zeros_kept", {**said, "error": str(error).partition("\n")[0]}))
-        return run
-    finally:
-        if options.transfer:
-            transfer(known.matches, *sides)
-    shown = other if other.outcome.differs else run
-    still = run.unreached and not other.outcome.differs and sorted({*run.hidden}.intersection(other.hidden))
-    if still:
-        run.outcome.notes.append(Note("unreached", {"paths": still}))
-    else:
-        shown.outcome.notes.append(Note("zeros_replaced", {**said, "differs": other.outcome.differs}))
-    return shown
 
 
 class Run:

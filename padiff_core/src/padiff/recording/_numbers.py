@@ -1,4 +1,4 @@
-"""Read the numbers that a model returns beside tensors: counts, indices, what code of its own made of tensors."""
+"""Read what a model returns beside tensors: counts, indices, numbers that code of its own made of tensors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def numbers_in(output: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Array
     found = {path: value for path, value in leaves(output, wanted) if not is_tensor(value)}
     arrays = {path: _array(value) for path, value in found.items()}
     return {path: array for path, array in arrays.items() if array is not None}
+
+
+def in_words(output: Any) -> str:
+    """Return in words what a model returned, where it holds no tensor."""
+    if output is None or isinstance(output, bool | int | float | str):
+        return f"{output!r} of type {type(output).__name__}" if output is not None else "None"
+    kind = type(output)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"a value of type {name}"
 
 
 def _array(value: Any) -> Array | None:

@@ -22,7 +22,7 @@ from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
 from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
-from padiff.recording._numbers import numbers_in
+from padiff.recording._numbers import in_words, numbers_in
 from padiff.recording._reduced import sampled
 from padiff.recording._starts import at_line, differentiator, listed
 from padiff.recording._watcher import Watcher
@@ -192,7 +192,7 @@ def record(
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]
         trace.numbers = numbers_in(output, model.adapter.is_tensor)
-        trace.returned = "" if trace.outputs else _in_words(output)
+        trace.returned = "" if trace.outputs else in_words(output)
         trace.rewritten = rewritten()
         trace.state = changed() if changed and task.dtype is None else []
         for path, parameter in model.parameters().items() if values else ():
@@ -203,15 +203,6 @@ def record(
                 # The run's own: nothing writes to it any more, and the user's gradients come back in its place.
                 trace.parameter_gradients[path] = store.put(gradient)
     return trace
-
-
-def _in_words(output: Any) -> str:
-    """Return in words what a model returned, where it holds no tensor."""
-    if output is None or isinstance(output, bool | int | float | str):
-        return f"{output!r} of type {type(output).__name__}" if output is not None else "None"
-    kind = type(output)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"a value of type {name}"
 
 
 def guarded_run(

@@ -1,0 +1,99 @@
+"""Leave gradients uncompared that are no measure: those of tensors that one side uses elsewhere as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+import attrs
+
+from padiff.forcing import Check, StateCheck
+from padiff.judging import Judge, Suspicion, of_gradients
+from padiff.kinds import CATALOGUE
+from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
+from padiff.parameters import Correspondence
+from padiff.refinement._evidence import Evidence
+from padiff.report import Verdict
+
+
+def with_loose_gradients(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Leave gradients uncompared that are other ones, of tensors that one side may use elsewhere as well.
+
+    Two tensors may hold the same and be handed to the same call while the code around, on one side, goes on with its
+    own (concatenates it further, where the other side keeps a list): its gradient is then another sum. So is that of
+    what a model returns and goes on with (the last state of a recurrence), where the other one returns a part of it.
+    Left out of the comparison, what follows in the backward pass is right all the same; behind a fault it is not. Where
+    nothing would be left that differs, whole models have to give the same gradients, too.
+    """
+    found = _with_other_gradients_loose(correspondence, evidence)
+    if found is correspondence or evidence.rule is not None:
+        return found
+    judge = evidence.judged(found)
+    passes = not (_differs(judge.forward()) or _backward(judge))
+    return correspondence if passes and not evidence.gives_gradients(found) else found
+
+
+def _with_other_gradients_loose(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence under which gradients that seem to be other ones are no measure."""
+    judge = evidence.judged(correspondence)
+    spots = [check.spot for check in _large_gradients(judge)]
+    inner = {spot.reference.token for spot in spots if spot.what == "input"}
+    ends = {spot.reference.token for spot in spots if spot.pair in correspondence.alignment.pairs[:1]}
+    everywhere = {spot.reference.token for spot in spots}
+    forward = judge.forward() if everywhere else []
+    # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
+    if not everywhere or (_differs(forward) and not _backward(judge)):
+        return correspondence
+    choices = [inner | ends, inner] if evidence.loss and ends - inner else [inner | ends]
+    best = next(filter(None, (_loosened(correspondence, evidence, tokens, ends) for tokens in choices if tokens)), None)
+    # What one call gives here, and takes all of the gradient of, several may give there, each with its part; or it uses
+    # what it gives, and there a view of that.
+    if everywhere > inner | ends and not _differs(forward):
+        if best is not None and not _backward(evidence.judged(best)):
+            return best
+        loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(everywhere))
+        again = evidence.judged(loosened)
+        if not (_backward(again) or _wrong_parameters(again)):
+            return loosened
+    return best or correspondence
+
+
+def _loosened(
+    correspondence: Correspondence, evidence: Evidence, tokens: Set[int], ends: Set[int]
+) -> Correspondence | None:
+    """Return the correspondence under which the gradients of some tensors are no measure, where they are none."""
+    judge = evidence.judged(correspondence)
+    loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(tokens))
+    again = evidence.judged(loosened)
+    # What another loss sends into an output is wrong behind it as well, and be it in the parameters alone.
+    lost = evidence.loss and bool(ends & tokens)
+    before, after = (len(_wrong_parameters(one)) for one in (judge, again))
+    if (lost and after > before) or (after >= before > 0 and not _differs(judge.forward())):
+        return None
+    fewer = 2 * len(list(_large_gradients(again))) < len(list(_large_gradients(judge)))
+    return loosened if fewer or (not lost and len(_backward(again)) < len(_backward(judge))) else None
+
+
+def _large_gradients(judge: Judge) -> Iterator[Check]:
+    """Yield gradients that are more than rounding apart at first sight, but for those that chance makes so."""
+    for check in judge.forced.checks:
+        kind = check.spot.pair.reference.module.kind
+        # An error that a use of the tensor elsewhere may explain.
+        large = check.difference.rel_l2 > ACCUMULATED(epsilon_of(check.spot.reference.dtype))
+        if check.backward and large and not (kind and CATALOGUE[kind].stochastic):
+            yield check
+
+
+def _wrong_parameters(judge: Judge) -> list[StateCheck]:
+    checks = judge.forced.gradients
+    return [one for one in checks if relative(one.difference, one.scale) > ACCUMULATED(epsilon(one.reference.dtype))]
+
+
+def _differs(suspicions: Sequence[Suspicion]) -> bool:
+    return any(suspicion.verdict is Verdict.DIFFERS for suspicion in suspicions)
+
+
+def _backward(judge: Judge) -> Sequence[Suspicion]:
+    """Return what differs backward, be it in a parameter alone, and what differs forward does not explain."""
+    forward = judge.forward()
+    found = judge.backward(forward)
+    return [*found, *of_gradients(judge, [*forward, *found])]
