@@ -99,6 +99,18 @@ def test_what_the_reference_does_not_give_twice_is_no_measure() -> None:
     assert any("['at'] is another one in each run" in note.text for note in report.notes), str(report)
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_what_chance_makes_is_no_measure(p: float) -> None:
+    """A dropout in code of its own lets a metric differ, as it does from seed to seed."""
+
+    def said(y: Any) -> Any:
+        return {"metric": float((y * (np.random.random_sample(y.shape) >= p)).sum())}
+
+    report = padiff.diff(Net(said), Port(lambda y: {"metric": said(y[::-1])["metric"] if p else float(y.sum())}), X)
+    assert report.aligned, str(report)
+    assert len([note for note in report.notes if "in each run" in note.text]) == bool(p), str(report)
+
+
 def test_what_one_side_alone_returns_is_told() -> None:
     report = padiff.diff(Net(metric), Port(lambda y: {"count": len(y), "more": 1, "text": "b"}), X)
     assert report.aligned, str(report)

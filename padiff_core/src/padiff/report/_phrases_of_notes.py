@@ -202,7 +202,10 @@ NOTES: dict[str, Phrase] = {
         "running variances are tracked with n/(n-1) by one framework and without by the other "
         "({reference}, {candidate}): taken as a convention"
     ),
-    "numbers_vary": "the number that the reference returns at {name} is another one in each run, and is not compared",
+    "numbers_vary": (
+        "the number that the reference returns at {name} is another one in each run (a time, or chance): it is not "
+        "compared"
+    ),
     "numbers_alone": lambda data: (
         f"the {data['side']} alone returns numbers at {few(data['names'])}: they are compared with nothing"
     ),
