@@ -185,8 +185,9 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
         kind = unit.kind or unit.module.class_name
         return Cause("missing_module", {"name": unit.path or name, "kind": kind, "side": side}, verified=True)
     ours, theirs = (unit, partner) if side == "reference" else (partner, unit)
-    # What is packed by one layer is matched with layers of other kinds.
-    differing = None if held.part.partial else cause_of(contrasts(ours, theirs))
+    # A part of a module (a packed projection, a cell's map) is matched with modules of other kinds.
+    part = held.part.partial or (unit.kind == partner.kind and unit.module.kind != partner.module.kind)
+    differing = None if part else cause_of(contrasts(ours, theirs))
     if differing is not None and differing.verified:
         return differing
     return Cause("missing_parameter", {"name": name, "side": side}, verified=True)
