@@ -254,8 +254,8 @@ NOTES: dict[str, Phrase] = {
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": lambda data: (
-        f"a part {list(data['shape'])} of {data['path']} {list(data['whole'])} is in the {data['side']} only, and "
-        f"changes nothing: {data['other']} has no {data['role']}"
+        f"a part {list(data['shape'])} of {data['path']} {list(data['whole'])} is in the {data['side']} only: "
+        f"{data['other']} has no {data['role']}, and nothing shows that it changes anything"
     ),
     "idle_parameter": lambda data: (
         f"parameter {data['name']} {list(data['shape'])} is in the {data['side']} only, and reaches no output"
