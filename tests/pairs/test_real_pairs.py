@@ -199,9 +199,12 @@ LLAMA = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_atten
 LLAMA |= {"intermediate_size": 64, "max_position_embeddings": 40, "num_key_value_heads": 2, "pad_token_id": 0}
 
 
-@pytest.mark.parametrize("cache", [False, True])
-def test_llamas_with_caches_are_aligned(cache: bool) -> None:
-    """Hugging Face's holds heads before the time, PaddleNLP's the time before heads, in containers of other forms."""
+@pytest.mark.parametrize("cache", [{"use_cache": False}, {"use_cache": True}, {}], ids=["none", "both", "reference"])
+def test_llamas_with_caches_are_aligned(cache: dict[str, bool]) -> None:
+    """Hugging Face's holds heads before the time, PaddleNLP's the time before heads, in containers of other forms.
+
+    Not asked, Hugging Face's alone returns one.
+    """
     import transformers
     from paddlenlp import transformers as others
 
@@ -210,8 +213,10 @@ def test_llamas_with_caches_are_aligned(cache: bool) -> None:
     theirs = others.LlamaForCausalLM(others.LlamaConfig(**LLAMA, use_flash_attention=False))
     theirs.eval()
     ids = np.random.default_rng(0).integers(5, 60, (2, 7))
-    given = {"input_ids": ids, "use_cache": cache, "return_dict": True}
-    assert_aligned(padiff.diff(ours, theirs, given))
+    given = {"input_ids": ids, "return_dict": True, **cache}
+    report = padiff.diff(ours, theirs, given)
+    assert_aligned(report)
+    assert any(note.kind == "cache_alone" for note in report.notes) is not bool(cache)
     theirs.llama.layers[1].self_attn.v_proj.register_forward_post_hook(lambda layer, taken, given: given * 1.01)
     report = padiff.diff(ours, theirs, given)
     assert {source.candidate.path for source in report.sources} == {"llama.layers.1.self_attn.v_proj"}, report

@@ -17,8 +17,11 @@ from padiff.judging._findings import finding_at, place_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Leaf
+
+_CACHE = re.compile(r"\b(past_key_values?|(kv_)?caches?|cache_params|presents|mems)\b")
+"""The names of what a model returns for generating step by step: keys and values, or states."""
 
 
 def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
@@ -104,12 +107,14 @@ def unmatched_outputs(
 ) -> Iterator[Finding]:
     """Yield the tensors that one model returns and the other does not; those of one container are one finding.
 
-    What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place.
+    What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place, and
+    so is a cache that one side alone returns: of that `cache_notes` tell.
     """
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
-    left = _left(root, 0), _left(root, 1)
-    together = _other_shapes(*left)
+    caches = _lone_caches(root)
+    left = [[leaf for leaf in _left(root, side) if leaf not in caches[side]] for side in (0, 1)]
+    together = _other_shapes(left[0], left[1])
     for ours, theirs in together:
         left[0].remove(ours)
         left[1].remove(theirs)
@@ -126,6 +131,21 @@ def unmatched_outputs(
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
             data = {"side": side, "tensors": described(found), "others": described(others)}
             yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
+
+
+def cache_notes(root: Pair) -> Iterator[Note]:
+    """Yield the cache that one model returns, and the other does not: in this run it is made of what is compared."""
+    for side, leaves in zip(SIDES, _lone_caches(root), strict=True):
+        if leaves:
+            yield Note("cache_alone", {"side": side, "tensors": described(leaves)})
+
+
+def _lone_caches(root: Pair) -> tuple[list[Leaf], list[Leaf]]:
+    """Return the tensors of a cache that the reference alone returns, and those that the candidate alone returns."""
+    ours, theirs = (
+        [leaf for leaf in call.outputs if _CACHE.search(leaf.path)] for call in (root.reference, root.candidate)
+    )
+    return ([], theirs) if not ours else (ours, []) if not theirs else ([], [])
 
 
 def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] | None:

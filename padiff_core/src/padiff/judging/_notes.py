@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, namesakes
 from padiff.forcing import Side
+from padiff.judging._ends import cache_notes
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
@@ -42,6 +43,7 @@ def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] 
     ``compared`` are the tokens of the reference whose values were, where not all were kept.
     """
     yield from _moved(alignment.pairs[0])
+    yield from cache_notes(alignment.pairs[0])
     yield from _not_fed(alignment, found)
     yield from _settings(alignment, found, compared)
     yield from _left_over(alignment)

@@ -209,6 +209,10 @@ NOTES: dict[str, Phrase] = {
     "numbers_alone": lambda data: (
         f"the {data['side']} alone returns numbers at {few(data['names'])}: they are compared with nothing"
     ),
+    "cache_alone": lambda data: (
+        f"the {data['side']} alone returns a cache, as for generating ({few(data['tensors'])}): it is compared with "
+        "nothing; give both use_cache=True, or what they call it, to compare theirs"
+    ),
     "input_unread": lambda data: (
         f"the {data['side']} does not read input {data['reference'] or '[0]'}, whose values are all the same: with "
         f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "
