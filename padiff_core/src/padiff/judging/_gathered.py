@@ -53,7 +53,8 @@ class Gathered:
         self, suspicions: Sequence[Suspicion], known: Correspondence, parameters: Sequence[Finding], step: int
     ) -> list[Finding]:
         """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
-        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | tied_on_one_side(known)
+        modules, tied = tied_on_one_side(known)
+        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | modules
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         lacking = _lacking(parameters, known)
         found = []
@@ -61,6 +62,7 @@ class Gathered:
             ignored = self.is_ignored(one.pair)
             source = one.arises and one.verdict is Verdict.DIFFERS and not ignored
             source = source and not _is_explained(one.pair.candidate, changed, whole)
+            source = source and (one.held is None or one.held.parameter.path not in tied)
             if source and (taken := [path for path in lacking.get(one.pair.key, ()) if _takes(one, path)]):
                 source = False
                 if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own

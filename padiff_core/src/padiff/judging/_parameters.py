@@ -263,14 +263,12 @@ def special_notes(correspondence: Correspondence, *, copied: bool, backward: boo
             yield Note("transfer_without_gradients", data, reference, candidate)
 
 
-def tied_on_one_side(correspondence: Correspondence) -> set[str]:
-    """Return the paths of the candidate's modules whose parameter is tied on one side only: gradients then differ."""
+def tied_on_one_side(correspondence: Correspondence) -> tuple[set[str], set[str]]:
+    """Return what is tied on one side only, so that gradients differ: the candidate's modules, and its parameters."""
     links = list(correspondence.links)
-    found = set()
-    for ours in (True, False):
-        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
-            found |= {match.candidate.module.path for match, _ in group}
-    return found
+    groups = (group for ours in (True, False) for group in _untied(_by_parameter(links, ours=ours), ours=ours))
+    found = [one for group in groups for one in group]
+    return {match.candidate.module.path for match, _ in found}, {link.candidate.parameter.path for _, link in found}
 
 
 def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> list[list[tuple[UnitMatch, Link]]]:
