@@ -57,3 +57,40 @@ def test_a_module_that_is_never_called_is_named(called: bool) -> None:
     assert report.aligned == called, str(report)
     told = [one.figures for source in report.sources for one in source.evidence if one.kind == "uncalled"]
     assert told == [] if called else [{"reference": "ln_post", "candidate": "encoder.norm"}], str(report)
+
+
+class Shared(rows.Module):
+    """One table for words on both ends."""
+
+    def __init__(self) -> None:
+        self.shared, self.decode = rows.Embedding(20, 4), rows.Linear(4, 4)
+        self.encode, self.head = rows.Linear(4, 4), rows.Linear(4, 5)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        y = self.decode(self.shared(y))
+        return self.head(y + self.encode(self.shared(x)).mean(1, keepdims=True))
+
+
+class Tied(columns.Layer):
+    """A table for either end, of one weight; the one that they have it of is never called."""
+
+    def __init__(self, factor: float) -> None:
+        self.shared, self.enc, self.dec = (columns.Embed(20, 4) for _ in range(3))
+        self.enc.table = self.dec.table
+        self.encode, self.decode, self.head = columns.Dense(4, 4), columns.Dense(4, 4), columns.Dense(4, 5)
+        self.factor = factor
+
+    def forward(self, x: Any, y: Any) -> Any:
+        memory = self.encode(self.enc(x)).mean(1, keepdims=True) * self.factor
+        return self.head(self.decode(self.dec(y)) + memory)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_a_namesake_that_is_never_called_takes_no_place(factor: float) -> None:
+    """It took the place of the tables that were, and these were told to have no counterpart."""
+    numbers = np.random.default_rng(0)
+    words = {name: numbers.integers(0, 20, (2, length)) for name, length in (("x", 5), ("y", 3))}
+    report = padiff.diff(Shared(), Tied(factor), words)
+    assert [source.between for source in report.sources] == ([] if factor == 1 else [("decode", "head")]), str(report)
+    assert report.transfer is not None
+    assert report.transfer.unmatched_candidate == ("shared.table",)

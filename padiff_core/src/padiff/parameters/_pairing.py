@@ -136,6 +136,7 @@ def _paired(
     ours, theirs = graphs[0].units, graphs[1].units
     choose = chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
     regions = regions_of(ours, theirs, fixed)
+    run = {unit for graph in graphs for i, unit in enumerate(graph.units) if graph.is_met(i)}
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
         """Match what the dataflow tells; what a packed layer packs stands where that stands."""
@@ -167,8 +168,11 @@ def _paired(
         while True:
             gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
             mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-            still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
-            matches = match_units(mine, yours, fixed, still)
+            sure = [(ours[i], theirs[j]) for i, j in pairs.items()]
+            met = [unit for unit in mine if unit in run], [unit for unit in yours if unit in run]
+            if all(met) and sum(map(len, met)) < len(mine) + len(yours):  # what ran belongs to what ran, if it can
+                sure = [_ends(one) for one in match_units(*met, fixed, indices(sure, *met)) if one.links]
+            matches = match_units(mine, yours, fixed, indices(sure, mine, yours))
             lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
             if freed == "astray":
                 astray = _astray(known, graphs)
