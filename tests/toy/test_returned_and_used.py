@@ -9,6 +9,7 @@ import pytest
 
 import padiff
 from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -59,3 +60,57 @@ def test_what_one_output_sends_to_the_other_is_no_source_beside_a_fault(scales: 
     report = padiff.diff(Model(), Port(scales), X)
     wrong = [name for name, scale in zip(("first", "second"), scales, strict=True) if scale != 1.0]
     assert [(str(one.phase), one.candidate.path) for one in report.sources] == [("forward", name) for name in wrong]
+
+
+class Filled(rows.Module):
+    """A layer that gives back the cache of all layers before it, with its own keys and values in it."""
+
+    def __init__(self) -> None:
+        self.k, self.v, self.o = (rows.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        k, v = F.tanh(self.k(x)), F.tanh(self.v(x))
+        return x + self.o(k * v), {**cache, len(cache): (k, v)}
+
+
+class Own(columns.Layer):
+    """A layer that gives its own alone, values first."""
+
+    def __init__(self, factor: float) -> None:
+        self.k, self.v, self.o = (columns.Dense(4, 4) for _ in range(3))
+        self.factor = factor
+
+    def forward(self, x: Any) -> Any:
+        k, v = F.tanh(self.k(x)), F.tanh(self.v(x))
+        return x + self.o(k * v), (v, k if self.factor == 1 else k * self.factor)
+
+
+class FilledStack(rows.Module):
+    def __init__(self) -> None:
+        self.layers = rows.ModuleList(*(Filled() for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        cache: Any = {}
+        for layer in self.layers:
+            x, cache = layer(x, cache)
+        return {"hidden": x, "cache": cache}
+
+
+class OwnStack(columns.Layer):
+    def __init__(self, factor: float) -> None:
+        self.layers = columns.Layers(*(Own(factor if index == 1 else 1.0) for index in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        cache = []
+        for layer in self.layers:
+            x, (v, k) = layer(x)
+            cache.append((k, v))
+        return {"hidden": x, "cache": cache}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_what_is_given_back_in_other_containers_is_known_by_its_values(factor: float) -> None:
+    """The first keys of a whole cache were compared with those of each layer, so that no layer was compared."""
+    report = padiff.diff(FilledStack(), OwnStack(factor), X)
+    assert not report.notes, str(report)
+    assert {source.candidate.path for source in report.sources} == (set() if factor == 1 else {"layers.1"}), str(report)

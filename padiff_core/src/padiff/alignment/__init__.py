@@ -8,7 +8,18 @@ from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_written import written_mapping
 from padiff.alignment._mapping_yaml import followed, matches_of_file, resolved_file
 from padiff.alignment._names import SURE, agreement, in_doubt, namesakes, renumbered, similarity, words
-from padiff.alignment._pairs import BY_PLACE, GUESSED, MAPPED, NAMED, Alignment, ModulePair, Pair, partners, same_sort
+from padiff.alignment._pairs import (
+    BY_PLACE,
+    GUESSED,
+    MAPPED,
+    NAMED,
+    Alignment,
+    ModulePair,
+    Pair,
+    first_step,
+    partners,
+    same_sort,
+)
 from padiff.alignment._resolved import MappedParameter, Resolved, region_of
 from padiff.alignment._rows import may_be_permuted, recorded_row_orders, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run

@@ -32,6 +32,7 @@ class Anchors:
         self._reference: dict[Call, set[int]] = {}
         self._candidate: dict[Call, set[int]] = {}
         self._runs = FreeRuns(reference, candidate)
+        self.same = self._runs.same
         number = 0
         for pair in modules:
             a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])

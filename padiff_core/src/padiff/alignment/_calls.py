@@ -37,7 +37,7 @@ def align(
 
     def match(ours: Call, theirs: Call, why: str) -> None:
         if ours not in pairs and theirs not in taken:
-            pairs[ours] = Pair(ours, theirs, why)
+            pairs[ours] = Pair(ours, theirs, why, anchors.same)
             taken.add(theirs)
 
     if not _is_put_together(reference, candidate):
@@ -108,7 +108,7 @@ def _match_between(pairs: dict[Call, Pair], anchors: Anchors, inside: Collection
             left = [call for call in ours[start_a:a] if call not in pairs and call.outputs]
             free = [call for call in theirs[start_b:b] if call not in matched and call.outputs]
             for mine, yours in _match_gap(left, free, anchors) if left and free else ():
-                pairs[mine] = Pair(mine, yours, BY_PLACE)
+                pairs[mine] = Pair(mine, yours, BY_PLACE, anchors.same)
                 matched.add(yours)
                 if mine.children and yours.children:
                     regions.append((mine, yours))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import attrs
@@ -37,17 +37,27 @@ class Pair:
     reference: Call
     candidate: Call
     why: str
+    same: Callable[[Leaf, Leaf], bool] = attrs.field(default=lambda *_: False, repr=False)
+    """Whether free runs show that two tensors hold the same."""
     inputs: tuple[tuple[int, int], ...] = ()
     outputs: tuple[tuple[int, int], ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
-        self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs)
-        self.outputs = pair_leaves(self.reference.outputs, self.candidate.outputs)
+        self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs, self.same)
+        ours, theirs = ({leaf.token for leaf in call.inputs} for call in (self.reference, self.candidate))
+        self.outputs = pair_leaves(
+            self.reference.outputs, self.candidate.outputs, self._given_as_the_same, (ours, theirs)
+        )
         if self.misfed:
             self.inputs = tuple(
                 (i, j) for i, j in self.inputs if _sort_of(self.candidate.inputs[j].dtype) in ("float", "complex")
             )
+
+    def _given_as_the_same(self, ours: Leaf, theirs: Leaf) -> bool:
+        """Return whether two outputs hold the same; of the model itself its caller knows them by where they are."""
+        kept = self.reference.parent is None or self.candidate.parent is None
+        return (not kept or first_step(ours.path) == first_step(theirs.path)) and self.same(ours, theirs)
 
     @property
     def key(self) -> Key:
@@ -204,34 +214,43 @@ class Alignment:
         return Alignment(self.pairs, self.left_reference, self.left_candidate, self.loose.union(tokens))
 
 
-def pair_leaves(reference: Sequence[Leaf], candidate: Sequence[Leaf]) -> tuple[tuple[int, int], ...]:
-    """Match the tensors of two calls: by path where it fits, then in order; sort of dtype and shape must agree.
+def pair_leaves(
+    reference: Sequence[Leaf],
+    candidate: Sequence[Leaf],
+    same: Callable[[Leaf, Leaf], bool],
+    taken: tuple[Collection[int], Collection[int]] = ((), ()),
+) -> tuple[tuple[int, int], ...]:
+    """Match the tensors of two calls: by path where it fits, then what holds the same, then in order.
 
-    What both sides know by one name (a key, an attribute) is nothing else: two keys exchanged are no match. Positions
-    below a name are positions still.
+    What a call makes is first matched with what the other makes, not with what it has ``taken`` and only hands on.
+
+    Sort of dtype and shape must agree. What both sides know by one name (a key, an attribute) is nothing else: two keys
+    exchanged are no match. Positions below a name are positions still.
     """
     named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
-    free = list(range(len(candidate)))
+    left, free = list(range(len(reference))), list(range(len(candidate)))
     found: list[tuple[int, int]] = []
-    rest: list[int] = []
-    for i, leaf in enumerate(reference):
-        same = next((j for j in free if candidate[j].path == leaf.path and _alike(leaf, candidate[j])), None)
-        if same is None:
-            rest.append(i)
-        else:
-            found.append((i, same))
-            free.remove(same)
-    for i in rest:
-        mine = _name(reference[i])
-        fits = [j for j in free if mine == _name(candidate[j]) or not named & {mine, _name(candidate[j])}]
+
+    def match(fits: Callable[[Leaf, Leaf], bool]) -> None:
+        for i in list(left):
+            fit = next(
+                (j for j in free if _alike(reference[i], candidate[j]) and fits(reference[i], candidate[j])), None
+            )
+            if fit is not None:
+                found.append((i, fit))
+                left.remove(i)
+                free.remove(fit)
+
+    def may_be(ours: Leaf, theirs: Leaf) -> bool:
+        mine, yours = _name(ours), _name(theirs)
         # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
         tied = {(reference[a].token, candidate[b].token) for a, b in found}
-        fit = next(
-            (j for j in fits if _alike(reference[i], candidate[j]) and _agrees(tied, reference[i], candidate[j])), None
-        )
-        if fit is not None:
-            found.append((i, fit))
-            free.remove(fit)
+        return (mine == yours or not named & {mine, yours}) and _agrees(tied, ours, theirs)
+
+    match(lambda ours, theirs: ours.path == theirs.path)
+    match(lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs))
+    match(lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]))
+    match(may_be)
     return tuple(sorted(found))
 
 
@@ -265,6 +284,12 @@ def _misfits(
     for i, j in zip(ours, theirs, strict=False):
         if _sort_of(reference[i].dtype) == _sort_of(candidate[j].dtype) and reference[i].shape != candidate[j].shape:
             yield i, j
+
+
+def first_step(path: str) -> str:
+    """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
+    found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
+    return found.group() if found else path
 
 
 def _name(leaf: Leaf) -> str:

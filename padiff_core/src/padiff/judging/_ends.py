@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import Alignment, Pair, first_step
 from padiff.forcing import Forced
 from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_at, place_of
@@ -126,7 +126,7 @@ def unmatched_outputs(
         yield _missing(home, "other_output", shapes, made[0], index, None, step)
     for index, (side, call) in enumerate((("reference", root.reference), ("candidate", root.candidate))):
         leaves = [leaf for leaf in left[index] if not judged(index, leaf)]
-        for _, group in itertools.groupby(leaves, lambda leaf: _first_step(leaf.path)):
+        for _, group in itertools.groupby(leaves, lambda leaf: first_step(leaf.path)):
             found = list(group)
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
             data = {"side": side, "tensors": described(found), "others": described(others)}
@@ -179,7 +179,7 @@ def _where_shapes_change(alignment: Alignment) -> tuple[Pair, int]:
 def _missing(
     root: Pair, kind: str, data: dict[str, Any], leaf: Leaf, index: int, side: str | None, step: int, count: int = 1
 ) -> Finding:
-    what = What("output", leaf.path if count == 1 else _first_step(leaf.path), index)
+    what = What("output", leaf.path if count == 1 else first_step(leaf.path), index)
     evidence = Evidence(kind, data)
     cause = cause_between(root, Phase.FORWARD) if side is None else None
     rest: dict[str, Any] = {"cause": cause if cause is not None and cause.verified else None, "side": side}
@@ -199,12 +199,6 @@ def _other_shapes(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[tuple[Le
     """Return the outputs that stand at one place on both sides, and differ in shape or in the sort of dtype."""
     at = {leaf.path: leaf for leaf in theirs}
     return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]
-
-
-def _first_step(path: str) -> str:
-    """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
-    found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
-    return found.group() if found else path
 
 
 def other_shape(pair: Pair, what: str) -> int | None:
