@@ -148,3 +148,13 @@ def test_noise_that_is_used_twice_shows_in_the_whole_model_alone(fault: bool, se
     assert report.aligned is not fault, str(report)
     assert [(one.candidate.path, one.evidence[0].kind) for one in report.sources] == [("", "unexplained")] * fault
     assert ("are of two distributions" in str(report)) is fault
+
+
+@pytest.mark.parametrize(("rate", "right"), [(0.0736842155456543, True), (0.074, False)])
+def test_rates_that_float32_holds_alike_are_one_rate(rate: float, right: bool) -> None:
+    """Two libraries' linspace make rates of stochastic depth that are 1e-7 apart: each was told as another setting."""
+    reference = rows.Sequential(rows.Linear(4, 8), rows.Dropout(0.0736842080950737), rows.Linear(8, 3))
+    candidate = columns.Stack(columns.Dense(4, 8), columns.Drop(1 - rate), columns.Dense(8, 3))
+    report = padiff.diff(reference, candidate, X)
+    assert report.aligned is right, str(report)
+    assert [source.candidate.path for source in report.sources] == ([] if right else ["1"])

@@ -175,10 +175,11 @@ GROSS = Threshold(
 )
 SETTING = Threshold(
     "SETTING",
-    "2^-30",
-    lambda _: 2.0**-30,
-    "relative difference of two hyper-parameters that are one number",
-    "0.1 in float32 and in float64 is 1.5e-8 apart, and is taken for another number; printed digits are 9",
+    "eps, at least 2^-30",
+    lambda eps: max(eps, 2.0**-30),
+    "relative difference of two hyper-parameters that are one number; eps is float32's for rates of chance, else 0",
+    "0.1 in float32 and in float64 is 1.5e-8 apart, and is taken for another number; printed digits are 9; rates of "
+    "stochastic depth that torch.linspace and numpy.linspace make, 1.0e-7",
 )
 
 THRESHOLDS = (

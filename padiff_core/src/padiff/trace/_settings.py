@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 import attrs
 
 from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS
-from padiff.numerics import SETTING
+from padiff.numerics import SETTING, epsilon_of
 from padiff.pytree import leaves
 from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
 
@@ -123,11 +123,13 @@ class _Padded:
 
 def _settings(reference: Described, candidate: Described) -> Iterator[Contrast]:
     assert reference.module.kind is not None
-    for name in CATALOGUE[reference.module.kind].settings:
+    kind = CATALOGUE[reference.module.kind]
+    eps = epsilon_of("float32") if kind.stochastic else 0.0
+    for name in kind.settings:
         # A class that says nothing of a fused activation has none.
         default = _NOT_FUSED if name == FUSED else None
         ours, theirs = reference.settings.get(name, default), candidate.settings.get(name, default)
-        if ours is not None and theirs is not None and not _same(ours.value, theirs.value):
+        if ours is not None and theirs is not None and not _same(ours.value, theirs.value, eps):
             yield Contrast(name, ours.spelled, theirs.spelled)
 
 
@@ -153,10 +155,10 @@ def settings_of(described: Described) -> dict[str, Any]:
     return {name: float(f"{value:.9g}") if isinstance(value, float) else value for name, value in found.items()}
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any, eps: float = 0.0) -> bool:
     if isinstance(a, float) or isinstance(b, float):
         try:
-            return abs(float(a) - float(b)) <= SETTING(0.0) * max(abs(float(a)), abs(float(b)))
+            return abs(float(a) - float(b)) <= SETTING(eps) * max(abs(float(a)), abs(float(b)))
         except (TypeError, ValueError):
             return False
     return bool(a == b)
