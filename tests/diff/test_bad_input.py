@@ -437,7 +437,10 @@ def test_a_candidate_that_is_not_finite_is_a_finding(kits: Kits) -> None:
     fine = network(kits[0], lambda self, x: self.fc(x) * 2, name="Spoiled", fc=kits[0].linear(8, 8))
     layers = kits[0].modules([kits[0].linear(8, 8), fine, kits[0].linear(8, 8)])
     report = padiff.diff(network(kits[0], good, layers=layers), _Spoiled(float("nan"))(kits[1]), X)
-    source(report, Phase.FORWARD, "layers.1")
+    found = source(report, Phase.FORWARD, "layers.1")
+    assert found.figures is not None
+    assert found.figures.not_finite == (0, X[0].size), report
+    assert "NaN or Inf: none in the reference, " in str(report)
 
 
 # Settings ---------------------------------------------------------------------------------------------------

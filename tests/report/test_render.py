@@ -686,7 +686,7 @@ def test_the_dict_holds_the_report() -> None:
 
 def test_what_json_has_no_number_for_is_a_string_that_float_reads() -> None:
     data = Report((), (), output=Figures(math.inf, math.nan, -math.inf)).to_dict()["output"]
-    none = {"rel_l2_float64": None, "metrics": [], "estimated": None}
+    none = {"rel_l2_float64": None, "metrics": [], "estimated": None, "not_finite": None}
     assert data == {"rel_l2": "Infinity", "max_abs": "NaN", "floor": "-Infinity", **none}
     assert float(data["rel_l2"]) == math.inf
 

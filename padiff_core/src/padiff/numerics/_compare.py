@@ -67,8 +67,14 @@ def difference(reference: ArrayLike, candidate: ArrayLike, seen: Seen | None = N
 
 
 def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
-    """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost."""
-    if found.equal or found.nan_mismatch or not found.scale > _DROWNING or is_exact(ref, cand):
+    """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost.
+
+    Of what is not finite they say how many elements there are on either side.
+    """
+    if found.nan_mismatch:
+        ours, theirs = (one.size - int(np.count_nonzero(np.isfinite(one))) for one in (ref, cand))
+        return attrs.evolve(found, not_finite=(ours, theirs))
+    if found.equal or not found.scale > _DROWNING or is_exact(ref, cand):
         return found
     if {ref.dtype.kind, cand.dtype.kind} & set("biuc"):
         return found

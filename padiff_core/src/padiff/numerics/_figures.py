@@ -25,3 +25,5 @@ class Difference:
     dtype_equal: bool
     nan_mismatch: bool
     count: int
+    not_finite: tuple[int, int] | None = None
+    """How many elements of the reference and of the candidate are NaN or infinite, where that is another number."""

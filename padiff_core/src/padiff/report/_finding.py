@@ -99,11 +99,13 @@ class Figures:
     """What the metrics of plugins give for the same arrays, in the models' own dtypes."""
     estimated: float | None = None
     """The relative standard error of ``rel_l2``, where sketches estimate it; ``max_abs`` is a lower bound then."""
+    not_finite: tuple[int, int] | None = None
+    """How many elements are NaN or infinite in the reference and in the candidate, where these are not the same."""
 
     @classmethod
     def of(cls, apart: Difference, metrics: tuple[Measurement, ...] = ()) -> Self:
         """Return the figures of a difference, and what the metrics of plugins gave."""
-        return cls(apart.rel_l2, apart.max_abs, metrics=metrics)
+        return cls(apart.rel_l2, apart.max_abs, metrics=metrics, not_finite=apart.not_finite)
 
 
 class Worded(str):

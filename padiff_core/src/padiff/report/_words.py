@@ -189,12 +189,22 @@ def difference(finding: Finding, *, of: int = 1) -> list[str]:
     if found.floor is not None:
         clauses[0] += f"; rounding alone explains {figure(found.floor)}"
     if not (math.isfinite(found.rel_l2) and math.isfinite(found.max_abs)):
-        clauses.append("not finite: NaN or Inf on either side, or a reference of zeros")
+        clauses.append(_infinite(found))
     if found.rel_l2_float64 is not None:
         clauses.append(_widened(finding.verdict, found, found.rel_l2_float64))
     if found.metrics:
         clauses.append(", ".join(map(measured, found.metrics)))
     return clauses
+
+
+def _infinite(found: Figures) -> str:
+    """Return why errors are infinite."""
+    if found.not_finite is None:
+        return "not finite: NaN or Inf on either side, or a reference of zeros"
+    ours, theirs = (
+        f"{count} elements" if count > 1 else "1 element" if count else "none" for count in found.not_finite
+    )
+    return f"NaN or Inf: {ours} in the reference, {theirs} in the candidate"
 
 
 def measured(found: Measurement) -> str:

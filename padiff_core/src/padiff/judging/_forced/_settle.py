@@ -69,7 +69,7 @@ class Question:
     @property
     def figures(self) -> Figures:
         """Return the local difference as figures."""
-        return Figures(self.error, self.native.max_abs)
+        return Figures(self.error, self.native.max_abs, not_finite=self.native.not_finite)
 
     @property
     def error(self) -> float:
@@ -167,7 +167,7 @@ class Settler:
                 told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
                 return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))
             floor = None if truth is None or truth.shape != ours.shape else asked.error_between(ours, truth)
-            return self._rule(asked, Figures(asked.error, native.max_abs, floor, wide), dtype)
+            return self._rule(asked, attrs.evolve(asked.figures, floor=floor, rel_l2_float64=wide), dtype)
         if eps == 0:
             return _by_floor(asked, self.runs(asked.pair, None, backward=asked.backward).refused)
         return self._by_one_side(asked)
