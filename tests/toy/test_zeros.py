@@ -167,3 +167,52 @@ def test_what_no_gradient_reaches_whatever_the_weights_are_is_noted() -> None:
     (note,) = (one for one in report.notes if one.kind == "unreached")
     assert note.data["paths"] == ["density.weight", "inner.weight"]
     assert not any(one.kind == "unreached" for one in padiff.diff(Density(-9.0), DensityPort(-9.0), TOKENS).notes)
+
+
+def _leaky(x: Any, at_zero: float) -> Any:
+    """Return a LeakyReLU that has a given slope at zero."""
+    slope = np.where(x.data > 0, 1.0, np.where(x.data < 0, 0.1, at_zero))
+    return x * type(x)(slope.astype(np.float32))
+
+
+class Kinked(rows.Module):
+    """Branches that begin with a norm of weight zero, as DarkNet's end, in front of a LeakyReLU."""
+
+    def __init__(self) -> None:
+        self.fc, self.norms, self.head = (
+            rows.Linear(8, 8),
+            rows.ModuleList(*(rows.LayerNorm(8) for _ in range(2))),
+            rows.Linear(8, 3),
+        )
+        for norm in self.norms:
+            _zeros(norm)
+
+    def forward(self, x: Any) -> Any:
+        x = self.fc(x)
+        for norm in self.norms:
+            x = x + _leaky(norm(x), 0.1)
+        return self.head(x)
+
+
+class KinkedPort(columns.Layer):
+    def __init__(self, at_zero: float, *, detached: bool = False) -> None:
+        self.fc, self.head = columns.Dense(8, 8), columns.Dense(8, 3)
+        self.norms = columns.Layers(*(columns.LayerNormalization(8) for _ in range(2)))
+        self.at_zero, self.detached = at_zero, detached
+
+    def forward(self, x: Any) -> Any:
+        x = self.fc(x)
+        for norm in self.norms:
+            y = _leaky(norm(x), self.at_zero)
+            x = x + (type(y)(y.data) if self.detached else y)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(("at_zero", "detached"), [(0.1, False), (1.0, False), (0.1, True)])
+def test_slopes_at_a_kink_are_one_cause_and_a_detached_branch_is_none(at_zero: float, detached: bool) -> None:
+    """Each norm whose weights begin at zero was a source without a cause."""
+    report = padiff.diff(Kinked(), KinkedPort(at_zero, detached=detached), TOKENS)
+    assert report.aligned is (at_zero == 0.1 and not detached), str(report)
+    causes = {source.cause.name if source.cause else None for source in report.sources}
+    assert causes == ({None} if detached else {"kink"} if at_zero == 1.0 else set()), str(report)
+    assert at_zero == 0.1 or str(report).startswith("not aligned: 1 source in 2 places"), str(report)

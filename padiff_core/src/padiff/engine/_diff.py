@@ -17,7 +17,7 @@ from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._backward_starts import backward_starts, check_starts
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
-from padiff.engine._laid_open import laid_open
+from padiff.engine._laid_open import explain_kinks, laid_open
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
 from padiff.engine._zeros import unproven
@@ -100,6 +100,7 @@ def diff(
             run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
             for step in range(options.steps):
                 run.step(step)
+            explain_kinks(run, prepared, stack)
             run = laid_open(run, prepared, stack)
             return run.report(prepared.notes, time.perf_counter() - started)
 

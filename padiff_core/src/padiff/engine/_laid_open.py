@@ -1,4 +1,4 @@
-"""Compare two models once more with other weights, where those that they have may hide a fault."""
+"""Compare two models once more with other weights: those that they have may hide a fault, or lie at a kink."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from padiff.engine._zeros import replaced
+from padiff.engine._zeros import replaced, zero_weights
 from padiff.errors import PadiffError
-from padiff.parameters import transfer
-from padiff.report import Note
+from padiff.parameters import Correspondence, transfer
+from padiff.report import Cause, Note, Phase
 
 if TYPE_CHECKING:
     from padiff.engine._adapt import Prepared
@@ -19,21 +19,15 @@ if TYPE_CHECKING:
 
 def laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
     """Return the run; where it passes, and weights may hide a fault as they are, one with others there."""
-    known, sides = run.correspondence, (run.reference, run.candidate)
+    known = run.correspondence
     if known is None or not run.hidden or run.outcome.differs or run.rule is not None:
         return run
-    options = attrs.evolve(run.options, optimizers=False)
-    other = type(run)(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
-    said = {"paths": run.hidden, "ones": not options.backward, "unreached": run.unreached}
+    said = {"paths": run.hidden, "ones": not run.options.backward, "unreached": run.unreached}
     try:
-        with replaced(run.hidden, known, sides):
-            other.step(0)
+        other = _with_others(run.hidden, known, run, prepared, stack)
     except PadiffError as error:
         run.outcome.notes.append(Note("zeros_kept", {**said, "error": str(error).partition("\n")[0]}))
         return run
-    finally:
-        if options.transfer:
-            transfer(known.matches, *sides)
     shown = other if other.outcome.differs else run
     still = run.unreached and not other.outcome.differs and sorted({*run.hidden}.intersection(other.hidden))
     if still:
@@ -41,3 +35,36 @@ def laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
     else:
         shown.outcome.notes.append(Note("zeros_replaced", {**said, "differs": other.outcome.differs}))
     return shown
+
+
+def explain_kinks(run: Run, prepared: Prepared, stack: ExitStack) -> None:
+    """Name the cause where gradients alone differ, and only while weights are zeros.
+
+    What these make lies at a kink then, of a LeakyReLU for one, whose slope at zero is a convention.
+    """
+    known, sources = run.correspondence, [one for one in run.outcome.findings if one.source]
+    unexplained = all(one.phase is Phase.BACKWARD and one.cause is None for one in sources)
+    paths = zero_weights(known, run.reference) if known is not None and sources and unexplained else []
+    if known is None or not paths or run.rule is not None:
+        return
+    try:
+        other = _with_others(paths, known, run, prepared, stack)
+    except PadiffError:
+        return
+    if not other.outcome.differs:
+        cause = Cause("kink", {"paths": paths}, verified=True)
+        found = run.outcome.findings
+        run.outcome.findings = [attrs.evolve(one, cause=cause) if one in sources else one for one in found]
+
+
+def _with_others(paths: list[str], known: Correspondence, run: Run, prepared: Prepared, stack: ExitStack) -> Run:
+    """Return a run of the first step with other values of the reference's parameters, on both sides."""
+    sides, options = (run.reference, run.candidate), attrs.evolve(run.options, optimizers=False)
+    other = type(run)(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
+    try:
+        with replaced(paths, known, sides):
+            other.step(0)
+    finally:
+        if options.transfer:
+            transfer(known.matches, *sides)
+    return other

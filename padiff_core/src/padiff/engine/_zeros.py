@@ -36,11 +36,16 @@ def hiding(known: Correspondence, reference: Side | RecordedSide, trace: Trace) 
     What is added hides nothing. Where no gradient is zero throughout, each such parameter's own shows all that it is
     multiplied with.
     """
-    zeros = [path for path in _weights(known, "bias") if _is_uniform(reference.value(path), 0)]
+    zeros = zero_weights(known, reference)
     gradients = {path: key for path, key in trace.parameter_gradients.items() if key >= 0}
     if not zeros or not gradients.keys() >= set(zeros):
         return zeros
     return zeros if any(_is_uniform(trace.array(key), 0) for key in gradients.values()) else []
+
+
+def zero_weights(known: Correspondence, reference: Side | RecordedSide) -> list[str]:
+    """Return the reference's matched parameters that are zeros and no biases."""
+    return [path for path in _weights(known, "bias") if _is_uniform(reference.value(path), 0)]
 
 
 def _unreached(known: Correspondence, trace: Trace) -> list[str]:

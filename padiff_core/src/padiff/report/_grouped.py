@@ -10,7 +10,7 @@ from padiff.report._finding import Finding, Phase, Verdict
 
 _FEW = 3
 """So many blocks are not folded."""
-_SETTINGS = ("settings", "optimizer_settings", "step_scaled")
+_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
 """Kinds of the evidence on which findings rest that are folded, each kind by itself."""

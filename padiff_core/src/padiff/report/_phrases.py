@@ -114,6 +114,10 @@ _CAUSES: dict[str, Phrase] = {
         "not trained: each model computes it for itself, and keeps its own; with the reference's values "
         "what uses it agrees"
     ),
+    "kink": lambda data: (
+        f"slopes at exactly zero: {few(data['paths'])} are zeros, and with other values there, on both sides, all "
+        "gradients agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
+    ),
     "merged": "two parameters of the reference are one in the candidate, and their values differ",
     "transposed": "equal when transposed",
     "tied": "tied in the {side}, not tied in the {other}: equal now, different after the first update",
