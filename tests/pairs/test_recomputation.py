@@ -149,3 +149,37 @@ def test_what_a_loop_computes_again_is_recorded_once(tmp_path: Path, again: tupl
         assert not [note for note in report.notes if note.kind == "one_side_call"]
         assert report.aligned is not cut, str(report)
         assert not cut or "1" in {str(one.candidate.path).partition(".")[0] for one in report.sources}, str(report)
+
+
+class TorchDropped(torch.nn.Module):
+    def __init__(self, reentrant: bool, preserved: bool) -> None:
+        super().__init__()
+        self.stem, self.fc, self.drop = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), torch.nn.Dropout(0.5)
+        self.how = {"use_reentrant": reentrant, "preserve_rng_state": preserved}
+
+    def forward(self, x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(lambda x: self.fc(self.drop(x)), self.stem(x), **self.how)
+
+
+class PaddleDropped(paddle.nn.Layer):
+    def __init__(self, reentrant: bool, preserved: bool) -> None:
+        super().__init__()
+        self.stem, self.fc, self.drop = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8), paddle.nn.Dropout(0.5)
+        self.how = {"use_reentrant": reentrant, "preserve_rng_state": preserved}
+
+    def forward(self, x: Any) -> Any:
+        return recompute(lambda x: self.fc(self.drop(x)), self.stem(x), **self.how)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    "nets", [(TorchDropped, PaddleDropped), (PaddleDropped, TorchDropped)], ids=["paddle", "torch"]
+)
+def test_what_is_computed_again_with_other_random_numbers_is_named(nets: Any, reentrant: bool) -> None:
+    """A forced run computes it once: a port that trains with gradients of another dropout was aligned."""
+    for preserved in (True, False):
+        report = padiff.diff(nets[0](reentrant, True), nets[1](reentrant, preserved), X)
+        assert report.aligned is preserved, str(report)
+        assert [(one.phase, one.candidate.path, one.cause.name) for one in report.sources if one.cause] == (
+            [] if preserved else [(Phase.BACKWARD, "fc", "recomputation")]
+        ), str(report)

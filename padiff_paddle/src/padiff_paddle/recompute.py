@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import paddle
 from paddle.distributed.fleet.recompute.recompute import RecomputeFunction
 
-from padiff.adapter import Recomputation, handed_on, replaced
+from padiff.adapter import Recomputation, at_once, handed_on
 from padiff_paddle.versions import PADDLE
 
 _MODULE = sys.modules[RecomputeFunction.__module__]
@@ -21,9 +21,8 @@ _PLAIN = _MODULE._recompute_without_reentrant
 @contextmanager
 def recorded_at_once() -> Iterator[None]:
     """Let recomputation record its functions' gradients in the forward pass."""
-    with ExitStack() as stack:
-        stack.enter_context(replaced(RecomputeFunction, "apply", staticmethod(_reentrant)))
-        stack.enter_context(replaced(_MODULE, _PLAIN.__name__, _plainly))
+    places = (RecomputeFunction, "apply", staticmethod(_reentrant)), (_MODULE, _PLAIN.__name__, _plainly)
+    with at_once(*places):
         yield
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils import checkpoint
 
-from padiff.adapter import Recomputation, replaced
+from padiff.adapter import Recomputation, at_once
 from padiff_torch.versions import TORCH
 
 
 @contextmanager
 def recorded_at_once() -> Iterator[None]:
     """Let checkpoints record their functions' gradients in the forward pass."""
-    with ExitStack() as stack:
-        stack.enter_context(replaced(checkpoint.CheckpointFunction, "apply", staticmethod(_apply)))
-        if (generator := TORCH.held["checkpoint"]) is not None:
-            stack.enter_context(replaced(checkpoint, generator.__name__, _around))
+    places: list[tuple[Any, str, Any]] = [(checkpoint.CheckpointFunction, "apply", staticmethod(_apply))]
+    if (generator := TORCH.held["checkpoint"]) is not None:
+        places.append((checkpoint, generator.__name__, _around))
+    with at_once(*places):
         yield
 
 

@@ -20,7 +20,7 @@ from padiff.adapter.dtypes import Dtypes
 from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTensor
 from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
-from padiff.adapter.recomputation import Recomputation
+from padiff.adapter.recomputation import Recomputation, as_it_is, at_once, recomputed
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.adapter.versions import Offer, Offers
@@ -94,6 +94,8 @@ __all__ = [
     "TreeModel",
     "Unit",
     "UnwatchableModel",
+    "as_it_is",
+    "at_once",
     "class_names",
     "conversions",
     "dtypes",
@@ -107,6 +109,7 @@ __all__ = [
     "map_leaves",
     "optimizers",
     "qualified_name",
+    "recomputed",
     "replaced",
     "shares_elements",
     "sketching",

@@ -2,19 +2,49 @@
 
 Of the reentrant form, the first run is without gradients: no tensor of it gets one. Of the other, what is computed
 again in the backward pass is not what was put in. Here the function runs once, with gradients; in the backward pass it
-still runs again, for what it does to running statistics and counters: that happens twice.
+still runs again, for what it does to running statistics and counters: that happens twice. Whether what is computed
+again leads to the same gradients shows in a run `as_it_is`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from padiff.adapter._listening import handed_on
-from padiff.adapter.restoring import switched
+from padiff.adapter.restoring import replaced, switched
 
 Function = Callable[..., Any]
+
+_as_it_is = False
+_seen = 0
+"""How many functions ran so, in this process."""
+
+
+@contextmanager
+def at_once(*places: tuple[Any, str, Any]) -> Iterator[None]:
+    """Put what runs functions at once where a framework's checkpoints are: owner, name, what is put there."""
+    with ExitStack() as stack:
+        for place in () if _as_it_is else places:
+            stack.enter_context(replaced(*place))
+        yield
+
+
+@contextmanager
+def as_it_is() -> Iterator[None]:
+    """Leave recomputation to the framework within."""
+    global _as_it_is
+    before, _as_it_is = _as_it_is, True
+    try:
+        yield
+    finally:
+        _as_it_is = before
+
+
+def recomputed() -> int:
+    """Return how many functions ran here so far that will be, or would have been, computed again."""
+    return _seen
 
 
 class Recomputation:
@@ -38,6 +68,8 @@ class Recomputation:
 
         With ``preserve`` it draws the random numbers that it drew at first.
         """
+        global _seen
+        _seen += 1
         given = self._differentiable((*args, *kwargs.values()))
         if given and self._home.is_grad_enabled():
             random = self._home.get_rng_state() if preserve else None

@@ -168,11 +168,11 @@ def _paired(
         while True:
             gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
             mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
-            sure = [(ours[i], theirs[j]) for i, j in pairs.items()]
-            met = [unit for unit in mine if unit in run], [unit for unit in yours if unit in run]
-            if all(met) and sum(map(len, met)) < len(mine) + len(yours):  # what ran belongs to what ran, if it can
-                sure = [_ends(one) for one in match_units(*met, fixed, indices(sure, *met)) if one.links]
-            matches = match_units(mine, yours, fixed, indices(sure, mine, yours))
+            still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
+            matches = match_units(mine, yours, fixed, still)
+            if left := run & _without_counterpart(mine, yours, matches):
+                other = _what_ran_first(mine, yours, fixed, still, run)
+                matches = other if len(run & _without_counterpart(mine, yours, other)) < len(left) else matches
             lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
             if freed == "astray":
                 astray = _astray(known, graphs)
@@ -205,6 +205,13 @@ def _paired(
     # More that is packed has to leave fewer over: another library's attention may contradict the dataflow all the same.
     asked = len(other.packed) <= len(found.packed) or left_over(other) < left_over(found)
     return other if asked and fewer < contradicting else found
+
+
+def _what_ran_first(mine: Units, yours: Units, fixed: Resolved, still: Pairs, run: set[HeldUnit]) -> list[UnitMatch]:
+    """Return the matches of what ran on both sides, then of the rest with what is left: names count for less."""
+    met = [unit for unit in mine if unit in run], [unit for unit in yours if unit in run]
+    sure = match_units(*met, fixed, indices(((mine[i], yours[j]) for i, j in still.items()), *met))
+    return match_units(mine, yours, fixed, indices((_ends(one) for one in sure if one.links), mine, yours))
 
 
 def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.adapter import Adapter, Model, Module, Tensor
+from padiff.adapter import Adapter, Model, Module, Tensor, as_it_is, recomputed
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
 from padiff.numerics import Array, epsilon_of, is_array, sample
 from padiff.progress import call_ended
@@ -61,10 +61,14 @@ class Task:
     ends: bool = False
     """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
 
+    recomputing: bool = False
+    """Whether what is computed again in the backward pass is left to the framework: what calls inside give counts less
+    then than the gradients that the whole model gets."""
+
     @property
     def plain(self) -> bool:
         """Return whether the model runs as it is."""
-        return self.dtype is None and not (self.evaluating or self.disturbed or self.ends)
+        return self.dtype is None and not (self.evaluating or self.disturbed or self.ends or self.recomputing)
 
 
 class Recorder(Watcher):
@@ -181,13 +185,16 @@ def record(
             stack.enter_context(live.begun())
         if task.evaluating:
             model.evaluate()
+        if task.recomputing:
+            stack.enter_context(as_it_is())
         if task.dtype is not None:
             stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
         follower = Follower(model, recorder) if task.flow and plain_model(model) is model else None
         differentiate = differentiator(model.adapter, task, note_loss)
-        before = model.adapter.random_state()
+        before, times = model.adapter.random_state(), recomputed()
         output = guarded_run(model, task, recorder, differentiate, backward=backward, follower=follower)
         trace.sampled = None if before is None else before != model.adapter.random_state()
+        trace.recomputes = times != recomputed()
         trace.flow = None if follower is None else follower.flow
         given = recorder.results or [native for _, native in leaves(output, model.adapter.is_tensor)]
         trace.outputs = [model.adapter.tensor(native).numpy() for native in given]

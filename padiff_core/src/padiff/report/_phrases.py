@@ -114,6 +114,7 @@ _CAUSES: dict[str, Phrase] = {
         "not trained: each model computes it for itself, and keeps its own; with the reference's values "
         "what uses it agrees"
     ),
+    "recomputation": "what the {side} computes again in its backward pass is not what it computed forward",
     "kink": lambda data: (
         f"slopes at exactly zero: {few(data['paths'])} are zeros, and with other values there, on both sides, all "
         "gradients agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
@@ -264,6 +265,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "other_input_shapes": lambda data: (
         f"the reference was given {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
     ),
+    "recomputed": "in the {side} gradients are {rel_l2:.1e} away from its own without recomputation, under one seed",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
     "missing_output": lambda data: (
         f"the {data['side']} returns {few(data['tensors'])}, "

@@ -220,6 +220,8 @@ class Trace:
     """Path -> what hangs there."""
     sampled: bool | None = None
     """Whether the run took random numbers; None where that is not seen."""
+    recomputes: bool = False
+    """Whether something in it is computed again in the backward pass."""
     flow: Flow | None = None
     """Which parameters' values reach which, where that was asked for and could be followed."""
     weights: dict[str, int] = attrs.field(factory=dict)

@@ -16,6 +16,7 @@ from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
+from padiff.judging._forced._recomputed import recomputed_otherwise
 from padiff.judging._forced._soundness import (
     Whole,
     of_one_distribution,
@@ -158,6 +159,8 @@ class Outcome(Gathered):
                 proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
+        elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):
+            self.add([again], judge.alignment)
         elif first:
             self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
 

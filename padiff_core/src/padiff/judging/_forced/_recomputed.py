@@ -1,0 +1,77 @@
+"""Tell where a side computes something else again in its backward pass than it computed forward.
+
+A forced run computes it once, so that hooks see its gradients: see `padiff.adapter.Recomputation`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from padiff.alignment import Alignment
+from padiff.forcing import Side, is_recorded
+from padiff.judging._findings import finding_at
+from padiff.numerics import RANDOM, difference, epsilon
+from padiff.recording import Task
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
+from padiff.trace import Trace, temporary_store
+
+
+def recomputed_otherwise(
+    sides: tuple[Side, Side],
+    tasks: tuple[Task, Task],
+    traces: tuple[Trace, Trace],
+    alignment: Alignment,
+    step: int,
+) -> Finding | None:
+    """Return a finding where recomputation changes the gradients of one side, and of the other it does not.
+
+    Each side is held against itself without recomputation, under one seed: random numbers that are drawn anew for what
+    is computed again show, too.
+    """
+    changed = [_changed(*each) for each in zip(sides, tasks, traces, strict=True)]
+    if bool(changed[0]) is bool(changed[1]):
+        return None
+    ours = bool(changed[0])
+    apart = changed[not ours]
+    # Gradients come from behind: what is called last is nearest to what differs first.
+    pair = next(
+        (
+            pair
+            for pair in reversed(alignment.pairs)
+            if (pair.reference if ours else pair.candidate).path in {path.rpartition(".")[0] for path in apart}
+        ),
+        alignment.pairs[0],
+    )
+    path = (pair.reference if ours else pair.candidate).path
+    names = [name for name in apart if name.rpartition(".")[0] == path] or list(apart)
+    worst = max(names, key=lambda name: apart[name].rel_l2)
+    return finding_at(
+        pair,
+        Phase.BACKWARD,
+        What("parameter_gradient", worst.rpartition(".")[2]),
+        Evidence.of("recomputed", side=SIDES[not ours], rel_l2=apart[worst].rel_l2),
+        figures=apart[worst],
+        cause=Cause("recomputation", {"side": SIDES[not ours]}, verified=True),
+        source=True,
+        step=step,
+    )
+
+
+def _changed(side: Side, task: Task, trace: Trace) -> dict[str, Figures]:
+    """Return the parameters of a side whose gradients are others where it computes again, with how far apart."""
+    if not trace.recomputes or is_recorded(side):
+        return {}
+    with temporary_store() as store:
+        once, again = (side.record(attrs.evolve(task, recomputing=how), store) for how in (False, True))
+        found, size, error, eps = {}, 0.0, 0.0, 0.0
+        for path, key in once.parameter_gradients.items():
+            ours, other = once.array(key), again.parameter_gradients.get(path)
+            apart = difference(ours, ours * 0 if other is None else again.array(other))
+            norm = apart.scale * math.sqrt(apart.count) if math.isfinite(apart.scale) else 0.0
+            size, eps = math.hypot(size, norm), max(eps, epsilon(ours.dtype))
+            error = math.hypot(error, norm * apart.rel_l2 if apart.rel_l2 else 0.0)
+            if apart.rel_l2 > RANDOM(epsilon(ours.dtype)):
+                found[path] = Figures.of(apart)
+    return found if error > RANDOM(eps) * size else {}
