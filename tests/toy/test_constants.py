@@ -122,7 +122,7 @@ class Codes(columns.Layer):
     def forward(self, x: Any) -> Any:
         near = F.softmax((self.inside(x) * (1.01 if self.fault == "scale" else 1)) @ self.entries)
         if self.training:
-            decay = 0.8 if self.fault == "decay" else 0.9
+            decay = {"decay": 0.8, "epsilon": 0.9 + 2.5e-7}.get(self.fault, 0.9)
             self.counts.data[...] = decay * self.counts.data + (1 - decay) * near.data.mean((0, 1))
         return self.outside(near)
 
@@ -134,7 +134,9 @@ def test_a_codebook_is_copied(parameter: bool, training: bool) -> None:
     assert report.aligned, str(report)
 
 
-@pytest.mark.parametrize(("fault", "what"), [("scale", "output"), ("decay", "updated_buffer")])
+@pytest.mark.parametrize(
+    ("fault", "what"), [("scale", "output"), ("decay", "updated_buffer"), ("epsilon", "updated_buffer")]
+)
 def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
     report = padiff.diff(Quantized(), Codes(True, fault), TOKENS)
     (source,) = report.sources

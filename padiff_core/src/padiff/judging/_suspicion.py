@@ -13,7 +13,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Assess, Assessment, Check, NotRepeated, Spot
 from padiff.judging._metrics import Measures
 from padiff.judging._tolerance import Rule
-from padiff.numerics import Difference, is_suspect
+from padiff.numerics import NEGLIGIBLE, NEGLIGIBLE_LIBRARY, Difference, Threshold, is_suspect
 from padiff.parameters import Held
 from padiff.report import Cause, Evidence, Figures, Measurement, Phase, Verdict, What
 from padiff.trace import contrasts
@@ -89,6 +89,13 @@ def within(owner: Pair, spot: Spot) -> Hashable:
 def contrasted(pair: Pair, but: frozenset[str] = frozenset()) -> bool:
     """Return whether a hyper-parameter (``but`` some) differs: then even a small difference is worth settling."""
     return any(c.setting not in but for c in contrasts(pair.reference, pair.candidate))
+
+
+def negligible(pair: Pair) -> Threshold:
+    """Return which local errors of a call need no settling."""
+    kind = pair.reference.module.kind
+    alone = not pair.reference.children and not pair.candidate.children
+    return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE
 
 
 def assessing(rule: Rule | None, measures: Measures) -> Assess | None:

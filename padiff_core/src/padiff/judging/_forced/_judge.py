@@ -32,16 +32,22 @@ from padiff.judging._forced._shapes import moved_to_child
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
-from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at, within
+from padiff.judging._suspicion import (
+    AGREEING,
+    Ruling,
+    Suspicion,
+    contrasted,
+    negligible,
+    suspicion_of,
+    value_at,
+    within,
+)
 from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import (
     ACCUMULATED,
     GROSS,
-    NEGLIGIBLE,
-    NEGLIGIBLE_LIBRARY,
     NEGLIGIBLE_SENT,
     Array,
-    Threshold,
     epsilon,
     is_suspect,
     numpy_dtype,
@@ -122,7 +128,7 @@ class Judge:
                 ruling = self._classic(check, owner)
             elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
-            elif is_suspect(check.difference, truth.dtype, negligible=_negligible(owner)) or contrasted(owner):
+            elif is_suspect(check.difference, truth.dtype, negligible=negligible(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
                 ruling = self.settler.settle(
                     owner, read, check.difference, truth, backward=False, what=within(owner, spot)
@@ -333,10 +339,3 @@ class Judge:
                 break
             pair = self.alignment.around(pair)
         return found
-
-
-def _negligible(pair: Pair) -> Threshold:
-    """Return which local errors need no settling."""
-    kind = pair.reference.module.kind
-    alone = not pair.reference.children and not pair.candidate.children
-    return NEGLIGIBLE_LIBRARY if alone and kind is not None and kind == pair.candidate.module.kind else NEGLIGIBLE

@@ -17,7 +17,7 @@ from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_rec
 from padiff.judging._causes import OF_STATE, as_parameters
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
-from padiff.judging._suspicion import Ruling, Suspicion, contrasted
+from padiff.judging._suspicion import Ruling, Suspicion, contrasted, negligible
 from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
@@ -146,7 +146,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     if _bessel(judge, check):
         judge.notes.append(Note("running_variance", dict(zip(SIDES, _frameworks(judge), strict=True))))
         return None
-    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_LIBRARY)
+    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, negligible(pairs[0]))
     if not (suspect if check.close is None else not check.close):
         return None
     read = of_parameter(judge, check, lambda alone: alone.buffers)
