@@ -143,3 +143,47 @@ def test_a_shift_behind_what_is_detached_is_missed(bias: bool) -> None:
     (source,) = report.sources
     assert source.candidate.path == "b", str(report)
     assert str(source.what) == "parameter bias", str(report)
+
+
+class Styled(rows.Module):
+    """A layer by hand that holds a strength of noise, and is given none."""
+
+    def __init__(self) -> None:
+        self.weight, self.strength = rows.parameter(6, 5), rows.parameter(1)
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(x @ self.weight)
+
+
+class Drawn(rows.Module):
+    def __init__(self) -> None:
+        self.inner, self.style, self.out = rows.Linear(4, 6), Styled(), rows.Linear(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.style(self.inner(x)))
+
+
+class Toned(columns.Layer):
+    """The same in a layer of its own, without the strength."""
+
+    def __init__(self, slope: float) -> None:
+        self.fc, self.slope = columns.Dense(6, 5, bias=False), slope
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(self.fc(x) * self.slope)
+
+
+class Painted(columns.Layer):
+    def __init__(self, slope: float) -> None:
+        self.inner, self.tone, self.out = columns.Dense(4, 6), Toned(slope), columns.Dense(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.tone(self.inner(x)))
+
+
+@pytest.mark.parametrize("slope", [1.0, 1.1])
+def test_what_nobody_reads_hides_no_fault_beside_it(slope: float) -> None:
+    """The layer lacks a parameter, which reaches no output: it explained what differs, and no source was left."""
+    report = padiff.diff(Drawn(), Painted(slope), ROWS)
+    assert [source.candidate.path for source in report.sources] == ["tone"] * (slope != 1), str(report)
+    assert report.aligned is (slope == 1), str(report)

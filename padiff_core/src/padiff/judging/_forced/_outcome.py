@@ -77,11 +77,14 @@ class Outcome(Gathered):
             forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
         if self.options.backward:
             suspicions = list(with_uncalled_named(suspicions, known, (trace, free), forced))
+        root = judge.alignment.pairs[0]
         found = self.judged(suspicions, known, self.findings, step)
+        differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
+        if self._excuse_idle(trace, judge.forced, root, differing):  # what reaches no output explains nothing
+            found = self.judged(suspicions, known, self.findings, step)
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
         places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
-        root = judge.alignment.pairs[0]
         found += loss_finding((trace.loss, judge.forced.loss), root, rule, step, places=places)
         sources = {one.candidate.path for one in found if one.source}
         found += (
@@ -106,8 +109,6 @@ class Outcome(Gathered):
             self._measure(trace, free, judge.alignment)
             self.mapping = matching_of(judge.alignment, known, self.findings)
             self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
-        differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
-        self._excuse_idle(trace, judge.forced, judge.alignment.pairs[0], differing)
         pending, self.findings = self.findings, []
         self.add(pending, judge.alignment)
 
@@ -212,8 +213,10 @@ class Outcome(Gathered):
             candidate=with_location(finding.candidate, others, self.candidate),
         )
 
-    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]) -> None:
+    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]) -> bool:
         """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
+
+        Returns whether there were any.
 
         Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
         what is detached no gradient tells either: there the values of its module do, which are ``differing``.
@@ -224,7 +227,7 @@ class Outcome(Gathered):
             if len(root.outputs) < len(call.outputs)
         }
         if not self.options.backward:
-            return
+            return False
         kept = []
         for finding in self.findings:
             side = finding.side or ""
@@ -241,7 +244,9 @@ class Outcome(Gathered):
             else:
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
                 self.notes.append(Note("idle_parameter", data, finding.reference, finding.candidate))
+        some = len(kept) < len(self.findings)
         self.findings = kept
+        return some
 
     def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
         for suspicion in suspicions:
