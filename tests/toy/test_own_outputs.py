@@ -60,3 +60,53 @@ def test_what_a_call_gives_and_uses_may_be_given_as_a_view() -> None:
     assert report.aligned, str(report)
     (source,) = padiff.diff(Points(), Cloud(1.1), X).sources
     assert (source.phase, source.candidate.path) == ("forward", ""), str(source)
+
+
+class Chosen(rows.Module):
+    """Two parts mixed by weights, which it gives another view of: a variable selection network."""
+
+    def __init__(self) -> None:
+        self.score, self.first, self.second = rows.Linear(12, 2), rows.Linear(6, 6), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        weights = F.softmax(self.score(x))
+        made = self.first(x[..., :6]) * weights[..., :1] + self.second(x[..., 6:]) * weights[..., 1:]
+        return made, weights.reshape(4, 2)
+
+
+class Selection(rows.Module):
+    def __init__(self) -> None:
+        self.pre, self.choice, self.head = rows.Linear(6, 12), Chosen(), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        made, weights = self.choice(self.pre(x))
+        return self.head(F.tanh(made)), weights
+
+
+class Choice(columns.Layer):
+    """The same of parts that are given one by one, which gives the weights as they are."""
+
+    def __init__(self) -> None:
+        self.gate, self.parts = columns.Dense(12, 2), columns.Layers(columns.Dense(6, 6), columns.Dense(6, 6))
+
+    def forward(self, a: Any, b: Any) -> Any:
+        weights = F.softmax(self.gate(F.concat([a, b])))
+        return self.parts[0](a) * weights[..., :1] + self.parts[1](b) * weights[..., 1:], weights
+
+
+class Selected(columns.Layer):
+    def __init__(self, slope: float) -> None:
+        self.head, self.select, self.pre, self.slope = columns.Dense(6, 6), Choice(), columns.Dense(6, 12), slope
+
+    def forward(self, x: Any) -> Any:
+        x = self.pre(x)
+        made, weights = self.select(x[..., :6], x[..., 6:])
+        return self.head(F.tanh(made * self.slope)), weights
+
+
+def test_what_a_call_gives_and_uses_is_no_source_beside_a_fault() -> None:
+    """What it is given is no measure here: one tensor on one side, two on the other."""
+    report = padiff.diff(Selection(), Selected(1.0), X)
+    assert report.aligned, str(report)
+    (source,) = padiff.diff(Selection(), Selected(1.1), X).sources
+    assert (source.phase, source.candidate.path) == ("forward", ""), str(source)

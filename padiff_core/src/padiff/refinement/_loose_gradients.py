@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import attrs
 
-from padiff.forcing import Check, StateCheck
+from padiff.forcing import Check, Spot, StateCheck
 from padiff.judging import Judge, Suspicion, of_gradients
 from padiff.kinds import CATALOGUE
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
@@ -43,6 +43,8 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
     if not everywhere or (_differs(forward) and not _backward(judge)):
         return correspondence
+    if _differs(forward):
+        correspondence = _without_used_outputs(correspondence, evidence, spots)
     choices = [inner | ends, inner] if evidence.loss and ends - inner else [inner | ends]
     best = next(filter(None, (_loosened(correspondence, evidence, tokens, ends) for tokens in choices if tokens)), None)
     # What one call gives here, and takes all of the gradient of, several may give there, each with its part; or it uses
@@ -55,6 +57,22 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
         if not (_backward(again) or _wrong_parameters(again)):
             return loosened
     return best or correspondence
+
+
+def _without_used_outputs(
+    correspondence: Correspondence, evidence: Evidence, spots: Sequence[Spot]
+) -> Correspondence:
+    """Leave out gradients of what a call gives and may use itself, where others come right then, beside a fault."""
+    wrong = {spot.reference.token for spot in spots}
+    for spot in spots:
+        token = spot.reference.token
+        if spot.what == "input" or len(spot.pair.reference.outputs) == 1 or token not in wrong:
+            continue
+        tried = attrs.evolve(correspondence, calls=correspondence.alignment.loosened({token}))
+        left = {check.spot.reference.token for check in _large_gradients(evidence.judged(tried))}
+        if left - {token} < wrong - {token}:
+            correspondence, wrong = tried, left
+    return correspondence
 
 
 def _loosened(
