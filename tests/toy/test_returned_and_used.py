@@ -35,11 +35,12 @@ class Model(rows.Module):
 class Given(columns.Layer):
     """The block, to which the model hands its mask."""
 
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale: float, slope: float = 1.0) -> None:
         self.norm, self.fc, self.scale = columns.LayerNormalization(4), columns.Dense(4, 4), scale
+        self.slope = slope
 
     def forward(self, x: Any, mask: Any) -> Any:
-        return x + self.fc(self.norm(x) * mask) * self.scale
+        return x + self.fc(self.norm(x) * mask * self.slope) * self.scale
 
 
 class Port(columns.Layer):
@@ -114,3 +115,45 @@ def test_what_is_given_back_in_other_containers_is_known_by_its_values(factor: f
     report = padiff.diff(FilledStack(), OwnStack(factor), X)
     assert not report.notes, str(report)
     assert {source.candidate.path for source in report.sources} == (set() if factor == 1 else {"layers.1"}), str(report)
+
+
+class Biased(rows.Module):
+    """A model that hands each block a bias of its own, by the first axis."""
+
+    def __init__(self) -> None:
+        self.blocks, self.head = rows.Sequential(Widened(), Widened()), rows.Linear(4, 3)
+        self.bias = rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x, self.bias.reshape(2, 2))
+        return self.head(x)
+
+
+class Widened(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.fc = rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, bias: Any) -> Any:
+        return x + self.fc(self.norm(x) * bias.reshape(4))
+
+
+class Narrowed(columns.Layer):
+    """The same, which hands it as it is."""
+
+    def __init__(self, slope: float, shift: float = 0.0) -> None:
+        self.first, self.second, self.head = Given(1.0, slope), Given(1.0), columns.Dense(4, 3)
+        self.bias, self.shift = columns.weight(4), shift
+
+    def forward(self, x: Any) -> Any:
+        bias = self.bias + self.shift
+        return self.head(self.second(self.first(x, bias), bias))
+
+
+def test_what_a_faulty_block_sends_to_what_it_was_not_fed_is_no_source() -> None:
+    """The bias has another shape, so that its gradient is not put right behind the block; what makes it is named."""
+    assert padiff.diff(Biased(), Narrowed(1.0), X).aligned
+    (source,) = padiff.diff(Biased(), Narrowed(1.1), X).sources
+    assert (source.phase, source.candidate.path) == ("forward", "first"), str(source)
+    for source in padiff.diff(Biased(), Narrowed(1.0, 0.1), X).sources:
+        assert {"mask"} == {name for one in source.evidence for name in one.figures.get("names", ())}, str(source)

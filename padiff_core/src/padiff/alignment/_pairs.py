@@ -98,10 +98,11 @@ class Pair:
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
     @property
-    def unfed(self) -> bool:
-        """Return whether the candidate's call is given numbers that the reference's is not: these stay its own."""
+    def unfed(self) -> tuple[str, ...]:
+        """Return the paths of inputs with numbers that the reference's call is not given: these stay its own."""
         fed = {j for _, j in self.inputs}
-        return any(_sort_of(leaf.dtype) == "float" for j, leaf in enumerate(self.candidate.inputs) if j not in fed)
+        own = (leaf for j, leaf in enumerate(self.candidate.inputs) if j not in fed)
+        return tuple(leaf.path for leaf in own if _sort_of(leaf.dtype) == "float")
 
     @property
     def misordered(self) -> tuple[tuple[int, int], ...]:

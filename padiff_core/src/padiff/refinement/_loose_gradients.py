@@ -59,9 +59,7 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
     return best or correspondence
 
 
-def _without_used_outputs(
-    correspondence: Correspondence, evidence: Evidence, spots: Sequence[Spot]
-) -> Correspondence:
+def _without_used_outputs(correspondence: Correspondence, evidence: Evidence, spots: Sequence[Spot]) -> Correspondence:
     """Leave out gradients of what a call gives and may use itself, where others come right then, beside a fault."""
     wrong = {spot.reference.token for spot in spots}
     for spot in spots:

@@ -235,6 +235,10 @@ _EVIDENCE: dict[str, Phrase] = {
     "not_replayed": "placed at the model's innermost code that takes the tensor: a recorded run replays no call",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
     "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",
+    "not_given": lambda data: (
+        f"{few(data['names'])} has no counterpart among what the reference's call is given: what makes it may be "
+        "what differs"
+    ),
     "before_any_run": "the values differ before any run",
     "no_counterpart": lambda data: (
         f"the {data['side']} has {data['path']} {list(data['shape'])}, the {OTHER[data['side']]} has no counterpart"

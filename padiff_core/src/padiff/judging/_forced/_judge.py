@@ -166,6 +166,9 @@ class Judge:
         if ruling.verdict is not Verdict.DIFFERS or (cause and (cause.verified or cause.name != "settings")):
             return ruling
         settler, read = self.settler, self._read(spot, owner)
+        if owner.unfed and not owner.misfed:
+            told = Evidence.of("not_given", names=list(owner.unfed))
+            ruling = attrs.evolve(ruling, evidence=(*ruling.evidence, told))
         found = found_by_setting(settler, owner, self.matches, read)
         if found is None or found.verified:
             return ruling if found is None else attrs.evolve(ruling, hint=found)

@@ -90,9 +90,10 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         judge.unproven |= not any(pair.key in excused for pair in pairs)
         return None
     without = path not in judge.forced.reached
-    if without and any(pair.key in judge.forced.starved for pair in pairs):
+    cut_off = without and any(pair.key in judge.forced.starved for pair in pairs)
+    if cut_off or any(judge.leaks(pair, excused) for pair in pairs):
         judge.unproven = True
-        return None  # cut off further on
+        return None  # further on
     read = of_parameter(judge, check, lambda alone: alone.gradients)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
