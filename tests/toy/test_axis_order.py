@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -141,3 +142,60 @@ def test_what_is_read_in_another_order_inside_is_nothing_left_in_a_list_that_was
     """The tensor in the list, read in the block's order, looked like a new one: an output without counterpart."""
     report = padiff.diff(Decoder(), Ported(), {"x": numbers(2, 5, 4), "cache": [numbers(2, 3, 4)]})
     assert report.aligned, str(report)
+
+
+class Rooted(rows.Module):
+    """A layer over the features, and what it is of them."""
+
+    def __init__(self) -> None:
+        self.inner, self.outer = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.outer(F.tanh(self.inner(x)) * 2.0)
+
+
+class Named(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.layer, self.second, self.head = Rooted(), rows.Linear(4, 4), Rooted(), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.second(F.tanh(self.layer(self.first(x)) * 4.0)))
+
+
+class Turned(columns.Layer):
+    """The same over (features, time), as many of each."""
+
+    def __init__(self, slope: float) -> None:
+        self.inner, self.outer, self.slope = columns.Dense(4, 4), Late(), slope
+
+    def forward(self, x: Any) -> Any:
+        return x + self.outer((F.tanh(self.inner(x)) * self.slope).transpose(0, 2, 1)).transpose(0, 2, 1)
+
+
+class Late(columns.Layer):
+    """A layer that takes its features in the last axis but one."""
+
+    def __init__(self) -> None:
+        self.kernel, self.bias = columns.weight(4, 4), columns.weight(4)
+
+    def forward(self, x: Any) -> Any:
+        return (x.transpose(0, 2, 1) @ self.kernel + self.bias).transpose(0, 2, 1)
+
+
+class Placed(columns.Layer):
+    def __init__(self, slope: float) -> None:
+        self.down, self.middle, self.up = Turned(slope), columns.Dense(4, 4), Turned(slope)
+        self.head = columns.Dense(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.up(F.tanh(self.middle(self.down(x)) * 4.0)))
+
+
+@pytest.mark.parametrize("slope", [2.0, 2.1])
+def test_an_order_is_that_of_the_same_call_in_a_module_of_the_same_class(slope: float) -> None:
+    """Behind the first fault the values of the second block tell none, and its path is no other's."""
+    np.random.seed(0)
+    x = np.random.default_rng(0).standard_normal((2, 4, 4), dtype=np.float32)
+    report = padiff.diff(Named(), Placed(slope), (x,))
+    places = [(one.candidate.path, one.what.taker) for one in report.sources]
+    assert places == ([] if slope == 2 else [("down", "outer"), ("up", "outer")]), str(report)

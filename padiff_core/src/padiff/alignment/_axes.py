@@ -247,6 +247,16 @@ def _place_in_block(value: _Value) -> tuple[str, str, int]:
     return re.sub(r"\d+", "*", path), what, index
 
 
+def _place_in_class(value: _Value) -> list[tuple[Hashable, ...]]:
+    """Return what the same tensor has in common in other modules of the class around it, wherever these lie."""
+    call, (path, _, what, index) = value.pair.candidate, value.place
+    parent = call.parent
+    if parent is None or parent.module.definition is None:
+        return []
+    inside = re.sub(r"\d+", "*", path.removeprefix(parent.path))
+    return [(parent.module.class_name, parent.module.definition, inside, what, index, value.rank)]
+
+
 def _owners(value: _Value) -> list[Call]:
     """Return the calls whose own code holds a value: the parent, and of a composite its own."""
     call = value.pair.candidate
@@ -275,6 +285,7 @@ _RULES = (
     _Rule(own=lambda v: v.likely),
     _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf else []),
     _Rule(lambda v: [(_place_in_block(v), v.rank)]),
+    _Rule(_place_in_class),
     _Rule(lambda v: [(v.pair, v.rank)]),
     _Rule(lambda v: [(owner, v.rank) for owner in _owners(v)]),
     _Rule(own=_by_settings, singly=True),
