@@ -88,3 +88,32 @@ def test_settings_that_differ_where_inputs_do_not_are_the_cause() -> None:
     report = padiff.diff(ours, theirs, (sequences((4, 4), 8),))
     assert [source.cause and source.cause.name for source in report.sources] == ["settings"], str(report)
     assert "batch_first" in str(report.sources[0].cause)
+
+
+class Begun(torch.nn.Module):
+    """A recurrent layer that goes on from another's state, the time first; as many steps as sequences and features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.out = torch.nn.GRU(8, 8), torch.nn.GRU(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        _, state = self.first(x.transpose(0, 1))
+        return self.out(self.second(y.transpose(0, 1), state)[0]).transpose(0, 1)
+
+
+class Continued(paddle.nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after, self.out = paddle.nn.GRU(8, 8), paddle.nn.GRU(8, 8), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        _, state = self.before(x)
+        return self.out(self.after(y, state.flip(1))[0])
+
+
+def test_a_fault_in_a_state_leaves_the_order_of_the_values_beside_it() -> None:
+    """The state's axes, of which one has the extent 1, told as much of the values' order as what was taken."""
+    x, y = np.random.default_rng(0).standard_normal((2, 8, 8, 8), dtype=np.float32)
+    (source,) = padiff.diff(Begun(), Continued(), (x, y)).sources
+    assert source.what.name == "initial_states", str(source)

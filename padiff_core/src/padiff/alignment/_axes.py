@@ -232,7 +232,8 @@ def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
     for value in values:
         if not value.known:
             votes = sum((known.get(key, Counter()) for key in rule.keys(value)), Counter[Axes]())
-            best = max((axes for axes in value.orders if votes[axes]), key=votes.__getitem__, default=None)
+            told = [(votes[a], a == value.likely, -i, a) for i, a in enumerate(value.orders) if votes[a]]
+            best = max(told)[-1] if told else None
             best = best or rule.own(value)
             if best is not None:
                 value.orders, found = (best,), True
