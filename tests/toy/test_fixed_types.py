@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.testing.toy import columns, rows
+from padiff.testing.toy import columns, functional, rows
 
 X = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
 
@@ -72,3 +72,32 @@ def test_it_is_so_where_one_side_lacks_float64(ours: bool, rate: float) -> None:
     report = padiff.diff(*(pair if ours else pair[::-1]), (X,))
     assert report.aligned == (rate == -0.001), str(report)
     assert {str(source.what) for source in report.sources} <= {"input 'x' of project", "input 'x' of table"}
+
+
+class Scored(rows.Module):
+    """Values weighed by a softmax of scores, of which nothing is masked here."""
+
+    def __init__(self) -> None:
+        self.score, self.value = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.value(functional.softmax(self.score(x)) * 2.0)
+
+
+class Masked(columns.Layer):
+    """The same, with a mask that says the opposite: all is masked."""
+
+    def __init__(self, mask: float) -> None:
+        self.weigh, self.scored, self.mask = columns.Dense(4, 4), columns.Dense(4, 4), np.float32(mask)
+
+    def forward(self, x: Any) -> Any:
+        return self.weigh(functional.softmax(self.scored(x) + self.mask) * 2.0)
+
+
+@pytest.mark.parametrize("mask", [0.0, -1.0, -1e9])
+def test_what_a_huge_number_drowns_is_no_precision(mask: float) -> None:
+    """In float64 the digits are still there: outputs 0.2 apart in float32 were told to be aligned."""
+    report = padiff.diff(Scored(), Masked(mask), X)
+    places = [(one.candidate.path, one.what.taker) for one in report.sources]
+    assert places == [("", "weigh")] * (mask < -1), str(report)
+    assert report.aligned is (mask >= -1), str(report)

@@ -25,6 +25,7 @@ from padiff.numerics._rounding import (
     GROSS,
     JITTERS,
     LOSS,
+    LOST,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,

@@ -16,7 +16,18 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Reader
 from padiff.judging._forced._replays import PairReplays
-from padiff.numerics import CAST, FLOORS, GROSS, JITTERS, Array, difference, disturbances
+from padiff.numerics import (
+    CAST,
+    FLOORS,
+    GROSS,
+    JITTERS,
+    LOST,
+    Array,
+    difference,
+    disturbances,
+    epsilon_of,
+    is_coarse,
+)
 from padiff.report import SIDES
 
 _EPSILONS = (1.0, 8.0)
@@ -76,6 +87,12 @@ class Narrow:
         alone = self._replays.of_side(pair, ours, condition)
         found = None if alone is None else read(alone, ours)
         return None if found is None else found.astype(np.float64)
+
+
+def loses_digits(pair: Pair, local: float, eps: float) -> bool:
+    """Return whether the candidate's code is further off than a narrower type makes it, and takes or gives none."""
+    seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
+    return local > LOST(eps) and not is_coarse(eps) and not any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen)
 
 
 Apart = Callable[[Array, Array], float]

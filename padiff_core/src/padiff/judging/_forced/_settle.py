@@ -16,7 +16,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded
 from padiff.judging._forced._distributions import SEEDS
-from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
+from padiff.judging._forced._own_rounding import Narrow, loses_digits, rounding_nearby
 from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
@@ -183,8 +183,9 @@ class Settler:
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
         if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
-            evidence = Evidence.of("float64_agrees", wide=wide, local=local, floor=floor)
-            return Ruling(together, figures, (evidence,))
+            lost = not small and not asked.backward and loses_digits(asked.pair, local, eps)
+            evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
+            return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
         found = self._narrow.explains(wide, asked.pair, asked.read, backward=asked.backward, eps=eps)
         if found is not None:
             return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
@@ -331,9 +332,8 @@ class Settler:
 
 def _by_floor(asked: Question, refused: Refusal | None) -> Ruling:
     """Rule by what was seen in the whole model, where the call cannot run alone."""
-    native, eps = asked.native, asked.eps
-    evidence = Evidence("machine_epsilon", reason(refused))
-    small = eps > 0 and native.rel_l2 <= UNSETTLED(eps) and not native.nan_mismatch
+    native, evidence = asked.native, Evidence("machine_epsilon", reason(refused))
+    small = asked.eps > 0 and native.rel_l2 <= UNSETTLED(asked.eps) and not native.nan_mismatch
     return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, Figures.of(native), (evidence,), settled=False)
 
 
