@@ -101,3 +101,22 @@ def test_what_a_huge_number_drowns_is_no_precision(mask: float) -> None:
     places = [(one.candidate.path, one.what.taker) for one in report.sources]
     assert places == [("", "weigh")] * (mask < -1), str(report)
     assert report.aligned is (mask >= -1), str(report)
+
+
+class Summed(columns.Layer):
+    """`Scored` with a softmax by hand, which overflows where a score is more than 88."""
+
+    def __init__(self) -> None:
+        self.weigh, self.scored = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        shares = self.scored(x).exp()
+        return self.weigh(shares / shares.sum(-1, keepdims=True) * 2.0)
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.filterwarnings("ignore")
+def test_what_overflows_is_no_precision(size: int) -> None:
+    report = padiff.diff(Scored(), Summed(), X * size)
+    assert [one.what.taker for one in report.sources] == ["weigh"] * (size > 1), str(report)
+    assert report.aligned is (size == 1), str(report)

@@ -205,7 +205,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "float64_differs": "settled by replaying both sides in float64, where rounding stays below {bound:.0e}",
     "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",
     "digits_lost": "the same in float64 (difference {wide:.1e}), but in its own type the candidate's code loses digits "
-    "that the reference's keeps (rounding there {floor:.1e}): a huge number is added, or large ones are subtracted",
+    "that the reference's keeps (rounding there {floor:.1e}): an overflow, a huge number added, large ones subtracted?",
     "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",
     "like": "within {factor:g} times the noise floor of {call!r}, which does the same ({floor:.1e})",
     "narrow_cast": _narrow_cast,

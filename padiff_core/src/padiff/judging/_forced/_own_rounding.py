@@ -89,10 +89,15 @@ class Narrow:
         return None if found is None else found.astype(np.float64)
 
 
-def loses_digits(pair: Pair, local: float, eps: float) -> bool:
-    """Return whether the candidate's code is further off than a narrower type makes it, and takes or gives none."""
+def loses_digits(pair: Pair, local: float, floor: float, eps: float) -> bool:
+    """Return whether the candidate's code is further off than a narrower type makes it, and takes or gives none.
+
+    The reference's keeps its digits, as its noise floor tells: what is zeros but for rounding is no measure.
+    """
     seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
-    return local > LOST(eps) and not is_coarse(eps) and not any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen)
+    if local <= LOST(eps) or not floor <= LOST(eps) or is_coarse(eps):
+        return False
+    return not any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen)
 
 
 Apart = Callable[[Array, Array], float]

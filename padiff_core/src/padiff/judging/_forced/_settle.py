@@ -183,7 +183,7 @@ class Settler:
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
         if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
-            lost = not small and not asked.backward and loses_digits(asked.pair, local, eps)
+            lost = not small and not asked.backward and loses_digits(asked.pair, local, floor, eps)
             evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
         found = self._narrow.explains(wide, asked.pair, asked.read, backward=asked.backward, eps=eps)
