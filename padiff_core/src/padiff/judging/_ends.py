@@ -18,7 +18,7 @@ from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
-from padiff.trace import Leaf
+from padiff.trace import Leaf, Trace
 
 _CACHE = re.compile(r"\b(past_key_values?|(kv_)?caches?|cache_params|presents|mems)\b")
 """The names of what a model returns for generating step by step: keys and values, or states."""
@@ -131,6 +131,19 @@ def unmatched_outputs(
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
             data = {"side": side, "tensors": described(found), "others": described(others)}
             yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
+
+
+def makes_the_loss(traces: tuple[Trace, Trace], root: Pair, side: int, leaf: Leaf) -> bool:
+    """Return whether a loss that was given for each side is made of a tensor, where they return nothing in common.
+
+    By that it is judged: one model returns logits, the other what the loss is the mean of. The reference's gradients
+    tell; in the candidate it is the one that takes gradients.
+    """
+    if root.outputs or any(trace.loss is None for trace in traces) or not traces[0].gradients:
+        return False
+    if side == 0:
+        return leaf.token in traces[0].gradients
+    return [one.token for one in root.candidate.outputs if one.differentiable] == [leaf.token]
 
 
 def cache_notes(root: Pair) -> Iterator[Note]:

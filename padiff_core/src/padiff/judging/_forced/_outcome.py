@@ -10,7 +10,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Given, Side, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
-from padiff.judging._ends import loss_finding, unlike_inputs, unmatched_outputs
+from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless
@@ -38,7 +38,7 @@ from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
 from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
-from padiff.trace import Description, Leaf, Trace, contrasts, samples_otherwise, temporary_store
+from padiff.trace import Description, Trace, contrasts, samples_otherwise, temporary_store
 
 
 @attrs.define(eq=False)
@@ -89,7 +89,7 @@ class Outcome(Gathered):
         sources = {one.candidate.path for one in found if one.source}
         found += (
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
-            for one in unmatched_outputs(judge.alignment, step, partial(_makes_the_loss, (trace, free), root))
+            for one in unmatched_outputs(judge.alignment, step, partial(makes_the_loss, (trace, free), root))
         )
         found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
         self.findings += found
@@ -320,19 +320,6 @@ def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
     first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
     for one in found:
         yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
-
-
-def _makes_the_loss(traces: tuple[Trace, Trace], root: Pair, side: int, leaf: Leaf) -> bool:
-    """Return whether a loss that was given for each side is made of a tensor, where they return nothing in common.
-
-    By that it is judged: one model returns logits, the other what the loss is the mean of. The reference's gradients
-    tell; in the candidate it is the one that takes gradients.
-    """
-    if root.outputs or any(trace.loss is None for trace in traces) or not traces[0].gradients:
-        return False
-    if side == 0:
-        return leaf.token in traces[0].gradients
-    return [one.token for one in root.candidate.outputs if one.differentiable] == [leaf.token]
 
 
 def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
