@@ -32,12 +32,12 @@ class Recurrent(rows.Module):
 
 
 class Step(columns.Layer):
-    """A cell of two linear layers, or of one for each gate."""
+    """A cell of two linear layers, or of one for each gate, some of them without a bias."""
 
-    def __init__(self, *, apart: bool, fault: str = "") -> None:
+    def __init__(self, *, apart: bool, fault: str = "", lacking: str = "") -> None:
         count, size = (4, 4) if apart else (1, 16)
-        self.given = columns.Layers(*(columns.Dense(3, size) for _ in range(count)))
-        self.kept = columns.Layers(*(columns.Dense(4, size) for _ in range(count)))
+        self.given = columns.Layers(*(columns.Dense(3, size, bias="x" not in lacking) for _ in range(count)))
+        self.kept = columns.Layers(*(columns.Dense(4, size, bias="h" not in lacking) for _ in range(count)))
         self.fault = fault
 
     def forward(self, x: Any, h: Any, c: Any) -> Any:
@@ -48,8 +48,8 @@ class Step(columns.Layer):
 
 
 class ByHand(columns.Layer):
-    def __init__(self, *, apart: bool, fault: str = "") -> None:
-        self.forth, self.reverse = Step(apart=apart), Step(apart=apart, fault=fault)
+    def __init__(self, *, apart: bool, fault: str = "", lacking: str = "") -> None:
+        self.forth, self.reverse = (Step(apart=apart, fault=one, lacking=lacking) for one in ("", fault))
         self.last = columns.Dense(8, 2)
 
     def forward(self, x: Any) -> Any:
@@ -65,12 +65,59 @@ class ByHand(columns.Layer):
 
 @pytest.mark.parametrize("turned", [False, True], ids=["cells", "layers"])
 @pytest.mark.parametrize("apart", [False, True], ids=["packed", "each"])
-@pytest.mark.parametrize("fault", ["", "forget", "tanh"])
-def test_a_cell_is_two_linear_layers(fault: str, apart: bool, turned: bool) -> None:
-    """All parameters of such cells were left over: padiff spoke of two architectures."""
-    ours, theirs = Recurrent(), ByHand(apart=apart, fault=fault)
+@pytest.mark.parametrize(
+    ("fault", "lacking"), [("", ""), ("forget", ""), ("tanh", ""), ("", "h"), ("forget", "h"), ("", "x")]
+)
+def test_a_cell_is_two_linear_layers(fault: str, lacking: str, apart: bool, turned: bool) -> None:
+    """All parameters of such cells were left over, and the second bias where a port has one for both."""
+    ours, theirs = Recurrent(), ByHand(apart=apart, fault=fault, lacking=lacking)
     report = padiff.diff(theirs, ours, X) if turned else padiff.diff(ours, theirs, X)
     at = "back" if turned else "reverse"
     assert {one.candidate.path for one in report.sources} == ({at} if fault else set()), str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["cells", "layers"])
+def test_a_cell_without_any_bias_is_told(turned: bool) -> None:
+    ours, theirs = Recurrent(), ByHand(apart=False, lacking="xh")
+    report = padiff.diff(theirs, ours, X) if turned else padiff.diff(ours, theirs, X)
+    assert [one.what.kind for one in report.sources] == ["parameter"] * 4, str(report)
+
+
+@pytest.mark.parametrize(("share", "place"), [(0.5, []), (0.6, ["offset"] * 2)])
+def test_values_that_were_converted_are_compared_as_sums(share: float, place: list[str]) -> None:
+    """Whoever converts one bias to two may give both a half: the second one was to be zero."""
+    ours, theirs = ByHand(apart=False, lacking="h"), ByHand(apart=False)
+    padiff.transfer(ours, theirs, X)
+    for cell in (theirs.forth, theirs.reverse):
+        given, kept = cell.given[0].offset.data, cell.kept[0].offset.data
+        kept[:] = 0.5 * given
+        given *= share
+    report = padiff.diff(ours, theirs, X, transfer=False)
+    assert [one.what.name for one in report.sources if one.what.kind == "parameter"] == place, str(report)
+    assert report.aligned is not bool(place)
+
+
+class Gated(rows.Module):
+    """A step whose reset gate scales what is made of the state, and the bias there, or adds it outside."""
+
+    def __init__(self, *, bias: bool = True, zero: bool = False) -> None:
+        self.reset, self.given, self.kept = rows.Linear(3, 4), rows.Linear(3, 4), rows.Linear(4, 4, bias=bias)
+        if bias and zero:
+            self.kept.bias.data[:] = 0
+
+    def forward(self, x: Any) -> Any:
+        h = x[:, 0, :1] * np.zeros(4, np.float32)
+        for step in range(5):
+            h = F.tanh(self.given(x[:, step]) + F.sigmoid(self.reset(x[:, step])) * self.kept(h))
+        return h
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_bias_in_a_gate_is_none_of_a_sum(zero: bool, phase: str) -> None:
+    """A GRU keeps it apart, so that a port with one bias for both is another model, whatever it starts from."""
+    report = padiff.diff(Gated(zero=zero), Gated(bias=False), X, phase=phase)
+    assert "bias: present in the reference" in [str(one.cause).partition(",")[0] for one in report.sources], str(report)
+    assert report.sources[0].candidate.path == "kept"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 import numpy as np
 
@@ -26,6 +28,7 @@ from padiff.refinement import (
     with_exchanges_by_value,
     with_layouts,
     with_layouts_by_value,
+    with_sums,
 )
 
 Units = list[HeldUnit]
@@ -73,7 +76,7 @@ class Matching:
         if known is None and evidence.transfer:
             return _matched(ours, theirs, evidence, self.fixed)
         if known is None:
-            known = pair_parameters(ours, theirs, evidence.flows(), self.fixed)
+            known = _paired(ours, theirs, evidence, self.fixed)
             if self.valued:
                 known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
@@ -81,6 +84,13 @@ class Matching:
         known = (with_buffers_matched if self.valued else with_buffers_named)(known, evidence)
         evidence.assign(known.matches)
         return known
+
+
+def _paired(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:
+    def match(ours: Sequence[HeldUnit], theirs: Sequence[HeldUnit]) -> Correspondence:
+        return pair_parameters(ours, theirs, evidence.flows(), fixed)
+
+    return with_sums(match(ours, theirs), (ours, theirs), evidence, match)
 
 
 def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:
@@ -95,7 +105,7 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
             evidence.assign(guess.matches)
             if evidence.agrees():
                 return guess
-        known = pair_parameters(ours, theirs, evidence.flows(), fixed)
+        known = _paired(ours, theirs, evidence, fixed)
     except BaseException:
         candidate.assign(before)
         raise

@@ -207,7 +207,7 @@ def _layout(link: Link) -> str:
     """Return how the candidate's parameter holds the reference's values."""
     ours, theirs = link.reference.part, link.candidate.part
     if not link.single:
-        return "by a special transfer"
+        return link.layout
     if ours.numbers or theirs.numbers:
         return "complex numbers as real ones"
     if ours.partial or theirs.partial:

@@ -8,7 +8,7 @@ import attrs
 
 from padiff.alignment import Alignment, Resolved
 from padiff.parameters._arrangements import Arrangement
-from padiff.parameters._links import Link
+from padiff.parameters._links import Link, SumLink
 from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
@@ -55,6 +55,18 @@ class Correspondence:
     def links(self) -> Iterator[tuple[UnitMatch, Link]]:
         """Yield every link with its match."""
         return ((match, link) for match in self.matches for link in match.links)
+
+    @property
+    def sharing(self) -> tuple[set[str], set[str]]:
+        """Return the paths of both sides' modules that share a sum of biases with others: what one gives is its own."""
+        sums = [link for _, link in self.links if isinstance(link, SumLink) and not link.zero]
+        ours, theirs = (
+            [{held.parameter.path.rpartition(".")[0] for held in terms} for terms in some]
+            for some in ([x.references for x in sums], [(x.candidate, *x.candidate.added) for x in sums])
+        )
+        return {path for some in ours if len(some) > 1 for path in some}, {
+            path for some in theirs if len(some) > 1 for path in some
+        }
 
     @property
     def alignment(self) -> Alignment:

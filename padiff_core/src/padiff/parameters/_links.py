@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import attrs
@@ -144,6 +144,11 @@ class Link:
         """Return what the candidate's canonical gradient must be; ``native`` reads the reference's gradients."""
         return self.expected(native)
 
+    def held(self, native: Native) -> Array | None:
+        """Return the candidate's canonical values; ``native`` reads its parameters."""
+        values = native(self.candidate.parameter)
+        return None if values is None else canonical(self.candidate, values)
+
     def written(self, values: Array, current: Callable[[], Array]) -> Array:
         """Return what the candidate's parameter must hold, native layout.
 
@@ -185,30 +190,57 @@ def is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
 
 @attrs.frozen(eq=False)
 class SumLink(Link):
-    """One parameter of the candidate, matched with the sum of some of the reference's: of biases that are added up.
+    """The sum of some parameters of the reference, matched with that of some of the candidate's: of biases added up.
 
-    Of none it is zero: the sum is that of another one beside it.
+    The candidate's first one gets it. Of each further one a link says that it is ``zero``, and gets the same gradient.
     """
 
     single: ClassVar[bool] = False
-    terms: tuple[Held, ...] = attrs.field(kw_only=True)
+    zero: bool = attrs.field(default=False, kw_only=True)
+
+    @property
+    def layout(self) -> str:
+        """Return what the candidate holds, in words."""
+        return "zero, beside a sum" if self.zero else "what is added up, as a sum"
 
     @property
     def references(self) -> tuple[Held, ...]:
         """Return where what is added up lies, or what the gradient is that of."""
-        return self.terms or (self.reference,)
+        return (self.reference,) if self.zero else (self.reference, *self.reference.added)
 
     def expected(self, native: Native) -> Array | None:
         """Return the sum."""
-        found = [native(held.parameter) for held in self.terms]
-        terms = [canonical(held, one) for held, one in zip(self.terms, found, strict=True) if one is not None]
-        if len(terms) < len(self.terms):
-            return None
-        return sum(terms, np.zeros(self.candidate.shape, (terms or [np.zeros((), np.float32)])[0].dtype))
+        if self.zero:
+            own = native(self.reference.parameter)
+            return None if own is None else np.zeros(self.candidate.shape, own.dtype)
+        total = _sum(self.references, native)
+        return None if total is None else self.to_candidate(total)
 
     def gradient(self, native: Native) -> Array | None:
         """Return what each of the terms is given: all that is added up gets the same."""
         return Link.expected(self, native)
+
+    def held(self, native: Native) -> Array | None:
+        """Return the sum that the candidate holds, in which a further one counts: by itself it is as it should be."""
+        own = Link.held(self, native) if self.zero else _sum((self.candidate, *self.candidate.added), native)
+        return np.zeros_like(own) if self.zero and own is not None else own
+
+
+def with_sums(links: Iterable[Link]) -> Iterator[Link]:
+    """Yield links, those of biases that are added to others as what they are."""
+    for link in links:
+        if link.reference.added or link.candidate.added:
+            first = SumLink(link.role, link.reference, link.candidate, link.transposed, link.open, axes=link.axes)
+            yield first
+            yield from (attrs.evolve(first, candidate=one, zero=True) for one in link.candidate.added)
+        else:
+            yield link
+
+
+def _sum(terms: Sequence[Held], native: Native) -> Array | None:
+    found = [(held, native(held.parameter)) for held in terms]
+    values = [canonical(held, one) for held, one in found if one is not None]
+    return None if len(values) < len(found) else np.sum(values, axis=0, dtype=values[0].dtype)
 
 
 @attrs.frozen(eq=False)
@@ -220,6 +252,11 @@ class SpecialLink(Link):
     read: tuple[Held, ...] = attrs.field(kw_only=True)
     first: bool = attrs.field(kw_only=True)
     """Whether it is the first link of its modules: a function that takes modules is called for that one."""
+
+    @property
+    def layout(self) -> str:
+        """Return who tells what the candidate holds."""
+        return "by a special transfer"
 
     @property
     def references(self) -> tuple[Held, ...]:

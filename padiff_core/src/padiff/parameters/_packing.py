@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
+from typing import Any
 
 import attrs
 
@@ -29,9 +30,9 @@ from padiff.parameters._groups import (
     side_by_side,
     tables,
 )
-from padiff.parameters._links import SumLink, bare
+from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import Held, HeldUnit, with_added
 from padiff.trace import settings_of
 
 
@@ -84,11 +85,11 @@ class Packing:
         for place, roles in enumerate(self.ways[arrangement.way]):
             packed = [(self.packed.units[place], roles), *((unit, unit.roles) for unit in self.beside)]
             members = [one.units[place] for one in self.members]
-            matches = [
+            members = _with_one_bias(members) if self.along else members
+            found += (
                 self._match(self._cut(*packed[whole], members[member], rows), members[member])
                 for member, whole, rows in lie
-            ]
-            found += self._with_one_bias(matches) if self.along else matches
+            )
         for unit, others in self.behind:
             cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie)
             found += [self._match(piece, member) for piece, member in cuts]
@@ -104,19 +105,6 @@ class Packing:
         for order in orders_of(self.members):
             if len([*Arrangement(order).rows(self._sizes(), self._wholes())]) == len(order):
                 yield order
-
-    def _with_one_bias(self, matches: Sequence[UnitMatch]) -> Iterator[UnitMatch]:
-        """Yield matches of members that add up, whose biases together are the packed one's."""
-        biases = [link for match in matches for link in match.links if link.role == "bias"]
-        terms = tuple(link.reference for link in biases)
-        for match in matches:
-            links = list(match.links)
-            for index, link in enumerate(links):
-                if link in biases and len(biases) > 1:
-                    first = link is biases[0]
-                    some = (terms[:1] if first else ()) if self.ours else terms
-                    links[index] = SumLink(link.role, link.reference, link.candidate, terms=some)
-            yield attrs.evolve(match, links=links)
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
@@ -141,13 +129,16 @@ class Packing:
         for role, held in roles.items():
             whole = self.along and len(held.shape) < 2
             if role in member.roles or not (whole or self.along):
-                part = held.part if whole else attrs.evolve(held.part, rows=rows, along=self.along)
                 shape = list(held.shape)
                 if not whole:
                     own = member.roles.get(role)
                     size = sum(stop - start for start, stop in rows)
                     shape[self.along] = size if own is None else extent(own.shape, held.shape, self.along)
-                cut[role] = Held(held.parameter, part, tuple(shape))
+                first, *added = (
+                    one if whole else _part_of(one, tuple(shape), rows=rows, along=self.along)
+                    for one in (held, *held.added)
+                )
+                cut[role] = attrs.evolve(first, added=tuple(added))
         name = member.path.rpartition(".")[2]
         kind = unit.kind or (LINEAR if self.layers else None)
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
@@ -155,6 +146,16 @@ class Packing:
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         reference, candidate = (piece, member) if self.ours else (member, piece)
         return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
+
+
+def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:
+    return attrs.evolve(held, part=attrs.evolve(held.part, **where), shape=shape)
+
+
+def _with_one_bias(members: Sequence[HeldUnit]) -> list[HeldUnit]:
+    """Return layers whose results are added up with all their biases at the first one that has any."""
+    biases = [unit.roles["bias"] for unit in members if "bias" in unit.roles]
+    return with_added(members, dict(zip(biases[:1], [biases[1:]], strict=False)))
 
 
 def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.alignment import ModulePair
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
-from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links
+from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links, with_sums
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
@@ -105,11 +105,12 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
-        return (FULL if same and whole else _PARTIAL if same else _RELATED), links
+        return (FULL if same and whole else _PARTIAL if same else _RELATED), [*with_sums(links)]
     links = list(_link_freely(reference, candidate))
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
         return 0.0, []
-    return (FULL if len(links) == len(reference.roles) == len(candidate.roles) else _PARTIAL), links
+    whole = len(links) == len(reference.roles) == len(candidate.roles)
+    return (FULL if whole else _PARTIAL), [*with_sums(links)]
 
 
 def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.numerics import Array
 from padiff.parameters._alone import parts_alone
-from padiff.parameters._links import Link, SpecialLink, canonical
+from padiff.parameters._links import Link, SpecialLink
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Native
 from padiff.trace import ParameterRecord
@@ -38,7 +38,8 @@ def values_of(holder: Holder) -> Callable[[ParameterRecord], Array]:
 
 def held_of(link: Link, reference: Holder, candidate: Holder) -> tuple[Array | None, Array]:
     """Return what both sides hold of a link now, in one layout; of the reference None where a function writes it."""
-    theirs = canonical(link.candidate, candidate.value(link.candidate.parameter.path))
+    theirs = link.held(values_of(candidate))
+    assert theirs is not None
     return link.expected(values_of(reference)), theirs
 
 
@@ -50,8 +51,7 @@ def read_of(
     With ``zeros`` these stand for what one side alone has, of a ``gradient`` that does not come.
     """
     expected = link.gradient(ours) if gradient else link.expected(ours)
-    native = theirs(link.candidate.parameter)
-    held = None if native is None else canonical(link.candidate, native)
+    held = Link.held(link, theirs) if gradient else link.held(theirs)
     if zeros and expected is None and held is not None:
         expected = np.zeros_like(held)
     if zeros and held is None and expected is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -27,6 +27,8 @@ class Held:
     parameter: ParameterRecord
     part: Part
     shape: tuple[int, ...]
+    added: tuple[Held, ...] = ()
+    """Others that count in the sum with it alone: the biases of layers whose results are added up."""
 
 
 @attrs.frozen(eq=False)
@@ -71,6 +73,20 @@ class HeldUnit:
     def units(self) -> tuple[HeldUnit, ...]:
         """Return the units that are taken together, or itself alone."""
         return self.stack or (self,)
+
+
+def with_added(units: Iterable[HeldUnit], sums: Mapping[Held, Sequence[Held]]) -> list[HeldUnit]:
+    """Return units in which some parameters are added to others, and have no role of their own."""
+    gone = {one for some in sums.values() for one in some}
+    return [
+        attrs.evolve(unit, roles={role: _with(held, sums) for role, held in unit.roles.items() if held not in gone})
+        for unit in units
+    ]
+
+
+def _with(held: Held, sums: Mapping[Held, Sequence[Held]]) -> Held:
+    more = [part for one in sums.get(held, ()) for part in (one, *one.added)]
+    return attrs.evolve(held, added=(*held.added, *more)) if more else held
 
 
 def units_of(

@@ -39,4 +39,6 @@ def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspon
     joined = {match for one in correspondence.packed if not one.packing.layers for match in one.matches}
     modules = [match.modules for match in correspondence.matches if match not in joined]
     calls = align(evidence.trace, evidence.free(correspondence.axes), modules, correspondence.fixed)
-    return attrs.evolve(correspondence, calls=calls)
+    ours, theirs = correspondence.sharing
+    shared = [pair for pair in calls.pairs if pair.reference.path in ours or pair.candidate.path in theirs]
+    return attrs.evolve(correspondence, calls=calls.without(shared) if shared else calls)

@@ -1,0 +1,83 @@
+"""Take biases that count in their sum alone for one bias, where the other side has fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+
+from padiff.forcing import Side
+from padiff.numerics import ACCUMULATED, Array, difference, epsilon
+from padiff.parameters import Correspondence, HeldUnit, Sums, left_over, sums_between, with_added
+from padiff.recording import Task
+from padiff.refinement._evidence import Evidence
+from padiff.trace import temporary_store
+
+_SCALE = 0.1
+"""Standard deviation of what one bias gains and another one loses: a bias of that size is a usual one."""
+_MOST = 8
+"""Biases that are moved one by one, where all of them at once change something."""
+Match = Callable[[Sequence[HeldUnit], Sequence[HeldUnit]], Correspondence]
+
+
+def with_sums(
+    known: Correspondence,
+    units: tuple[Sequence[HeldUnit], Sequence[HeldUnit]],
+    evidence: Evidence,
+    match: Match,
+) -> Correspondence:
+    """Return what matches the units where biases that are only added up are one.
+
+    Those of a side are that whose outputs stay as they are where one gains what another one loses, and change where one
+    gains alone. Where a gate scales one of them it is otherwise: there a bias that a port lacks is a difference.
+    """
+    sums = [_sums(known, evidence, ours=ours) for ours in (True, False)]
+    if not any(sums):
+        return known
+    ours, theirs = (with_added(some, added) for some, added in zip(units, sums, strict=True))
+    other = match(ours, theirs)
+    linked = {held.parameter.path for _, link in other.links for held in (*link.references, link.candidate)}
+    gone = {held.parameter.path for added in sums for some in added.values() for held in some}
+    return other if gone <= linked and left_over(other) < left_over(known) else known
+
+
+def _sums(known: Correspondence, evidence: Evidence, *, ours: bool) -> Sums:
+    """Return what one side's biases without counterpart are added to, as runs of it show."""
+    side, task = (evidence.reference, evidence.ours) if ours else (evidence.candidate, evidence.task)
+    maybe = sums_between(known, evidence.flows()[not ours], ours=ours)
+    if not maybe:
+        return {}
+    task = attrs.evolve(task, backward=False, loss=None, ends=True)
+    before = _outputs(side, task)
+
+    def stays(sums: Sums, loss: float = 1.0) -> bool:
+        moved: dict[str, Array] = {}
+        random = np.random.default_rng(0)
+        for held, added in sums.items():
+            for one in added:
+                gain = random.normal(0, _SCALE, held.shape)
+                for path, change in ((held.parameter.path, -loss * gain), (one.parameter.path, gain)):
+                    now = moved.get(path, side.value(path))
+                    moved[path] = (now + change).astype(now.dtype)
+        kept = {path: np.array(side.value(path)) for path in moved}
+        side.assign(moved)
+        try:
+            after = _outputs(side, task)
+        finally:
+            side.assign(kept)
+        return len(before) == len(after) and all(map(_same, before, after))
+
+    if stays(maybe):
+        return {} if stays(maybe, 0.0) else maybe
+    each = ({held: added} for held, added in list(maybe.items())[:_MOST])
+    return {held: added for one in each if stays(one) and not stays(one, 0.0) for held, added in one.items()}
+
+
+def _outputs(side: Side, task: Task) -> list[Array]:
+    with temporary_store() as store:
+        return list(side.record(task, store, values=False).outputs)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and difference(one, other).rel_l2 <= ACCUMULATED(epsilon(one.dtype))
