@@ -105,3 +105,55 @@ def test_of_more_layers_the_last_is_left_over(ours: int, theirs: int) -> None:
     left = transfer.unmatched_reference + transfer.unmatched_candidate
     roles = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     assert sorted(left) == sorted(f"lstm.{role}_l{min(ours, theirs)}" for role in roles)
+
+
+class Step(paddle.nn.Layer):
+    """A step of an LSTM by hand, with one bias for each gate: of one matrix for input and state, or of two."""
+
+    def __init__(self, *, joined: bool, fault: str) -> None:
+        super().__init__()
+        self.given, self.fault = paddle.nn.Linear(8 + 4 * joined, 16), fault
+        self.kept = None if joined else paddle.nn.Linear(4, 16, bias_attr=False)
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        gates = self.given(paddle.concat([x, h], -1)) if self.kept is None else self.given(x) + self.kept(h)
+        i, f, g, o = paddle.split(gates, 4, -1)
+        act = paddle.nn.functional.sigmoid
+        c = act(f + 1.0 if self.fault == "forget" else f) * c + act(i) * paddle.tanh(g)
+        return act(o) * paddle.tanh(c), c
+
+
+class BothWays(paddle.nn.Layer):
+    """A bidirectional layer by hand."""
+
+    def __init__(self, *, joined: bool, fault: str) -> None:
+        super().__init__()
+        self.there, self.back = (Step(joined=joined, fault=one) for one in ("", fault))
+        self.out = paddle.nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        ways = []
+        for step, times in ((self.there, range(5)), (self.back, range(4, -1, -1))):
+            h, c, states = paddle.zeros([2, 4]), paddle.zeros([2, 4]), {}
+            for time in times:
+                h, c = step(x[:, time], h, c)
+                states[time] = h
+            ways.append(paddle.stack([states[time] for time in range(5)], 1))
+        return self.out(paddle.concat(ways, -1))
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["two matrices", "one matrix"])
+@pytest.mark.parametrize("fault", ["", "forget"])
+def test_each_direction_has_two_biases_for_one(fault: str, joined: bool) -> None:
+    """Biases were added to those of another direction, and the two directions were taken for each other."""
+
+    class Tagger(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.out = torch.nn.LSTM(8, 4, bidirectional=True, batch_first=True), torch.nn.Linear(8, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.lstm(x)[0])
+
+    report = padiff.diff(Tagger(), BothWays(joined=joined, fault=fault), X)
+    assert [(one.candidate.path, one.what.kind) for one in report.sources] == [("", "input")] * bool(fault), str(report)

@@ -173,7 +173,9 @@ def _paired(
             if left := run & _without_counterpart(mine, yours, matches):
                 other = _what_ran_first(mine, yours, fixed, still, run)
                 matches = other if len(run & _without_counterpart(mine, yours, other)) < len(left) else matches
-            lacking, known = _without_counterpart(mine, yours, matches), indices(map(_ends, matches), ours, theirs)
+            # Units that are only left between the same neighbours say nothing of what is around them.
+            fitting = (_ends(match) for match in matches if match.links)
+            lacking, known = _without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
             if freed == "astray":
                 astray = _astray(known, graphs)
                 lacking |= {ours[i] for i in astray} | {theirs[j] for j in astray.values()}

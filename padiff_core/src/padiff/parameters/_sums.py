@@ -10,7 +10,7 @@ import attrs
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._graph import graph_of
 from padiff.parameters._splitting import left_over_of
-from padiff.parameters._units import Held
+from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 
 Sums = dict[Held, tuple[Held, ...]]
@@ -20,7 +20,7 @@ Sums = dict[Held, tuple[Held, ...]]
 def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:
     """Return the vectors of one side without counterpart, each at one that has one and lies as it does.
 
-    Both are of one module, or their layers give to the same.
+    Both are of one cell, or of one module that no rule speaks of, or their layers give to the same.
     """
     left = left_over_of(known)[not ours]
     units = known.reference if ours else known.candidate
@@ -32,11 +32,15 @@ def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:
     for i, held in alone:
         for j, other in places:
             assert graph is not None
-            near = units[i].module is units[j].module or graph.gives[i].keys() == graph.gives[j].keys()
+            near = _home(units[i]) == _home(units[j]) or graph.gives[i].keys() == graph.gives[j].keys()
             if near and other.parameter.path not in left and _lies_alike(held, other):
                 found[other] = (*found.get(other, ()), held)
                 break
     return found
+
+
+def _home(unit: HeldUnit) -> tuple[str, str]:
+    return unit.module.path, unit.name.rpartition(".")[0]
 
 
 def _lies_alike(one: Held, other: Held) -> bool:
