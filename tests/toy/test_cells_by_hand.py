@@ -47,6 +47,26 @@ class Step(columns.Layer):
         return F.sigmoid(o) * (c if self.fault == "tanh" else F.tanh(c)), c
 
 
+class Loose(columns.Layer):
+    """A cell of two matrices and a bias for each gate, in an order of its own; they are as wide as each other."""
+
+    def __init__(self, width: int, fault: str = "") -> None:
+        for gate in "ofig":
+            setattr(self, f"w_{gate}", columns.weight(width, 4))
+            setattr(self, f"u_{gate}", columns.weight(4, 4))
+            setattr(self, f"b_{gate}", columns.weight(4))
+        self.fault = fault
+
+    def forward(self, x: Any, h: Any, c: Any) -> Any:
+        found = (
+            x @ getattr(self, f"w_{gate}") + h @ getattr(self, f"u_{gate}") + getattr(self, f"b_{gate}")
+            for gate in "ofig"
+        )
+        o, f, i, g = found
+        c = F.sigmoid(f + 1.0 if self.fault == "forget" else f) * c + F.sigmoid(i) * F.tanh(g)
+        return F.sigmoid(o) * (c if self.fault == "tanh" else F.tanh(c)), c
+
+
 class ByHand(columns.Layer):
     def __init__(self, *, apart: bool, fault: str = "", lacking: str = "") -> None:
         self.forth, self.reverse = (Step(apart=apart, fault=one, lacking=lacking) for one in ("", fault))
@@ -74,6 +94,43 @@ def test_a_cell_is_two_linear_layers(fault: str, lacking: str, apart: bool, turn
     report = padiff.diff(theirs, ours, X) if turned else padiff.diff(ours, theirs, X)
     at = "back" if turned else "reverse"
     assert {one.candidate.path for one in report.sources} == ({at} if fault else set()), str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate
+
+
+def last_of(x: Any, step: Any) -> Any:
+    """Return the last state of a cell that goes over a sequence."""
+    h = c = x[:, 0, :1] * np.zeros(4, np.float32)
+    for time in range(5):
+        h, c = step(x[:, time], h, c)
+    return h
+
+
+class One(rows.Module):
+    def __init__(self, width: int) -> None:
+        self.cell, self.out = rows.LSTMCell(width, 4), rows.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(last_of(x, lambda x, h, c: self.cell(x, (h, c))))
+
+
+class OfMatrices(columns.Layer):
+    def __init__(self, width: int, fault: str) -> None:
+        self.cell, self.out = Loose(width, fault), columns.Dense(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(last_of(x, self.cell))
+
+
+@pytest.mark.parametrize("width", [3, 4])
+@pytest.mark.parametrize("fault", ["", "forget", "tanh"])
+@pytest.mark.parametrize("turned", [False, True], ids=["cell", "matrices"])
+def test_gates_may_have_matrices_of_their_own(turned: bool, fault: str, width: int) -> None:
+    """No rule speaks of them, so that all parameters were left over."""
+    sides = One(width), OfMatrices(width, fault)
+    x = np.random.default_rng(1).standard_normal((2, 5, width)).astype(np.float32)
+    report = padiff.diff(*(sides[::-1] if turned else sides), x)
+    assert {one.candidate.path for one in report.sources} == ({"cell"} if fault else set()), str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate
 

@@ -15,11 +15,11 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import bare, is_joined
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._splitting import left_over_of
+from padiff.parameters._splitting import ADDED, left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, called, joint_of
 
-_BIAS, _ADDED = "bias", "add"
+_BIAS = "bias"
 
 
 def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
@@ -85,7 +85,7 @@ def _is_added(held: Held, flow: Flow) -> bool:
     """Return whether all that is made of a parameter is a sum with it: a gain is no bias."""
     paths = held.parameter.paths
     ways = (way for sources in (*flow.takes.values(), flow.gives) for source, way in sources if source in paths)
-    return all(_ADDED in way for way in ways)
+    return all(ADDED in way for way in ways)
 
 
 def _sources(held: Held, flow: Flow) -> set[str]:

@@ -135,6 +135,9 @@ class _Builder:
             for key in _holders(unit):
                 self._at.setdefault(key, []).append(index)
         self._through: dict[str, dict[int, set[frozenset[str]]]] = {}
+        by_hand = (unit.roles.get("bias") for unit in units if unit.kind is not None and unit.module.kind is None)
+        self._behind_sums = {path for held in by_hand if held is not None for path in held.parameter.paths}
+        """What is added behind a layer by hand, maybe to a sum with others: it takes nothing that its layer takes."""
 
     def graph(self) -> Graph:
         count = len(self._units)
@@ -149,7 +152,7 @@ class _Builder:
             if key not in self._at:
                 self._nodes(key)
                 continue
-            found = self._found(sources)
+            found = {} if key in self._behind_sums else self._found(sources)
             for unit in self._stages(key)[0]:
                 # Written by hand, a layer may use one parameter on what another one gave: its own business.
                 inside = first.setdefault(unit, key) != key or bool(self._units[unit].stack)
@@ -190,7 +193,9 @@ class _Builder:
             return {len(self._units): {frozenset()}}
         stages = self._stages(key)
         if stages:
-            return {unit: {frozenset()} for unit in stages[-1]}
+            own = {unit: {frozenset[str]()} for unit in stages[-1]}
+            summed = key in self._behind_sums
+            return {**self._found(self._flow.takes.get(key, frozenset())), **own} if summed else own
         if key not in self._through:
             self._through[key] = {}
             found = self._through[key] = self._found(self._flow.takes.get(key, frozenset()))

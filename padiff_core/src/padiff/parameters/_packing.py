@@ -76,15 +76,16 @@ class Packing:
         alike = (Arrangement(straight, groups) for groups in grouped)
         rest = (Arrangement(order, groups) for groups in grouped for order in others)
         for one in (*plain, *alike, *rest):
-            yield from (attrs.evolve(one, way=way) for way in range(len(self.ways)))
+            yield from (attrs.evolve(one, way=way) for way in range(len(self.ways) * (2 if self._turns else 1)))
 
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
         lie = sorted(arrangement.rows(self._sizes(), self._wholes()))
         found: list[UnitMatch] = []
-        for place, roles in enumerate(self.ways[arrangement.way]):
+        turned = arrangement.way >= len(self.ways)
+        for place, roles in enumerate(self.ways[arrangement.way % len(self.ways)]):
             packed = [(self.packed.units[place], roles), *((unit, unit.roles) for unit in self.beside)]
-            members = [one.units[place] for one in self.members]
+            members = [one.units[place].turned if turned else one.units[place] for one in self.members]
             members = _with_one_bias(members) if self.along else members
             found += (
                 self._match(self._cut(*packed[whole], members[member], rows), members[member])
@@ -94,6 +95,11 @@ class Packing:
             cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie)
             found += [self._match(piece, member) for piece, member in cuts]
         return tuple(found)
+
+    @property
+    def _turns(self) -> bool:
+        """Return whether its members may lie the other way round, all of them alike."""
+        return all(one.turns for one in self.members)
 
     @property
     def fits(self) -> bool:
@@ -145,7 +151,8 @@ class Packing:
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         reference, candidate = (piece, member) if self.ours else (member, piece)
-        return UnitMatch(reference, candidate, link_roles(reference, candidate)[1])
+        links = link_roles(reference, candidate)[1]
+        return UnitMatch(reference, candidate, [attrs.evolve(x, open=False) for x in links] if self._turns else links)
 
 
 def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:

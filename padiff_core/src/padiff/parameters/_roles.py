@@ -105,6 +105,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        if reference.turns != candidate.turns:
+            links = [attrs.evolve(link, open=link.role == "weight") for link in links]
         return (FULL if same and whole else _PARTIAL if same else _RELATED), [*with_sums(links)]
     links = list(_link_freely(reference, candidate))
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):

@@ -6,18 +6,21 @@ block, a norm beside the linear layer behind it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
 from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._links import bare
 from padiff.parameters._units import HeldUnit
-from padiff.trace import Flow, Source
+from padiff.trace import Flow, Source, joint_of
 
 Units = Sequence[HeldUnit]
-LINEAR = "linear"
+ADDED = "add"
+"""The operation that puts a bias behind a layer."""
 
 
 def left_over(known: Correspondence) -> int:
@@ -36,27 +39,51 @@ def left_over_of(known: Correspondence) -> tuple[set[str], set[str]]:
 def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[Units, Units] | None:
     """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart.
 
-    So are those of a recurrent cell, which is written by hand with linear layers.
+    So are those of a recurrent cell, which is written by hand with linear layers. A matrix by itself is one, if the
+    other side holds maps of as many features that have no counterpart.
     None where nothing is to be split.
     """
-    left = left_over_of(known)
+    left, sides = left_over_of(known), (known.reference, known.candidate)
+    maps = [set(_maps_without(units, lacking)) for units, lacking in zip(sides, left, strict=True)]
     ours, theirs = (
-        [part for unit in units for part in _parts(unit, flow, lacking)]
-        for units, flow, lacking in zip((known.reference, known.candidate), flows, left, strict=True)
+        [part for unit in units for part in _parts(unit, flow, lacking, some)]
+        for units, flow, lacking, some in zip(sides, flows, left, maps[::-1], strict=True)
     )
     same = (len(ours), len(theirs)) == (len(known.reference), len(known.candidate))
     return None if same or not all(left) else (ours, theirs)
 
 
-def _parts(unit: HeldUnit, flow: Flow, lacking: set[str]) -> Iterator[HeldUnit]:
+def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the maps of layers that have no counterpart."""
+    for unit in units:
+        kind = CATALOGUE.get(unit.kind or "")
+        maps = [unit] if is_map(unit) else [] if kind is None else _maps_of(unit, kind.maps)
+        yield from (one.roles["weight"].shape for one in maps if one.roles["weight"].parameter.path in lacking)
+
+
+def _parts(unit: HeldUnit, flow: Flow, lacking: set[str], maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
     kind = CATALOGUE.get(unit.kind or "")
-    maps = {} if kind is None else kind.maps
-    if not (unit.loose or maps) or not any(held.parameter.path in lacking for held in unit.roles.values()):
+    inside = {} if kind is None else kind.maps
+    if not (unit.loose or inside) or not any(held.parameter.path in lacking for held in unit.roles.values()):
         yield unit
-    elif maps:
-        yield from _maps_of(unit, maps)
+    elif inside:
+        yield from _maps_of(unit, inside)
     else:
-        yield from parts_of(unit, flow)
+        yield from _as_layers([*parts_of(unit, flow)], flow, maps)
+
+
+def _as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
+    """Yield parts, those as layers that make one of some maps with their like: with gates that take the same."""
+
+    def like(part: HeldUnit) -> tuple[object, ...]:
+        held = max(part.roles.values(), key=lambda held: len(held.shape))
+        return held.shape, next((flow.takes[path] for path in held.parameter.paths if path in flow.takes), None)
+
+    counts = Counter(map(like, parts))
+    for part in parts:
+        ways = [(one, one.roles["weight"].shape) for one in as_maps(part)]
+        fit = (one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps)
+        yield next(fit, part)
 
 
 def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[HeldUnit]:
@@ -81,6 +108,7 @@ class _Groups:
     def __init__(self, unit: HeldUnit, flow: Flow) -> None:
         self._paths = {role: set(held.parameter.paths) for role, held in unit.roles.items()}
         self._shapes = {role: bare(held.shape) for role, held in unit.roles.items()}
+        self._flow = flow
         self._takes: dict[str, frozenset[Source]] = {}
         for key, sources in flow.takes.items():
             self._takes.update((role, sources) for role, paths in self._paths.items() if key in paths)
@@ -95,10 +123,13 @@ class _Groups:
         """Return the groups in the order of use; what the run never met comes last, as it is registered."""
         groups: list[list[str]] = []
         for together in self._in_one_operation():
-            if len(together) == 1 and groups and self._follows(together[0], groups[-1]):
-                groups[-1] += together
-            else:
+            # Behind a sum of several it may be any one's bias: it is the first one's.
+            near = groups if together[0] in self._takes else groups[-1:]
+            before = next((one for one in near if len(together) == 1 and self._follows(together[0], one)), None)
+            if before is None:
                 groups.append(together)
+            else:
+                before += together
         return groups
 
     def _in_one_operation(self) -> list[list[str]]:
@@ -127,9 +158,18 @@ class _Groups:
             return False
         if role not in self._takes or group[0] not in self._takes:
             return role not in self._takes and group[0] not in self._takes
-        sources = {source for source, _ in self._takes[role]}
-        (ways, *more) = (ways for _, ways in self._takes[role])
-        return sources <= self._paths[group[0]] and len(ways) <= 1 and not more
+        weights = {path for other, paths in self._paths.items() if len(self._shapes[other]) > 1 for path in paths}
+        met = dict(self._met(self._takes[role]))
+        direct, own = all(len(way - {ADDED}) <= 1 for way in met.values()), self._paths[group[0]]
+        return direct and not own.isdisjoint(met) and met.keys() <= (weights if own <= weights else own)
+
+    def _met(self, sources: frozenset[Source]) -> Iterator[Source]:
+        """Yield what gives values that are taken, be they added to each other before, and on which way."""
+        for source, ways in sources:
+            if joint_of(source) != ADDED or ways:
+                yield source, ways
+            else:
+                yield from self._met(self._flow.takes.get(source, frozenset()))
 
     def _is_bias(self, role: str, weight: str) -> bool:
         return len(self._shapes[role]) < 2 <= len(self._shapes[weight]) and set(self._shapes[role]) <= {

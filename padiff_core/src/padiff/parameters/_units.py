@@ -70,6 +70,22 @@ class HeldUnit:
         return self.kind is None and not self.stack
 
     @property
+    def turns(self) -> bool:
+        """Return whether it is a square matrix by itself, taken for a layer's: nothing tells which way it lies."""
+        held = self.roles.get("weight")
+        loose = self.kind is not None and self.module.kind is None and held is not None and not held.part.partial
+        return loose and held is not None and len(held.shape) == len({*held.shape}) + 1 == 2
+
+    @property
+    def turned(self) -> HeldUnit:
+        """Return it with its matrix the other way round."""
+        weight = self.roles["weight"]
+        turned = attrs.evolve(
+            weight, part=attrs.evolve(weight.part, transpose=None if weight.part.transpose else (1, 0))
+        )
+        return attrs.evolve(self, roles={**self.roles, "weight": turned})
+
+    @property
     def units(self) -> tuple[HeldUnit, ...]:
         """Return the units that are taken together, or itself alone."""
         return self.stack or (self,)

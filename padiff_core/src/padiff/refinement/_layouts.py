@@ -41,8 +41,10 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     correspondence = _apart(aligned(correspondence, evidence))
     chosen: dict[Packing, Arrangement] = {}
     packings = [packed.packing for packed in correspondence.packed]
-    # Once more those of parameters: one of them is right once those beside it are.
-    for packing in (*packings, *(one for one in packings if not one.layers)):
+    # Once more those of which one call tells: one of them (a cell's two maps) is right once those beside it are.
+    judges = Counter(_judge_of(correspondence, one.matches[0]) for one in correspondence.packed)
+    again = [one for one in correspondence.packed if judges[_judge_of(correspondence, one.matches[0])] > 1]
+    for packing in (*packings, *(one.packing for one in again)):
         if packing not in chosen:
             packed = next(one for one in correspondence.packed if one.packing is packing)
             correspondence, arrangement = _arranged(correspondence, packed, evidence, set(chosen.values()))
