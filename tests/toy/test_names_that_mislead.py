@@ -50,6 +50,26 @@ def test_nothing_is_told_where_names_and_dataflow_agree() -> None:
     assert not any(note.kind == "against_names" for note in report.notes)
 
 
+class Gated(rows.Module):
+    """Layers in a list, of which one is a gate."""
+
+    def __init__(self, gate: int) -> None:
+        self.parts, self.gate = rows.ModuleList(rows.Linear(4, 4), rows.Linear(4, 4)), gate
+
+    def forward(self, x: Any) -> Any:
+        return F.sigmoid(self.parts[self.gate](x)) * F.tanh(self.parts[1 - self.gate](x))
+
+
+@pytest.mark.parametrize("gate", [0, 1])
+def test_numbers_of_one_list_are_names_too(gate: int) -> None:
+    """A port that takes a list's layers for each other's was aligned without a word."""
+    report = padiff.diff(Gated(0), Gated(gate), ROWS)
+    told = [note.data["matches"] for note in report.notes if note.kind == "against_names"]
+    assert sorted(*told or [[]]) == (
+        [("parts.0", "parts.1", "parts.0"), ("parts.1", "parts.0", "parts.1")] if gate else []
+    )
+
+
 class Block(rows.Module):
     def __init__(self) -> None:
         self.first, self.second = rows.Linear(4, 4), rows.Linear(4, 4)

@@ -109,7 +109,7 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
     links, (ours, theirs) = [*named.values()], zip(*named, strict=True) if named else ((), ())
     crossed = [
         (ours[i], theirs[i], theirs[j])
-        for i, j in namesakes(ours, theirs).items()
+        for i, j in {**_same_paths(ours, theirs), **namesakes(ours, theirs)}.items()
         if i != j
         and _parent(theirs[i]) == _parent(theirs[j])
         and ways_between("", links[i].reference, links[j].candidate)
@@ -118,6 +118,15 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
         yield Note("against_names", {"matches": crossed})
     for path, steps in known.crossed.items():
         yield Note("crossed_names", {"module": path, "matches": list(map(list, steps))})
+
+
+def _same_paths(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
+    """Return for each name the same one of the other side, where those of one parent are the same: a list's numbers."""
+    groups: dict[str, list[int]] = {}
+    for i, path in enumerate(ours):
+        groups.setdefault(_parent(path), []).append(i)
+    alike = (group for group in groups.values() if sorted(ours[i] for i in group) == sorted(theirs[i] for i in group))
+    return {i: next(j for j in group if theirs[j] == ours[i]) for group in alike for i in group}
 
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
