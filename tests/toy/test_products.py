@@ -69,6 +69,39 @@ def test_patches_are_compared_by_value_without_a_transfer() -> None:
     assert report.aligned, str(report)
 
 
+class Sliding(rows.Module):
+    """A convolution whose patches overlap."""
+
+    def __init__(self) -> None:
+        self.conv, self.out = rows.Conv2d(3, 6, 2), rows.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.tanh(self.conv(x).reshape(2, 6, 49).transpose(0, 2, 1)))
+
+
+class Gathered(columns.Layer):
+    """The same by a linear layer, on patches that are gathered element by element."""
+
+    def __init__(self, fault: str) -> None:
+        self.fc, self.out, self.fault = columns.Dense(12, 6), columns.Dense(6, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        corners = [(c, i, j) for c in range(3) for i in range(2) for j in range(2)]
+        x = F.concat([x[:, c, i : i + 7, j : j + 7].reshape(2, 49, 1) for c, i, j in corners])
+        return self.out(F.sigmoid(self.fc(x)) if self.fault else F.tanh(self.fc(x)))
+
+
+@pytest.mark.parametrize("fault", ["", "activation"])
+def test_patches_may_overlap(fault: str) -> None:
+    """Side by side alone they were a linear layer's: a convolution written by hand was left over (QRNNs, im2col)."""
+    report = padiff.diff(Sliding(), Gathered(fault), IMAGES)
+    assert [(one.candidate.path, one.between) for one in report.sources] == [("", ("fc", "out"))] * bool(fault), str(
+        report
+    )
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate
+
+
 class Looked(rows.Module):
     """Vectors of a table, as many as each is long, then a layer."""
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import attrs
-import numpy as np
 
 from padiff.alignment import ModulePair
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
@@ -75,8 +73,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     """Return how well two units fit, 0 where they cannot, and the links of their roles.
 
     Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
-    it is a linear layer, whatever the number of spatial axes; for one that takes patches side by side, which is a
-    linear layer on each; and for a table of vectors, which is a linear layer on ones and zeros.
+    it is a linear layer, whatever the number of spatial axes; for any other one, which is a linear layer on each of the
+    patches that the other side's code gathers; and for a table of vectors, which is a linear layer on ones and zeros.
     Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, three axes and more in another order, axes side by side
     may be joined (a projection to heads, kept as ``(in, heads, size)``), and axes of length one (a scale kept as
@@ -137,19 +135,8 @@ def _link_known(role: str, reference: Held, candidate: Held) -> Link:
 
 
 def is_product(unit: HeldUnit) -> bool:
-    """Return whether a unit is a linear layer, or a convolution that is one at each point or on each patch."""
-    weight = unit.roles.get("weight")
-    if weight is None or unit.kind not in PRODUCTS:
-        return False
-    settings, kernel = settings_of(unit), tuple(weight.shape[2:])
-    if settings.get("groups", 1) != 1 or _is_point(weight.shape):
-        return bool(settings.get("groups", 1) == 1)
-    stride, dilation = _each(settings.get("stride")), _each(settings.get("dilation", 1))
-    return bool(stride == kernel and set(dilation) <= {1} and not np.any(settings.get("padding", 0)))
-
-
-def _each(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
+    """Return whether a unit is a linear layer, or a convolution: one at each point, or on gathered patches."""
+    return "weight" in unit.roles and unit.kind in PRODUCTS and settings_of(unit).get("groups", 1) == 1
 
 
 def flat(shape: Sequence[int]) -> tuple[int, ...]:
