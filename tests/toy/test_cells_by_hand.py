@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,21 @@ def test_values_that_were_converted_are_compared_as_sums(share: float, place: li
     report = padiff.diff(ours, theirs, X, transfer=False)
     assert [one.what.name for one in report.sources if one.what.kind == "parameter"] == place, str(report)
     assert report.aligned is not bool(place)
+
+
+@pytest.mark.parametrize("fault", ["", "forget"])
+def test_recorded_gradients_tell_of_sums(fault: str, tmp_path: Path) -> None:
+    """Nothing runs there: what is added up got one gradient."""
+    ours, theirs = Recurrent(), ByHand(apart=False, fault=fault, lacking="h")
+    padiff.transfer(ours, theirs, X)
+    for model, side in ((ours, rows), (theirs, columns)):
+        with padiff.record(model, tmp_path / side.__name__) as recorder:
+            out = model(side.Tensor(X.copy()))
+            (out * out).sum().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / rows.__name__, tmp_path / columns.__name__)
+    assert {one.candidate.path for one in report.sources} == ({"reverse"} if fault else set()), str(report)
+    assert not report.mapping.unmatched_parameters["reference"], str(report)
 
 
 class Gated(rows.Module):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import attrs
 import numpy as np
 
-from padiff.forcing import Side
+from padiff.forcing import NotRepeated, Side, is_recorded
 from padiff.numerics import ACCUMULATED, Array, difference, epsilon
-from padiff.parameters import Correspondence, HeldUnit, Sums, left_over, sums_between, with_added
+from padiff.parameters import Correspondence, Held, HeldUnit, Sums, left_over, sums_between, with_added
 from padiff.recording import Task
 from padiff.refinement._evidence import Evidence
-from padiff.trace import temporary_store
+from padiff.trace import Trace, temporary_store
 
 _SCALE = 0.1
 """Standard deviation of what one bias gains and another one loses: a bias of that size is a usual one."""
@@ -49,7 +49,12 @@ def _sums(known: Correspondence, evidence: Evidence, *, ours: bool) -> Sums:
     if not maybe:
         return {}
     task = attrs.evolve(task, backward=False, loss=None, ends=True)
-    before = _outputs(side, task)
+    try:
+        before = None if is_recorded(side) else _outputs(side, task)
+    except NotRepeated:
+        before = None
+    if before is None:
+        return _with_one_gradient(maybe, evidence.trace if ours else evidence.free())
 
     def stays(sums: Sums, loss: float = 1.0) -> bool:
         moved: dict[str, Array] = {}
@@ -72,6 +77,20 @@ def _sums(known: Correspondence, evidence: Evidence, *, ours: bool) -> Sums:
         return {} if stays(maybe, 0.0) else maybe
     each = ({held: added} for held, added in list(maybe.items())[:_MOST])
     return {held: added for one in each if stays(one) and not stays(one, 0.0) for held, added in one.items()}
+
+
+def _with_one_gradient(sums: Sums, trace: Trace) -> Sums:
+    """Return the sums of which all terms got the same gradient, where no run is to be had: as far as that was kept."""
+
+    def gradient(one: Held) -> Array | None:
+        key = trace.parameter_gradients.get(one.parameter.path, -1)  # that of a summary is below zero, too
+        return None if key < 0 else trace.array(key)
+
+    def alike(first: Held, others: Sequence[Held]) -> bool:
+        own, further = gradient(first), list(map(gradient, others))
+        return own is not None and bool(own.any()) and all(one is not None and _same(own, one) for one in further)
+
+    return {first: others for first, others in sums.items() if alike(first, others)}
 
 
 def _outputs(side: Side, task: Task) -> list[Array]:
