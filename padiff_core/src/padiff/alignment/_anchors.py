@@ -31,12 +31,14 @@ class Anchors:
         ours, theirs = reference.by_module(), candidate.by_module()
         self._reference: dict[Call, set[int]] = {}
         self._candidate: dict[Call, set[int]] = {}
-        self._runs = FreeRuns(reference, candidate)
+        self._traces, self._runs = (reference, candidate), FreeRuns(reference, candidate)
         self.same = self._runs.same
+        self.roots = list(self._together(*map(_of_the_model, self._traces)))
+        """Which calls of the model itself are which: a script may make several."""
         number = 0
         for pair in modules:
             a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])
-            both = list(self._together(_used(a, len(b), reference), _used(b, len(a), candidate)))
+            both = list(self._of_module(a, b))
             for mine, yours in both:
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
@@ -52,13 +54,34 @@ class Anchors:
             self._reference.pop(key, None)
             self._candidate.pop(key, None)
 
+    def _of_module(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
+        """Yield which calls of a module are which: inside of calls of the model that are, and of what is beside these.
+
+        What is inside of a call of the model that the other side's script does not make has no counterpart.
+        """
+        if len(self.roots) < 2:
+            yield from self._together(ours, theirs)
+            return
+        groups = _by_top(ours), _by_top(theirs)
+        rest: list[list[Call]] = [
+            [call for top, calls in found.items() if top.path != trace.root.path for call in calls]
+            for found, trace in zip(groups, self._traces, strict=True)
+        ]
+        for root, other in self.roots:
+            mine, yours = groups[0].get(root, []), groups[1].get(other, [])
+            found = list(self._together(mine, yours))
+            yield from found
+            for place, calls in enumerate((mine, yours)):
+                rest[place] += [call for call in calls if all(call is not both[place] for both in found)]
+        yield from self._together(*rest)
+
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield which calls of a module are which: those that took or gave the same, or are inside of calls that did.
+        """Yield which calls are which: those that took or gave the same, or are inside of calls that did.
 
         The others are taken in their order.
         """
-        left, free = list(ours), list(theirs)
-        for alike in (self._same, self._inside_the_same) if len(theirs) > 1 else (lambda *_: True,):
+        left, free = list(_used(ours, len(theirs), self._traces[0])), list(_used(theirs, len(ours), self._traces[1]))
+        for alike in (self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else (lambda *_: True,):
             for call in tuple(left):
                 near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - call.ordinal))
                 same = next((other for other in near if alike(call, other)), None)
@@ -140,6 +163,19 @@ class Anchors:
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
         return bool(a) and all(map(self._runs.same, a, b))
+
+
+def _of_the_model(trace: Trace) -> list[Call]:
+    """Return the calls that the script makes of the module that it calls first."""
+    return [call for call in trace.calls if call.parent is None and call.path == trace.root.path]
+
+
+def _by_top(calls: Sequence[Call]) -> dict[Call, list[Call]]:
+    """Return calls by the call of the script's that they are inside of."""
+    found: dict[Call, list[Call]] = {}
+    for call in calls:
+        found.setdefault([call, *call.ancestors()][-1], []).append(call)
+    return found
 
 
 def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:

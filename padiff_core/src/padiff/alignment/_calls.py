@@ -41,7 +41,8 @@ def align(
             taken.add(theirs)
 
     if not _is_put_together(reference, candidate):
-        match(reference.root, candidate.root, "the root")
+        for ours, theirs in anchors.roots:
+            match(ours, theirs, "the root")
     for ours, theirs in _mapped(reference, candidate, mapped):
         match(ours, theirs, MAPPED)
     for ours, theirs in _mapped(reference, candidate, fixed.named):

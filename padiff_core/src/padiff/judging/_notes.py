@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from padiff.alignment import Alignment, Pair, namesakes
 from padiff.forcing import Side
 from padiff.judging._ends import cache_notes
+from padiff.judging._extra_calls import extra_calls
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
@@ -90,8 +91,9 @@ def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int]
 
 def _left_over(alignment: Alignment) -> Iterator[Note]:
     """Yield the calls without counterpart; the calls around them agree, or are findings."""
+    extra = {inner for _, call in extra_calls(alignment) for inner in call.subtree()}
     for side, calls in (("reference", alignment.left_reference), ("candidate", alignment.left_candidate)):
-        for call in (call for call in calls if not (call.module.operation or alignment.is_inside(call))):
+        for call in (one for one in calls if not (one.module.operation or one in extra or alignment.is_inside(one))):
             place = place_of(call)
             yield Note("one_side_call", {"side": side}, **{side: place})
 

@@ -19,7 +19,7 @@ def advice(report: Report) -> Iterator[Line]:
         if not report.operations and any(map(_is_region, report.sources)):
             said.append(_CLOSER)
     elif report.unmatched:
-        said = [_MATCH] if not all(map(words.is_uncompared, report.unmatched)) else []
+        said = [text for applies, text in _UNMATCHED if any(map(applies, report.unmatched))]
     else:
         said = [_LOOK] if report.victims else []
     yield from several("next", said)
@@ -46,6 +46,7 @@ def _is_constant(source: Finding) -> bool:
 def _is_mute(source: Finding) -> bool:
     """Return whether something has no counterpart, and not for its shape."""
     other = words.is_of_other_shape(source) or words.is_of_other_sort(source)
+    other = other or words.is_extra_call(source)
     return source.verdict is Verdict.UNMATCHED and not (other or _is_lacking(source))
 
 
@@ -60,7 +61,12 @@ _FIRST = (
 )
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
+_CALLS = "make the same calls in both scripts, and record them again"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"
+_UNMATCHED = (
+    (words.is_extra_call, _CALLS),
+    (lambda f: not (words.is_extra_call(f) or words.is_uncompared(f)), _MATCH),
+)
 _RECORDED = (
     (_is_given, "give both scripts the same batches, in one order, and record them again; nothing else is said yet"),
     (
@@ -68,6 +74,7 @@ _RECORDED = (
         "start both runs from the same weights: padiff.transfer(reference_run, port) before the port's loop; record it "
         "again, and compare again",
     ),
+    (words.is_extra_call, _CALLS),
     (_is_mute, _MATCH),
 )
 """What comes before the sources in the code can be told."""

@@ -273,6 +273,7 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "recomputed": "in the {side} gradients are {rel_l2:.1e} away from its own without recomputation, under one seed",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
+    "extra_call": "only the {side}'s script makes this call: what it gives is compared with nothing",
     "missing_output": lambda data: (
         f"the {data['side']} returns {few(data['tensors'])}, "
         f"the {OTHER[data['side']]} nothing like {'it' if len(data['tensors']) == 1 else 'them'}: "

@@ -256,6 +256,7 @@ NOTES: dict[str, Phrase] = {
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
     ),
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
+    "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": lambda data: (
         f"a part {list(data['shape'])} of {data['path']} {list(data['whole'])} is in the {data['side']} only: "

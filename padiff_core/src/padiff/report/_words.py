@@ -164,6 +164,11 @@ def is_uncompared(finding: Finding) -> bool:
     return any(one.kind in ("not_compared", "recorded_draws") for one in finding.evidence)
 
 
+def is_extra_call(finding: Finding) -> bool:
+    """Return whether it is on a call that one side's script alone makes."""
+    return any(one.kind == "extra_call" for one in finding.evidence)
+
+
 def is_of_other_shape(finding: Finding) -> bool:
     """Return whether a parameter has a counterpart, whose shape is another."""
     return any(one.kind == "other_shape" for one in finding.evidence)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
+from padiff.alignment import Alignment
 from padiff.judging._sizes import held
 from padiff.numerics import Array
 from padiff.report import SIDES, Cause, Finding, Phase
@@ -32,33 +33,38 @@ def in_micro_batches(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -
     return found
 
 
-def of_other_counts(findings: Sequence[Finding], traces: tuple[Trace, Trace]) -> list[Finding]:
-    """Return findings of which the first that all micro-batches lead to is for their number, where that is another.
+def of_other_counts(
+    findings: Sequence[Finding], traces: tuple[Trace, Trace], extra: Sequence[Finding], alignment: Alignment
+) -> list[Finding]:
+    """Return findings with those of ``extra`` calls, which one side alone makes: all that those lead to is for them.
 
     Where both sides' micro-batches are one batch, cut otherwise, that is why what each of them was given differs.
     """
-    counts = [len(_models(trace)) for trace in traces]
-    if counts[0] == counts[1]:
-        return list(findings)
-    cause = Cause("micro_batches", dict(zip(SIDES, counts, strict=True)), verified=True)
     given = [one for one in findings if one.source and one.cause is not None and one.cause.name == "inputs"]
-    if given and _is_one_batch(traces):
-        cause = attrs.evolve(cause, parameters={**cause.parameters, "slices": True})
-        return [
-            attrs.evolve(one, cause=cause)
-            if one is given[0]
-            else attrs.evolve(one, source=one.source and one not in given)
-            for one in findings
-        ]
-    first = next((one for one in findings if one.source and one.phase in _OF_ALL), None)
-    if first is None:
-        return list(findings)
-    return [
-        attrs.evolve(one, cause=attrs.evolve(cause, verified=False))
-        if one is first
-        else attrs.evolve(one, source=one.source and one.phase not in _OF_ALL)
-        for one in findings
-    ]
+    counts = [len(_models(trace)) for trace in traces]
+    if given and counts[0] != counts[1] and _is_one_batch(traces):
+        parameters = {**dict(zip(SIDES, counts, strict=True)), "slices": True}
+        first = attrs.evolve(given[0], cause=Cause("micro_batches", parameters, verified=True))
+        rest = [attrs.evolve(one, source=one.source and one not in given) for one in findings if one is not given[0]]
+        return [first, *rest]
+    known = [one for one in extra if one.source and not given][:1]
+    rest = [attrs.evolve(one, source=False) for one in extra if one not in known]
+    if known:
+        findings = [attrs.evolve(one, source=one.source and one.phase not in _OF_ALL) for one in findings]
+    return [*findings, *(attrs.evolve(one, cause=_counted(one, alignment, traces)) for one in known), *rest]
+
+
+def _counted(extra: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Cause:
+    """Return how often both scripts call what one of them calls more often."""
+    side = SIDES.index(extra.side or "")
+    path = (extra.reference, extra.candidate)[side].path
+    calls = [call for call in traces[side].calls if call.parent is None and call.path == path]
+    matched = {(pair.reference, pair.candidate)[side].key for pair in alignment.tops}
+    counts = [len(calls), sum(call.key in matched for call in calls)][:: 1 - 2 * side]
+    named = dict(zip(SIDES, counts, strict=True))
+    return (
+        Cause("calls", {"name": path, **named}, verified=True) if path else Cause("micro_batches", named, verified=True)
+    )
 
 
 def _is_one_batch(traces: tuple[Trace, Trace]) -> bool:

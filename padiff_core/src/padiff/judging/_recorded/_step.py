@@ -13,6 +13,7 @@ from padiff.alignment import Alignment
 from padiff.forcing import Forced, RecordedSide
 from padiff.judging._compared import compared_calls, coverage_of, matching_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
+from padiff.judging._extra_calls import beside, of_extra_calls
 from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
@@ -106,6 +107,9 @@ class Recorded(Gathered):
         params = self._parameters(meter, known) if first else []
         told = self._outcomes(told, meter, known)
         found = self._found(step, leaps, told, known, params)
+        extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
+        self.notes += beside(self.notes, idle)
+        found = of_other_counts(found, traces, extra, alignment)
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
@@ -206,7 +210,7 @@ class Recorded(Gathered):
         loss = loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
         found += (of_the_model(one, models) for one in loss)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
-        return of_other_counts(found, traces)
+        return found
 
     def _outcomes(self, told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
         """Return what differs, but for gradients inside where all agrees that they lead to: a note tells of those.

@@ -1,0 +1,68 @@
+"""Know the calls that one side's script alone makes of a module which both call: nothing is compared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from padiff.alignment import Alignment
+from padiff.judging._findings import place_of
+from padiff.judging._sizes import Held, held, magnitude
+from padiff.report import SIDES, Evidence, Finding, Note, Phase, Place, Verdict, What
+from padiff.trace import Call, Summary, Trace
+
+
+def extra_calls(alignment: Alignment) -> Iterator[tuple[str, Call]]:
+    """Yield the side, and the call, of which no part was matched, though modules inside are where they are called else.
+
+    A call whose parts were matched the other side's script puts together itself.
+    """
+    for side, left in zip(SIDES, (alignment.left_reference, alignment.left_candidate), strict=True):
+        matched = [getattr(pair, side) for pair in alignment.pairs]
+        keys, paths = {call.key for call in matched}, {call.path for call in matched}
+        for call in left:
+            inside = [one for one in call.subtree() if not one.module.operation]
+            apart = call.parent is None and not any(one.key in keys for one in inside)
+            if apart and any(one.path in paths for one in inside):
+                yield side, call
+
+
+def is_trained(call: Call, trace: Trace) -> bool:
+    """Return whether a gradient comes to what a call, or one inside of it, gives."""
+    keys = (trace.gradients.get(leaf.token) for inner in call.subtree() for leaf in inner.outputs)
+    return any(_is_something(held(trace, key)) for key in keys if key is not None)
+
+
+def _is_something(gradient: Held) -> bool:
+    unknown = gradient is None or (isinstance(gradient, Summary) and gradient.norm is None)
+    return unknown or magnitude(gradient) != 0
+
+
+def of_extra_calls(
+    alignment: Alignment, traces: tuple[Trace, Trace], step: int, *, backward: bool
+) -> tuple[list[Finding], list[Note]]:
+    """Return what is told of them: a note where gradients were compared, and none comes to what such a call gives.
+
+    Else nothing tells that it has no effect: what gets gradients is a source, and values alone are never a pass.
+    """
+    found, noted = [], []
+    for side, call in extra_calls(alignment):
+        ours, theirs = (place_of(call) if one == side else Place(None) for one in SIDES)
+        trained = backward and is_trained(call, traces[SIDES.index(side)])
+        if backward and not trained:
+            noted.append(Note("extra_call", {"side": side}, **{side: place_of(call)}))
+            continue
+        phase, evidence = (Phase.FORWARD, Phase.BACKWARD)[trained], (Evidence.of("extra_call", side=side),)
+        rest: dict[str, Any] = {"evidence": evidence, "source": trained, "side": side, "step": step}
+        found.append(Finding(Verdict.UNMATCHED, phase, ours, theirs, What("output"), **rest))
+    return found, noted
+
+
+def beside(known: Sequence[Note], notes: Sequence[Note]) -> list[Note]:
+    """Return notes on modules of which nothing like it was noted."""
+    told = {_about(note) for note in known}
+    return list({_about(note): note for note in reversed(notes) if _about(note) not in told}.values())
+
+
+def _about(note: Note) -> tuple[object, ...]:
+    return (note.kind, *(place and place.path for place in (note.reference, note.candidate)))
