@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -475,6 +476,31 @@ def test_a_rule_of_a_framework_is_the_cause_where_no_setting_is(rate: float) -> 
     report = padiff.diff(ours, theirs, X, optimizers=optimizers, loss=_mean_square)
     names = {name for found in report.sources if found.cause is not None for name in found.cause.parameters}
     assert names == ({"eps_place"} if rate == 0.01 else {"lr", "eps_place"}), told(report)
+
+
+@pytest.mark.parametrize(("scale", "divisor"), [(64.0, 1.0), (1.0, 4.0)])
+def test_what_an_adam_of_another_rule_is_given_counts_as_it_divides_it(
+    tmp_path: Path, scale: float, divisor: float
+) -> None:
+    """Its steps are as long: gradients that are divided twice passed, and a scale that it takes back was an alarm."""
+    import mindspore
+    import torch
+
+    ours, theirs = torch.nn.Linear(8, 4), mindspore.nn.Dense(8, 4)
+    padiff.transfer(ours, theirs)
+    optimizer = torch.optim.Adam(ours.parameters(), 0.01, eps=1e-30)
+    with padiff.record(ours, tmp_path / "a", optimizer=optimizer) as recorder:
+        _mean_square(ours(torch.from_numpy(X[0]))).backward()
+        optimizer.step()
+        recorder.step()
+    optimizer = mindspore.nn.Adam(theirs.trainable_params(), 0.01, eps=1e-30, loss_scale=scale)
+    run = mindspore.value_and_grad(lambda x: _mean_square(theirs(x)) * scale, None, optimizer.parameters)
+    with padiff.record(theirs, tmp_path / "b", optimizer=optimizer) as recorder:
+        optimizer(tuple(one / divisor for one in run(mindspore.Tensor(X[0]))[1]))
+        recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [list(found.cause.parameters) for found in report.sources] == ([["gradients"]] if divisor > 1 else [])
+    assert report.aligned is (divisor == 1), told(report)
 
 
 def test_clipping_on_one_side_is_named(kits: Kits) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.judging._optimizer_step import contrast
+from padiff.judging._optimizer_step import contrast, rate_between
 from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 
@@ -242,9 +242,21 @@ ADAM = {"class": "adam", "lr": 0.1, "eps_place": "added to the root", "bias_corr
         ({"eps_place": "before", "lr": 0.2}, None, "optimizer_settings", {"lr", "eps_place"}),
         ({"eps_place": "before", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
         ({"class": "other", "eps_place": None}, None, "optimizer_settings", {"class"}),
+        ({"class": "other", "eps_place": None}, 2.0, "step_scaled", {"times"}),
+        ({"class": "other", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
+        ({"class": "adamw", "beta1": 0.2}, None, "optimizer_settings", {"class", "beta1"}),
+        ({"steps": 2}, 2.0, "optimizer_settings", {"steps"}),
     ],
 )
 def test_rules_of_frameworks_are_told_where_no_setting_differs(theirs: Any, times: Any, cause: str, names: Any) -> None:
     found = contrast(ADAM, {**ADAM, **theirs}, times)
     assert found is not None
     assert (found.name, set(found.parameters)) == (cause, names)
+
+
+@pytest.mark.parametrize(("times", "noise", "told"), [(0.9999, 1e-4, False), (0.9999, 1e-6, True), (2.0, 1e-4, True)])
+def test_a_factor_explains_nothing_where_as_much_is_left(times: float, noise: float, told: bool) -> None:
+    """One parameter's step happened to be nearly the other's times something: it was a source of its own."""
+    step, other = np.random.default_rng(0).standard_normal((2, 100))
+    found = rate_between((step, times * step + noise * other), np.zeros(100, np.float32))
+    assert (found is not None) is told

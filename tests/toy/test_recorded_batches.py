@@ -1,4 +1,4 @@
-"""Compare recorded steps in which one side's script calls the model more often: slices of one batch, and other calls."""
+"""Compare recorded steps in which one script calls the model more often: for slices of one batch, or another one."""
 
 from __future__ import annotations
 
@@ -75,12 +75,15 @@ def test_a_call_to_which_no_gradient_comes_is_noted_in_whatever_step(
     scripts = [[[(0, 1.0)], [(0, 1.0)]], [[(0, 1.0)], extra]]
     report = called(tmp_path, *(reversed(scripts) if turned else scripts))
     assert report.aligned, str(report)
-    assert [(note.kind, note.data["side"]) for note in report.notes] == [("extra_call", padiff.report.SIDES[not turned])]
+    assert [(note.kind, note.data["side"]) for note in report.notes] == [
+        ("extra_call", padiff.report.SIDES[not turned])
+    ]
 
 
 def test_calls_that_one_side_makes_in_another_order_are_the_same(tmp_path: Path) -> None:
     report = called(tmp_path, [[(0, 1.0), (1, None)]], [[(1, None), (0, 1.0)]])
-    assert report.aligned and not report.notes, str(report)
+    assert report.aligned, str(report)
+    assert not report.notes
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e-5])
@@ -95,7 +98,8 @@ def test_a_call_whose_gradients_one_side_alone_sums_is_the_cause(tmp_path: Path,
 
 def test_a_call_that_is_compared_with_nothing_is_no_pass_forward(tmp_path: Path) -> None:
     report = called(tmp_path, [[(0, None)], [(0, None)]], [[(0, None)], [(1, None), (0, None)]])
-    assert not report.aligned and not report.sources
+    assert not report.aligned
+    assert not report.sources
     (finding,) = report.unmatched
     assert (finding.step, finding.side, finding.candidate.micro_batch) == (1, "candidate", 0)
     assert "make the same calls in both scripts" in str(report)

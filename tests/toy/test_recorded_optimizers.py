@@ -51,12 +51,14 @@ def trained(
     rates: tuple[Any, Any] = ((0.1,) * 3,) * 2,
     *,
     stepping: type[rows.SGD] = rows.SGD,
+    theirs: type[rows.SGD] | None = None,
     known: bool = True,
     **options: Any,
 ) -> padiff.Report:
     """Record scripts that set their rate between forward and step, and clip."""
-    for model, name, clip, rate in zip(pair(), "ab", clips, rates, strict=True):
-        optimizer, rng = stepping(model.parameters(), 1.0), np.random.default_rng(1)
+    kinds = stepping, theirs or stepping
+    for model, name, clip, rate, kind in zip(pair(), "ab", clips, rates, kinds, strict=True):
+        optimizer, rng = kind(model.parameters(), 1.0), np.random.default_rng(1)
         home = rows if isinstance(model, rows.Module) else columns
         with padiff.record(model, tmp_path / name, optimizer=optimizer if known else None, **options) as recorder:
             for step in range(3):
@@ -120,6 +122,45 @@ def test_a_step_that_is_slightly_longer_is_no_rounding(tmp_path: Path, known: bo
     (source,) = report.sources
     assert (source.phase, source.step) == (Phase.UPDATE, 0)
     assert "is 1 times" not in str(source.cause)
+
+
+class Own(rows.SGD):
+    """A class of which nobody knows how it steps, which steps as the other one does."""
+
+
+class Strays(rows.SGD):
+    """Adds something from its second step on."""
+
+    steps = 0
+
+    def step(self) -> None:
+        super().step()
+        self.steps += 1
+        for tensor in self.parameters if self.steps > 1 else ():
+            tensor.data[...] = tensor.data + 0.01 * np.sin(np.arange(tensor.data.size)).reshape(tensor.data.shape)
+
+
+def twice(optimizer: rows.SGD) -> None:
+    optimizer.step()
+
+
+@pytest.mark.parametrize("theirs", [rows.SGD, Own])
+def test_how_often_an_optimizer_steps_is_the_cause(tmp_path: Path, theirs: type[rows.SGD]) -> None:
+    """It was told as a rate that no setting tells, and beside another class as that."""
+    (source,) = trained(tmp_path, (unclipped, twice), theirs=theirs).sources
+    assert (source.phase, source.cause.name) == (Phase.UPDATE, "optimizer_settings")
+    assert source.cause.parameters == {"steps": {"reference": "1", "candidate": "2"}}
+
+
+def test_a_class_of_the_script_is_no_cause_beside_another_setting(tmp_path: Path) -> None:
+    (source,) = trained(tmp_path, (unclipped,) * 2, ((0.1, 0.1, 0.1), (0.1, 0.2, 0.1)), theirs=Own).sources
+    assert (source.step, list(source.cause.parameters)) == (1, ["lr"])
+
+
+def test_a_class_that_stepped_alike_before_is_not_verified(tmp_path: Path) -> None:
+    (source,) = trained(tmp_path, (unclipped,) * 2, theirs=Strays).sources
+    assert (source.step, source.cause) == (1, None)
+    assert "unverified_optimizer_settings" in [one.kind for one in source.evidence]
 
 
 def test_a_rate_of_nothing_is_the_cause(tmp_path: Path) -> None:

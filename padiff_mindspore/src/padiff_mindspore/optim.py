@@ -73,13 +73,18 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
-    """Call a function before each step, with the gradients that the optimizer is called with; return what ends that."""
+    """Call a function before each step, with the gradients that the optimizer is called with; return what ends that.
+
+    One with a ``loss_scale`` divides them by that itself.
+    """
     if not is_optimizer(optimizer):
         return lambda: None
 
     def about_to_step(cell: Any, args: tuple[Any, ...]) -> None:
         if args and len(args[0]) == len(cell.parameters):
-            called(zip(cell.parameters, args[0], strict=True))
+            scale = float(getattr(cell, "loss_scale", None) or 1.0)
+            given = args[0] if scale == 1 else [gradient / scale for gradient in args[0]]
+            called(zip(cell.parameters, given, strict=True))
 
     handle: Callable[[], None] = optimizer.register_forward_pre_hook(about_to_step).remove
     return handle

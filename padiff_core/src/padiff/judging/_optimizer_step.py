@@ -14,8 +14,8 @@ from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
-from padiff.kinds import EPS_PLACE, is_optimizer_rule
-from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
+from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
+from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Description, ParameterRecord, Trace
@@ -179,7 +179,10 @@ def _judge(
 
 
 def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
-    """Return how many times the reference's step the candidate's is; None where it is another in more than size."""
+    """Return how many times the reference's step the candidate's is; None where it is another in more than size.
+
+    A factor is none where what it leaves unexplained is about as much.
+    """
     ours, theirs = (value.astype(np.float64) - before.astype(np.float64) for value in values)
     length = min(float(np.linalg.norm(step)) for step in (ours, theirs))
     if not length:
@@ -187,7 +190,8 @@ def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
     times = float(np.vdot(ours, theirs)) / float(np.vdot(ours, ours))
     eps = epsilon(before.dtype)
     rounded = EXACT(eps) * float(np.linalg.norm(before)) / length
-    return times if difference(times * ours, theirs).rel_l2 <= max(ACCUMULATED(eps), rounded) else None
+    left = difference(times * ours, theirs).rel_l2
+    return times if left <= max(ACCUMULATED(eps), rounded) and FLOORS * left <= abs(times - 1) else None
 
 
 def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:
@@ -212,20 +216,37 @@ def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | 
     """
     names = [name for name in dict.fromkeys((*ours, *theirs)) if not _same(ours.get(name), theirs.get(name))]
     names = names if ours and theirs else []
-    chosen = [one for one in names if not is_optimizer_rule(one)]
+    chosen = [one for one in names if not _is_rule(one, ours, theirs)]
     if chosen and (chosen != ["lr"] or times is not None):  # a rate alone would make a multiple of the step
         names = chosen
+    elif "class" in names:  # which says nothing of the rules
+        names = ["class"]
     found = {name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)} for name in names}
-    if not found or (times is not None and all(one.endswith(EPS_PLACE) for one in names)):  # no multiple either
+    other_rules = all(one == "class" or one.endswith(EPS_PLACE) for one in names)  # they make no multiple
+    if not found or (times is not None and other_rules):
         return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
     # Both are of families that padiff knows, and had the same weights and gradients: nothing but settings is left.
     verified = _is_ratio(ours, theirs, times) if list(found) == ["lr"] else True
     return Cause("optimizer_settings", found, verified=verified)
 
 
-def only_rules(cause: Cause) -> bool:
-    """Return whether optimizers' settings that differ are no hyper-parameters, but how a framework computes."""
-    return all(map(is_optimizer_rule, cause.parameters))
+def of_one_setting(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Return whether optimizers of families that padiff knows have the same hyper-parameters, whatever their rules."""
+    if not (ours and theirs) or (cause := contrast(ours, theirs, None)) is None:
+        return bool(ours and theirs)
+    known = all(is_optimizer_family(one.get("class")) for one in (ours, theirs))
+    return known and all(name == "class" or is_optimizer_rule(name) for name in cause.parameters)
+
+
+def only_rules(cause: Cause, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Return whether optimizers' settings that differ are no hyper-parameters, but how each computes, in every step."""
+    return all(_is_rule(name, ours, theirs) for name in cause.parameters)
+
+
+def _is_rule(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    """Return whether it is a rule of a framework's, or the name of a class that says nothing of how it computes."""
+    families = (is_optimizer_family(one.get("class")) for one in (ours, theirs))
+    return is_optimizer_rule(name) or (name == "class" and not all(families))
 
 
 def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:
@@ -237,7 +258,7 @@ def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float |
 
 
 def _shown(settings: Any, name: str) -> str:
-    value = settings.get(name)
+    value = settings.get(name, 1 if name == "steps" else None)
     if isinstance(value, float):
         return repr(float(f"{value:.9g}"))
     return "(none)" if value is None else repr(value)

@@ -4,6 +4,6 @@ from padiff.kinds import conversions, spelling
 from padiff.kinds._catalogue import CATALOGUE, CONVOLUTIONS, FUSED, LAYOUT, ORDER_SETTINGS, PRODUCTS, STATE_MAP, Kind
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
-from padiff.kinds._optimizers import EPS_PLACE, is_optimizer_rule
+from padiff.kinds._optimizers import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.kinds._placements import UNKNOWN, Placement, Ranks, Spread, is_data, parts_of_data, shares_data
 from padiff.kinds._rules import Habit, Rule, Setting, Unit

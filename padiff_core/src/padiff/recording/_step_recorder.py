@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from padiff.adapter import Model, Module, Parameter, Reduction, Tensor
 from padiff.codec import name_of
 from padiff.numerics import sample, work_of
@@ -34,6 +36,8 @@ class StepRecorder(Recorder):
         self._partial: dict[str, list[int]] = {}
         self.stepped: dict[int, list[SteppedRecord]] = {}
         """Number of an optimizer -> what it steps with."""
+        self._steps: dict[str, int] = {}
+        """Path of a parameter -> how many times it was stepped."""
         self._stepping: dict[str, int] = {}
         """Path of a parameter that was stepped -> how many gradients had arrived by then."""
 
@@ -142,9 +146,12 @@ class StepRecorder(Recorder):
             self.trace.stepped_at = len(self.trace.calls)
         for native, gradient in gradients if self._kind != "structure" else ():
             path = paths.get(id(native))
-            if path is not None and path in self._stepping:
+            if path is None:
+                continue
+            self._steps[path] = self._steps.get(path, 0) + 1
+            if path in self._stepping:
                 self.trace.handed.pop(path, None)
-            elif path is not None:
+            else:
                 self._stepping[path] = len(self._partial.get(path, ()))
                 tensor = self.adapter.tensor(gradient)
                 key = self._reductions.keep(tensor, Reduction())
@@ -153,7 +160,7 @@ class StepRecorder(Recorder):
     def finish(self) -> None:
         """Let go of every tensor, and add up what several backward passes gave to a parameter."""
         self.hooks.close()
-        self.trace.stepped = [one for number in sorted(self.stepped) for one in self.stepped[number]]
+        self.trace.stepped = [self._counted(one) for number in sorted(self.stepped) for one in self.stepped[number]]
         if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
             self.fetch()
         for path, keys in self._partial.items():
@@ -163,6 +170,11 @@ class StepRecorder(Recorder):
             elif first < len(keys):
                 self.trace.arrived[path] = self._sum(keys[:first], f"{path}.arrived")
             self.trace.parameter_gradients[path] = self._sum(keys, f"{path}.gradient")
+
+    def _counted(self, stepped: SteppedRecord) -> SteppedRecord:
+        """Return what parameters were stepped with, and how many times, where that is more than once."""
+        times = max((self._steps.get(path, 0) for path in stepped.parameters or ()), default=0)
+        return stepped if times < 2 else attrs.evolve(stepped, settings={**stepped.settings, "steps": times})
 
     def _sum(self, keys: Sequence[int], name: str) -> int:
         """Return the key of a sum of gradients; of summaries, of which no sum is known, that of the last one."""

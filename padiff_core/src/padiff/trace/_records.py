@@ -51,7 +51,8 @@ class SteppedRecord:
     """What an optimizer steps some parameters with."""
 
     settings: dict[str, Any]
-    """Hyper-parameters under the names that all frameworks share: see `Adapter.optimizer_settings`."""
+    """Hyper-parameters under the names that all frameworks share: see `Adapter.optimizer_settings`; and under ``steps``
+    how many times it stepped within a recorded step, where that is more than once."""
     parameters: list[str] | None = None
     """Their paths; None for all of which nobody says."""
 

@@ -1,11 +1,15 @@
-"""Say what two recorded scripts did otherwise around equal models: modes, a loss, automatic casts."""
+"""Say what two recorded scripts did otherwise around equal models: modes, a loss, automatic casts, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from padiff.alignment import Alignment
+from padiff.judging._optimizer_step import contrast
 from padiff.judging._recorded._levels import cast_of
+from padiff.judging._recorded._meter import Meter
+from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Note
 from padiff.trace import Trace
 
@@ -28,3 +32,22 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
         types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
         paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
         yield Note("unlike_casts", {**types, "modules": list(paths)})
+
+
+def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
+    """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
+    ours, theirs = (found or {} for found in meter.settings(link))
+    shared = [name for name in ours if _is_number(ours[name]) and _is_number(theirs.get(name))]
+    cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
+    return {} if cause is None else dict(cause.parameters)
+
+
+def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
+    """Yield a note on each number that differs among the optimizers' settings, of whatever parameters."""
+    for _, link in known.links:
+        for name, both in unlike_settings(meter, link).items() if link.differentiated and not link.buffer else ():
+            yield Note("optimizer_setting", {"name": name, **both})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -30,7 +30,7 @@ from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_c
 from padiff.judging._recorded._misplaced import misplaced
 from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
-from padiff.judging._recorded._script_notes import unlike_casts, unlike_scripts
+from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts
 from padiff.judging._recorded._state import (
     frozen_in,
     frozen_together,
@@ -39,7 +39,7 @@ from padiff.judging._recorded._state import (
     of_uncalled_buffers,
 )
 from padiff.judging._recorded._taken_back import TakenBack
-from padiff.judging._recorded._update import of_recorded_update, setting_notes, unsure_of
+from padiff.judging._recorded._update import of_recorded_update, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
@@ -68,6 +68,8 @@ class Recorded(Gathered):
     """What measured the step before."""
     unsure: set[str] = attrs.field(factory=set)
     """The candidate's parameters whose gradients rounding alone left apart so far."""
+    stepped: bool = False
+    """Whether optimizers that both runs hold stepped before."""
     backward: bool = False
     """Whether gradients were compared."""
     forward_only: str | None = None
@@ -113,7 +115,8 @@ class Recorded(Gathered):
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
-            found += of_recorded_update(meter, known, self.ignored, step, self.unsure)
+            found += of_recorded_update(meter, known, self.ignored, step, self.unsure, agreed=self.stepped)
+            self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
         self._settings(found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
         found += _uncompared(leaps, alignment, step)

@@ -10,17 +10,21 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
-from padiff.judging._optimizer_step import contrast, of_one_cause, only_rules, rate_between
+from padiff.judging._optimizer_step import contrast, of_one_cause, of_one_setting, only_rules, rate_between
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
 from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
 from padiff.judging._sizes import Size, projected
 from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, VANISHES, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 from padiff.trace import Trace
+
+Handed = tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
+"""What both sides' optimizers were given, by the paths of parameters."""
 
 
 @attrs.frozen(eq=False)
@@ -83,11 +87,18 @@ def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
 
 
 def of_recorded_update(
-    meter: Meter, known: Correspondence, ignored: Ignored, step: int, unsure: Collection[str] = ()
+    meter: Meter,
+    known: Correspondence,
+    ignored: Ignored,
+    step: int,
+    unsure: Collection[str] = (),
+    *,
+    agreed: bool = False,
 ) -> Iterator[Finding]:
     """Yield the parameters that the step left with other values than their gradients explain.
 
-    Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's.
+    Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's. Where
+    both sides ``agreed`` on an earlier step, the rules by which they compute are no cause: these are of every step.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
     found = []
@@ -106,7 +117,7 @@ def of_recorded_update(
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
     models = meter.sides[0].about, meter.sides[1].about
-    found = _with_causes(found, meter) or list(_given_otherwise(meter, links, ignored, step))
+    found = _with_causes(found, meter, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
@@ -122,7 +133,7 @@ def _given_otherwise(
     for match, link in links if all(handed) else ():
         ours, theirs = meter.settings(link)
         given = [one.get(path) for one, path in zip(handed, _paths(link), strict=True)]
-        alike = ours and theirs and contrast(ours, theirs, None) is None
+        alike = of_one_setting(ours or {}, theirs or {})
         size = meter.of_link(link, "updated")
         if size is None or not alike or is_ignored(match, link, ignored) or given[0] is None or given[1] is None:
             continue
@@ -162,13 +173,13 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step:
     )
 
 
-def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tuple[Link, Finding]]:
+def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter, *, agreed: bool) -> list[tuple[Link, Finding]]:
     """Return findings with what the optimizers do otherwise, where both were recorded, by the rules of `diff`.
 
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
     handed = (given_gradients(meter.traces[0]), given_gradients(meter.traces[1])) if found else ({}, {})
-    causes = [_settings_cause(link, finding, meter, handed) for link, finding in found]
+    causes = [_settings_cause(link, finding, meter, handed, agreed=agreed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
@@ -184,9 +195,7 @@ def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter) -> list[tu
     return named
 
 
-def _without_settings(
-    link: Link, finding: Finding, meter: Meter, handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
-) -> Evidence | None:
+def _without_settings(link: Link, finding: Finding, meter: Meter, handed: Handed) -> Evidence | None:
     """Return that the settings of both optimizers agree, and what they were given, where both tell."""
     ours, theirs = meter.settings(link)
     told = all(path in one for one, path in zip(handed, _paths(link), strict=True))
@@ -201,7 +210,12 @@ def is_scripts(link: Link, meter: Meter) -> bool:
 
 
 def _settings_cause(
-    link: Link, finding: Finding, meter: Meter, handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
+    link: Link,
+    finding: Finding,
+    meter: Meter,
+    handed: Handed,
+    *,
+    agreed: bool,
 ) -> Cause | None:
     """Return the settings that differ where a parameter is stepped on both sides; None where nobody says.
 
@@ -223,13 +237,15 @@ def _settings_cause(
         ours.pop("clip", None), theirs.pop("clip", None)
     cause = contrast(ours, theirs, times)
     cause = None if cause is None or cause.name == "step_scaled" else cause
+    if cause is not None and agreed and only_rules(cause, ours, theirs):
+        cause = attrs.evolve(cause, verified=False)
     if given[0] is None or given[1] is None or not given[0].differs(given[1]):
         return cause
-    found = {} if cause is None or only_rules(cause) else cause.parameters
+    found = {} if cause is None or only_rules(cause, ours, theirs) else cause.parameters
     return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
 
 
-def _shares(handed: tuple[dict[str, GivenGradient], dict[str, GivenGradient]]) -> dict[str, Any]:
+def _shares(handed: Handed) -> dict[str, Any]:
     return dict(zip(SIDES, map(shares_of, handed), strict=True))
 
 
@@ -298,25 +314,6 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step
         ours, theirs = _computed_with(match, meter.traces)
         return ours == theirs or sums.exceeds(done.eps, least, _longest(meter, match))
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
-
-
-def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
-    """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
-    ours, theirs = (found or {} for found in meter.settings(link))
-    shared = [name for name in ours if _is_number(ours[name]) and _is_number(theirs.get(name))]
-    cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
-    return {} if cause is None else dict(cause.parameters)
-
-
-def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
-    """Yield a note on each number that differs among the optimizers' settings, of whatever parameters."""
-    for _, link in known.links:
-        for name, both in unlike_settings(meter, link).items() if link.differentiated and not link.buffer else ():
-            yield Note("optimizer_setting", {"name": name, **both})
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> tuple[float, float]:

@@ -223,7 +223,9 @@ class ToyAdapter(Adapter):
         """Return the hyper-parameters."""
         if not self.is_optimizer(optimizer):
             return {}
-        return {"class": "sgd", **{name: getattr(optimizer, name) for name in ("lr", "momentum", "weight_decay")}}
+        cls = type(optimizer)
+        named = "sgd" if cls.__module__.startswith("padiff.") else cls.__name__.lower()
+        return {"class": named, **{name: getattr(optimizer, name) for name in ("lr", "momentum", "weight_decay")}}
 
     def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
         """Yield each parameter that is stepped, with the hyper-parameters."""
