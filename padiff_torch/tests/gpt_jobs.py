@@ -206,9 +206,13 @@ def megatron(
     micro: int = MICRO,
     own: str | None = None,
     source: str | None = None,
+    joined: bool = False,
     **settings: Any,
 ) -> Job:
-    """Return a job that trains Megatron's GPT by its own schedule, with the weights of a run where one is named."""
+    """Return a job that trains Megatron's GPT by its own schedule, with the weights of a run where one is named.
+
+    Where micro-batches are ``joined``, they are one.
+    """
 
     def job(rank: int, world: int, folder: Path) -> None:
         from megatron.core import parallel_state
@@ -227,22 +231,22 @@ def megatron(
         copies, place = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
         with padiff.record(model if virtual else model[0], folder) as recorder:
             for step in range(STEPS):
+                batches = [batch(step, n) for n in range(micro)]
+                batches = [torch.cat(batches, 1)] if joined else batches
                 losses = get_forward_backward_func()(
                     forward_step_func=forward_step,
-                    data_iterator=[
-                        iter([batch(step, n).chunk(copies, 1)[place] for n in range(micro)]) for _ in chunks
-                    ],
+                    data_iterator=[iter([one.chunk(copies, 1)[place] for one in batches]) for _ in chunks],
                     model=model,
-                    num_microbatches=micro,
+                    num_microbatches=len(batches),
                     seq_length=SEQUENCE,
-                    micro_batch_size=2 // copies,
+                    micro_batch_size=batches[0].shape[1] // copies,
                     forward_only=False,
                 )
                 optimizer.step()
                 for one in model:
                     getattr(one, "zero_grad_buffer", list)()
                 optimizer.zero_grad()
-                recorder.step(sum(one["loss"] for one in losses) / micro if losses else None)
+                recorder.step(sum(one["loss"] for one in losses) / len(batches) if losses else None)
 
     return job
 
@@ -303,6 +307,8 @@ def stale_hand_over(chunks: Any, rank: int) -> None:
 JOBS: dict[str, tuple[Job, int]] = {
     "whole": (megatron(), 1),
     "micro3": (megatron(micro=3), 1),
+    "joined": (megatron(joined=True), 1),
+    "dp2-joined": (megatron(joined=True, own="plain"), 2),
     "pp2-stale": (megatron(stale_hand_over, pp=2), 2),
     "vpp2-epsilon": (megatron(wrong_epsilon, pp=2, virtual=2), 2),
     "tp2-pp2": (megatron(tp=2, pp=2, own="plain", sequence_parallel=True), 4),

@@ -10,6 +10,7 @@ import pytest
 import padiff
 
 JOBS = ["whole", "vpp2", "tp2-pp2", "pp2-stale", "vpp2-epsilon", "tied", "tied-pp2", "tied-apart"]
+JOBS += ["joined", "dp2-joined"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -31,14 +32,26 @@ def test_two_pipelines_of_other_schedules_are_compared(jobs: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("whole", "job"), [("joined", "whole"), ("joined", "vpp2"), ("joined", "tp2-pp2"), ("dp2-joined", "whole")]
+)
+def test_a_batch_is_read_as_the_micro_batches_that_another_job_makes_of_it(jobs: Path, whole: str, job: str) -> None:
+    """A rank's part of the batch was taken for a copy of another micro-batch, of as many rows."""
+    for pair in ((whole, job), (job, whole)):
+        report = compared(jobs, *pair)
+        assert report.aligned, report
+        assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [2]
+
+
+@pytest.mark.parametrize("whole", ["whole", "joined"])
+@pytest.mark.parametrize(
     ("job", "path", "call", "between"),
     [
         ("pp2-stale", "decoder", 1, ("layers.1", "layers.2")),
         ("vpp2-epsilon", "decoder.layers.1.input_layernorm", 0, None),
     ],
 )
-def test_a_fault_of_a_stage_is_named(jobs: Path, job: str, path: str, call: int, between: object) -> None:
-    report = compared(jobs, "whole", job)
+def test_a_fault_of_a_stage_is_named(jobs: Path, whole: str, job: str, path: str, call: int, between: object) -> None:
+    report = compared(jobs, whole, job)
     (source,) = report.sources
     found = source.candidate
     assert (found.path, found.micro_batch, found.ranks, source.between) == (path, call, (1,), between), report

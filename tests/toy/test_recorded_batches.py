@@ -10,30 +10,99 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 
 from .test_compare import pair
 
+ALL = np.random.default_rng(1).standard_normal((8, 3, 6)).astype(np.float32)
 
-def compared(folder: Path, cuts: tuple[int, int], *, other: bool = False) -> padiff.Report:
-    x = np.random.default_rng(1).standard_normal((8, 3, 6)).astype(np.float32)
-    for side, (model, count) in enumerate(zip(pair(), cuts, strict=True)):
-        home: Any = rows if isinstance(model, rows.Module) else columns
-        with padiff.record(model, folder / "ab"[side]) as recorder:
-            for part in np.split(x[::-1] if other and side else x, count):
-                y = model(home.Tensor(part.copy()))
-                ((y * y).sum() * np.float32(1 / x.size)).backward()
-            recorder.step()
+
+def recorded(folder: Path, model: Any, count: int, weights: Sequence[float] | None = None, batch: Any = ALL) -> None:
+    """Record a step made of so many slices of a batch; a loss is the share that its slice has in the whole's."""
+    home: Any = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder) as recorder:
+        for number, part in enumerate(np.split(batch, count)):
+            y = model(home.Tensor(part.copy()))
+            loss = (y * y).sum() * np.float32((weights or [1.0] * count)[number] / batch.size)
+            loss.backward()
+        recorder.step(loss.data)
+
+
+def compared(folder: Path, cuts: tuple[int, int], *, fault: str = "", other: bool = False) -> padiff.Report:
+    for side, (model, count) in enumerate(zip(pair(fault), cuts, strict=True)):
+        recorded(folder / "ab"[side], model, count, batch=ALL[::-1] if other and side else ALL)
     return padiff.compare(folder / "a", folder / "b")
 
 
-@pytest.mark.parametrize("cuts", [(1, 4), (4, 1), (2, 4)])
-def test_slices_of_one_batch_are_named(tmp_path: Path, cuts: tuple[int, int]) -> None:
-    report = compared(tmp_path, cuts)
+def test_slices_that_both_cut_otherwise_are_named(tmp_path: Path) -> None:
+    report = compared(tmp_path, (2, 4))
     (source,) = report.sources
     assert source.cause.name == "micro_batches"
-    assert source.cause.parameters == {"reference": cuts[0], "candidate": cuts[1], "slices": True}
+    assert source.cause.parameters == {"reference": 2, "candidate": 4, "slices": True}
     assert "slices of one batch" in str(report)
+
+
+@pytest.mark.parametrize("cuts", [(1, 4), (4, 1)])
+def test_a_batch_is_read_as_the_slices_that_the_other_side_makes_of_it(tmp_path: Path, cuts: tuple[int, int]) -> None:
+    report = compared(tmp_path, cuts)
+    assert report.aligned, str(report)
+    assert report.coverage is not None
+    assert not report.coverage.missing
+    (note,) = [one for one in report.notes if one.kind == "slices"]
+    assert note.data == {"side": "reference" if cuts == (1, 4) else "candidate", "count": 4, "losses": True}
+    assert {call.candidate.call for call in report.calls if call.candidate.path == ""} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("cuts", [(1, 4), (4, 1)])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [("epsilon", (Phase.FORWARD, "layers.1.norm")), ("detach", (Phase.BACKWARD, "layers.1"))],
+)
+def test_a_fault_is_named_in_slices(tmp_path: Path, cuts: tuple[int, int], fault: str, place: Any) -> None:
+    sources = compared(tmp_path, cuts, fault=fault).sources
+    assert (sources[0].phase, sources[0].candidate.path) == place
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("weights", [[4.0, 4.0, 4.0, 4.0], [1.0, 1.0, 2.0, 1.0]])
+def test_losses_that_are_not_divided_are_named_at_their_slice(
+    tmp_path: Path, turned: bool, weights: Sequence[float]
+) -> None:
+    whole, sliced = pair()
+    recorded(tmp_path / "a", whole, 1)
+    recorded(tmp_path / "b", sliced, 4, weights)
+    (source,) = padiff.compare(
+        *[tmp_path / "b", tmp_path / "a"] if turned else [tmp_path / "a", tmp_path / "b"]
+    ).sources
+    assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "", "output_gradient")
+    if weights[0] > 1:
+        assert source.cause.parameters == {"times": 0.25 if turned else 4.0}
+    else:
+        assert source.candidate.micro_batch == 2
+
+
+class Placed(rows.Module):
+    """Adds places to what it is given, which do not depend on it; they move from call to call where they drift."""
+
+    def __init__(self, drift: float = 0.0) -> None:
+        np.random.seed(0)
+        self.places, self.last, self.drift, self.calls = rows.Linear(6, 6), rows.Linear(6, 4), drift, 0
+
+    def forward(self, x: Any) -> Any:
+        at = np.eye(3, 6, dtype=np.float32) * np.float32(1 + self.drift * (self.calls == 2))
+        self.calls += 1
+        return self.last(x + self.places(rows.Tensor(at)))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_what_is_alike_in_all_slices_is_compared_with_each(tmp_path: Path, turned: bool, drift: float) -> None:
+    recorded(tmp_path / "a", Placed(), 1)
+    recorded(tmp_path / "b", Placed(drift), 4)
+    report = padiff.compare(*[tmp_path / "b", tmp_path / "a"] if turned else [tmp_path / "a", tmp_path / "b"])
+    assert report.aligned is not bool(drift), str(report)
+    assert [(one.phase, one.candidate.micro_batch) for one in report.sources] == [(Phase.FORWARD, 2)] * bool(drift)
 
 
 def test_slices_of_another_batch_are_other_inputs(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ class Merger:
         """The first rank that holds a tensor, and its token there -> how the tensor is spread."""
         self.lying: dict[tuple[int, ...], list[Spread]] = {}
         """Shape on the first rank -> how the tensors of that shape are spread of which a part lies there."""
+        self.told = self.other is not None and len(traces[self.lead].trained) == len(self.other.trace.trained)
+        """Whether the other run's values are of the same parts of a batch, so that they tell how these are spread."""
         self.returned = {(self.lead, leaf.token) for leaf in traces[self.lead].root.outputs}
         """What the model gives whoever calls it."""
         self.left: dict[str, Shape] = {}
@@ -103,7 +105,7 @@ class Merger:
             self._decide(one, "output")  # what frameworks say first: what takes it is spread alike
         for one, side in itertools.product(shared, ("input", "output")):
             self._decide(one, side)
-        for one, side in itertools.product(shared if self.other is not None else (), ("input", "output")):
+        for one, side in itertools.product(shared if self.told else (), ("input", "output")):
             self._decide_alike(one, side)
         for one in shared:
             parent = next((made[above.key] for above in one.call.ancestors() if above.key in made), None)
@@ -130,7 +132,7 @@ class Merger:
             spread = arrays and spread_over(
                 arrays, self.grid, says, expected, batch=True, added=self._added(name), **how
             )
-            if arrays and spread is None and self.other is None and any(map(is_data, self.grid.axes)):
+            if arrays and spread is None and not self.told and any(map(is_data, self.grid.axes)):
                 own_data: Spread = {**says, **parts_of_data(self.grid.axes)}
                 spread = spread_over(arrays, self.grid, own_data, None, **how)
                 self.guessed.update([name] if spread else [])
@@ -185,7 +187,11 @@ class Merger:
 
     def _expected(self, place: Spot, kind: str = "value") -> Expected | None:
         key, side, _ = place
-        return None if self.other is None or key[0] in self.inner.get(side, ()) else self.other.value(place, kind)
+        return (
+            None
+            if not self.told or self.other is None or key[0] in self.inner.get(side, ())
+            else self.other.value(place, kind)
+        )
 
     def _leaf(self, one: Shared, side: str, index: int) -> Leaf:
         own, first = one.call.leaves(side)[index], (one.lead, one.call.leaves(side)[index].token)

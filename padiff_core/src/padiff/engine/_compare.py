@@ -27,7 +27,7 @@ from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Link, Specials, padded_rows
 from padiff.recording import Orders, Task, composed
-from padiff.refinement import Evidence, aligned, read_so
+from padiff.refinement import Evidence, aligned, in_slices, read_so
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -146,6 +146,11 @@ def _compared(
             known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides, meter))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
+        if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
+            sides = both = _as_traced(sides, sliced[0])
+            notes += [sliced[1]] if sliced[1] not in notes else []
+            meter = Meter(sides, by)
+            known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
         sides = sides[0], _read_in(sides[1], known.axes)
         before = found.forked()
         known, read = found.gather(number, sides, known, meter), known
@@ -177,6 +182,13 @@ def _compared(
     seconds = time.perf_counter() - started
     only = found.forward_only
     return report_of(found, sides, notes, tolerance, seconds, forward_only=only, recorded=recorded)
+
+
+def _as_traced(
+    sides: tuple[RecordedSide, RecordedSide], traces: tuple[Trace, Trace]
+) -> tuple[RecordedSide, RecordedSide]:
+    """Return the sides of a step with other traces of it."""
+    return attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
 
 
 def _read_in(side: RecordedSide, axes: Orders) -> RecordedSide:

@@ -6,7 +6,7 @@ itself, does on a share of the rows what it does on all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -52,6 +52,8 @@ class Division:
     calls: frozenset[Key]
     places: frozenset[Place]
     """The tensors of these calls that hold all batches; the others are alike in each."""
+    axes: Mapping[Place, int] = attrs.field(factory=dict)
+    """The axis along which one of them does, where that is another than the shares'."""
 
 
 class Divided:
@@ -70,8 +72,10 @@ class Divided:
         self._tokens: dict[tuple[int, Share], int] = {}
         self._next = max((leaf.token for call in whole.calls for leaf in (*call.inputs, *call.outputs)), default=0)
         self._ordinals: dict[str, int] = {}
-        for top in [call for call in whole.calls if call.parent is None]:
-            self._add(top, None, None)
+        self._add_all([call for call in whole.calls if call.parent is None], None, None)
+        if whole.stepped_at is not None:
+            made = [self.origins[call.key].index for call in self.trace.calls]
+            self.trace.stepped_at = sum(index < whole.stepped_at for index in made)
         self.trace.samples = Samples(self.trace)
 
     def _add(self, call: Call, parent: Call | None, share: Share | None) -> None:
@@ -91,17 +95,20 @@ class Divided:
             children=[],
         )
         self.origins[self.trace.add(new).key] = call
-        run: list[Call] = []
-        for child in call.children:
-            if share is None and child.key in self._division.calls:
-                run.append(child)
-                continue
-            self._repeat(run, new)
-            run = []
-            self._add(child, new, share)
-        self._repeat(run, new)
+        self._add_all(call.children, new, share)
 
-    def _repeat(self, run: Sequence[Call], parent: Call) -> None:
+    def _add_all(self, calls: Sequence[Call], parent: Call | None, share: Share | None) -> None:
+        run: list[Call] = []
+        for call in calls:
+            if share is None and call.key in self._division.calls:
+                run.append(call)
+                continue
+            self._repeat(run, parent)
+            run = []
+            self._add(call, parent, share)
+        self._repeat(run, parent)
+
+    def _repeat(self, run: Sequence[Call], parent: Call | None) -> None:
         """Add calls one behind the other, for each batch once."""
         for share in self._division.shares if run else ():
             for call in run:
@@ -110,6 +117,7 @@ class Divided:
     def _leaf(self, leaf: Leaf, place: Place, share: Share | None) -> Leaf:
         if share is None or place not in self._division.places:
             return leaf
+        share = attrs.evolve(share, axis=self._division.axes.get(place, share.axis))
         token = self._tokens.get((leaf.token, share))
         if token is None:
             self._next += 1

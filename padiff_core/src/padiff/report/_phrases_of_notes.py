@@ -257,6 +257,11 @@ NOTES: dict[str, Phrase] = {
     ),
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
     "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
+    "slices": lambda data: (
+        f"the {data['side']} makes a step of one batch, the {OTHER[data['side']]} of {data['count']} slices of it: "
+        "read so in both"
+        + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
+    ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": lambda data: (
         f"a part {list(data['shape'])} of {data['path']} {list(data['whole'])} is in the {data['side']} only: "

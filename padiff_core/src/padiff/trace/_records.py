@@ -249,6 +249,12 @@ class Trace:
         """Return the call of the model itself."""
         return self.calls[0]
 
+    @property
+    def trained(self) -> list[Call]:
+        """Return the calls of the model by a script to whose outputs a gradient comes; all where none does."""
+        calls = [call for call in self.calls if call.parent is None and call.path == self.root.path]
+        return [call for call in calls if any(leaf.token in self.gradients for leaf in call.outputs)] or calls
+
     def add(self, call: Call) -> Call:
         """Add a call behind all others, and to what its parent called; return it."""
         self.calls.append(call)

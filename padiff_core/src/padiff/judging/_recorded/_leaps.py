@@ -282,7 +282,7 @@ class Leaps:
         size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
         how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
         unlike = size is not None and key not in self._sent and how is None and self._is_unlike(spot, size, known)
-        unknown = size is None and (not self._is_kept(spot) or self._is_again(spot))
+        unknown = size is None and (None not in keys or not self._is_kept(spot) or self._is_again(spot))
         if unlike or unknown:
             for taker in takers:
                 taker.add(known)

@@ -8,8 +8,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment
-from padiff.judging._sizes import held
-from padiff.numerics import Array
+from padiff.judging._sizes import Held, held
 from padiff.report import SIDES, Cause, Finding, Phase
 from padiff.trace import Call, Key, Trace
 
@@ -41,17 +40,22 @@ def of_other_counts(
     Where both sides' micro-batches are one batch, cut otherwise, that is why what each of them was given differs.
     """
     given = [one for one in findings if one.source and one.cause is not None and one.cause.name == "inputs"]
-    counts = [len(_models(trace)) for trace in traces]
-    if given and counts[0] != counts[1] and _is_one_batch(traces):
-        parameters = {**dict(zip(SIDES, counts, strict=True)), "slices": True}
-        first = attrs.evolve(given[0], cause=Cause("micro_batches", parameters, verified=True))
-        rest = [attrs.evolve(one, source=one.source and one not in given) for one in findings if one is not given[0]]
-        return [first, *rest]
-    known = [one for one in extra if one.source and not given][:1]
-    rest = [attrs.evolve(one, source=False) for one in extra if one not in known]
-    if known:
-        findings = [attrs.evolve(one, source=one.source and one.phase not in _OF_ALL) for one in findings]
-    return [*findings, *(attrs.evolve(one, cause=_counted(one, alignment, traces)) for one in known), *rest]
+    known = [*given, *(one for one in extra if one.source)]
+    counts = [len(trace.trained) for trace in traces]
+    cut = bool(known) and counts[0] != counts[1] and _is_one_batch(traces)
+    if not known or (given and not cut):
+        return [*findings, *(attrs.evolve(one, source=one.source and not given) for one in extra)]
+    cause = Cause("micro_batches", {**dict(zip(SIDES, counts, strict=True)), "slices": True}, verified=True)
+    first = attrs.evolve(known[0], cause=cause if cut else _counted(known[0], alignment, traces))
+    found = [first]
+    for one in (*findings, *extra):
+        follows = one in known or _is_of_other_shape(one) or (one.phase in _OF_ALL and not cut)
+        found += [attrs.evolve(one, source=one.source and not follows)] if one is not known[0] else []
+    return found
+
+
+def _is_of_other_shape(one: Finding) -> bool:
+    return any(evidence.kind == "other_output" for evidence in one.evidence)
 
 
 def _counted(extra: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Cause:
@@ -61,32 +65,36 @@ def _counted(extra: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) 
     calls = [call for call in traces[side].calls if call.parent is None and call.path == path]
     matched = {(pair.reference, pair.candidate)[side].key for pair in alignment.tops}
     counts = [len(calls), sum(call.key in matched for call in calls)][:: 1 - 2 * side]
-    named = dict(zip(SIDES, counts, strict=True))
-    return (
-        Cause("calls", {"name": path, **named}, verified=True) if path else Cause("micro_batches", named, verified=True)
-    )
+    kind = "calls" if path else "micro_batches"
+    named: dict[str, object] = {"name": path} if path else {}
+    return Cause(kind, {**named, **dict(zip(SIDES, counts, strict=True))}, verified=True)
 
 
 def _is_one_batch(traces: tuple[Trace, Trace]) -> bool:
-    """Return whether what all micro-batches were given makes the same tensors on both sides, one behind another."""
-    wholes = [_wholes(trace) for trace in traces]
-    return len(wholes[0]) == len(wholes[1]) > 0 and all(
-        ours.shape == theirs.shape and np.array_equal(ours, theirs) for ours, theirs in zip(*wholes, strict=True)
-    )
+    """Return whether what all micro-batches were given makes the same tensors on both sides, one behind another.
+
+    Beside it may be what each was given alike: a mask, positions.
+    """
+    ours, theirs = map(_given, traces)
+    same = [_joined(mine, yours) for mine, yours in zip(ours, theirs, strict=False)]
+    return len(ours) == len(theirs) and any(same) and None not in same
 
 
-def _wholes(trace: Trace) -> list[Array]:
-    """Return what the model's calls were given, joined along the first axis; nothing where it was not kept."""
-    given = [[held(trace, trace.values.get(leaf.token)) for leaf in call.inputs] for call in _models(trace)]
-    if len({len(one) for one in given}) != 1:
-        return []
-    found = []
-    for parts in zip(*given, strict=True):
-        kept = [one for one in parts if isinstance(one, np.ndarray) and one.ndim]
-        if len(kept) < len(parts) or len({one.shape[1:] for one in kept}) > 1:
-            return []
-        found.append(np.concatenate(kept))
-    return found
+def _joined(ours: Sequence[Held], theirs: Sequence[Held]) -> bool | None:
+    """Return whether parts make one tensor on both sides; False where all are alike, None where they make another."""
+    parts = [one for one in (*ours, *theirs) if isinstance(one, np.ndarray) and one.ndim]
+    if len(parts) < len(ours) + len(theirs) or len({one.shape[1:] for one in parts}) > 1:
+        return None
+    mine, yours = parts[: len(ours)], parts[len(ours) :]
+    if np.array_equal(np.concatenate(mine), np.concatenate(yours)):
+        return True
+    return False if all(np.array_equal(one, parts[0]) for one in parts) else None
+
+
+def _given(trace: Trace) -> list[tuple[Held, ...]]:
+    """Return each tensor that the model's calls were given, of all of them."""
+    given = [[held(trace, trace.values.get(leaf.token)) for leaf in call.inputs] for call in trace.trained]
+    return list(zip(*given, strict=True)) if len({len(one) for one in given}) == 1 else []
 
 
 def _models(trace: Trace) -> list[Call]:
