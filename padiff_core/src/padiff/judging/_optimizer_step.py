@@ -53,7 +53,7 @@ def step_both(
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
             finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
             if finding is not None:
-                cause = _cause(link, given, rate_between(values, before[link]))
+                cause = _cause(link, given, factor_between(values, before[link]))
                 evidence = finding.evidence
                 if cause is not None and not cause.verified:
                     evidence, cause = (*evidence, not_verified(cause)), None
@@ -179,10 +179,19 @@ def _judge(
 
 
 def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
-    """Return how many times the reference's step the candidate's is; None where it is another in more than size.
+    """Return how many times the reference's step the candidate's is; None where it is another in more than size."""
+    found = _rate(values, before)
+    return None if found is None else found[0]
 
-    A factor is none where what it leaves unexplained is about as much.
-    """
+
+def factor_between(values: tuple[Array, Array], before: Array) -> float | None:
+    """Return it as what makes the steps differ: a factor is none where what it leaves unexplained is about as much."""
+    found = _rate(values, before)
+    return None if found is None or FLOORS * found[1] > abs(found[0] - 1) else found[0]
+
+
+def _rate(values: tuple[Array, Array], before: Array) -> tuple[float, float] | None:
+    """Return how many times the reference's step the candidate's is, and how far from that it is, relative L2."""
     ours, theirs = (value.astype(np.float64) - before.astype(np.float64) for value in values)
     length = min(float(np.linalg.norm(step)) for step in (ours, theirs))
     if not length:
@@ -191,7 +200,7 @@ def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
     eps = epsilon(before.dtype)
     rounded = EXACT(eps) * float(np.linalg.norm(before)) / length
     left = difference(times * ours, theirs).rel_l2
-    return times if left <= max(ACCUMULATED(eps), rounded) and FLOORS * left <= abs(times - 1) else None
+    return (times, left) if left <= max(ACCUMULATED(eps), rounded) else None
 
 
 def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
-from padiff.judging._optimizer_step import contrast, of_one_cause, of_one_setting, only_rules, rate_between
+from padiff.judging._optimizer_step import contrast, factor_between, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
@@ -67,7 +67,7 @@ class _Step:
             return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
         if not all(lengths):
             return None
-        times = rate_between((start + self.ours, start + self.theirs), self.before[0])
+        times = factor_between((start + self.ours, start + self.theirs), self.before[0])
         if times is None:
             return None
         few = float(f"{times:.4g}")
