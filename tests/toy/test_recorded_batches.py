@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.report import Phase
+from padiff.alignment import Alignment, Pair
+from padiff.judging._findings import at_home
+from padiff.report import Finding, Phase, Place, Verdict, What
 from padiff.testing.toy import columns, rows
+from padiff.trace import Call, ModuleRecord
 
 from .test_compare import pair
 
@@ -172,3 +175,10 @@ def test_a_call_that_is_compared_with_nothing_is_no_pass_forward(tmp_path: Path)
     (finding,) = report.unmatched
     assert (finding.step, finding.side, finding.candidate.micro_batch) == (1, "candidate", 0)
     assert "make the same calls in both scripts" in str(report)
+
+
+def test_what_one_side_has_and_no_matched_call_holds_is_placed_all_the_same() -> None:
+    """A script calls a critic on two batches in one, and nothing of that call fits: there was an internal error."""
+    ours, theirs = (Call(0, ModuleRecord(path, "Linear"), 0, None, training=True) for path in ("maker.0", "net.0"))
+    found = Finding(Verdict.UNMATCHED, Phase.BACKWARD, Place(None), Place("critic"), What("output"))
+    assert at_home(found, Alignment([Pair(ours, theirs, "")], [], [])).reference.path == "maker.0"

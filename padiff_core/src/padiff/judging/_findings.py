@@ -189,7 +189,7 @@ def at_home(finding: Finding, alignment: Alignment) -> Finding:
         home = getattr(finding, near).path or ""
         pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
         above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
-        call = max(above, key=lambda found: found[0])[1]
+        call = max(above, key=lambda found: found[0], default=pairs[0])[1]
         home_place = place_of(call)
         if far == "reference":
             return attrs.evolve(finding, reference=home_place)
