@@ -177,6 +177,37 @@ def test_a_call_that_is_compared_with_nothing_is_no_pass_forward(tmp_path: Path)
     assert "make the same calls in both scripts" in str(report)
 
 
+class Lossy(rows.Module):
+    """Gives a loss of what it is given, the mean of all or the sum, beside what it is of."""
+
+    def __init__(self, *, mean: bool) -> None:
+        np.random.seed(0)
+        self.net, self.mean = rows.Linear(6, 4), mean
+
+    def forward(self, x: Any) -> Any:
+        y = self.net(x)
+        return ((y * y).mean() if self.mean else (y * y).sum()), y
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("times", [1.0, 4.0])
+def test_what_a_model_gives_of_its_batch_is_the_mean_or_the_sum_of_slices(
+    tmp_path: Path, turned: bool, mean: bool, times: float
+) -> None:
+    for name, count in (("a", 1), ("b", 4)):
+        model = Lossy(mean=mean)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for part in np.split(ALL, count):
+                loss, _ = model(rows.Tensor(part.copy()))
+                (loss * np.float32(times ** (count > 1) / (count if mean else 1))).backward()
+            recorder.step()
+    report = padiff.compare(*(tmp_path / name for name in ("ba" if turned else "ab")))
+    causes = [(one.phase, one.what.kind, one.cause.parameters["times"]) for one in report.sources]
+    assert causes == ([(Phase.BACKWARD, "output_gradient", 0.25 if turned else 4.0)] if times > 1 else [])
+    assert report.aligned is (times == 1), str(report)
+
+
 def test_what_one_side_has_and_no_matched_call_holds_is_placed_all_the_same() -> None:
     """A script calls a critic on two batches in one, and nothing of that call fits: there was an internal error."""
     ours, theirs = (Call(0, ModuleRecord(path, "Linear"), 0, None, training=True) for path in ("maker.0", "net.0"))

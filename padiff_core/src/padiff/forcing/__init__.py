@@ -2,7 +2,7 @@
 
 from padiff.forcing._bench import Bench, Disturbed, Reader, gradient_reader, value_reader
 from padiff.forcing._checks import Assess, Assessment, Check, Observed, Spot, Values
-from padiff.forcing._divided import Divided, Division, Place, Share, divided
+from padiff.forcing._divided import Divided, Division, Place, Share, Summand, divided
 from padiff.forcing._masks import says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._overwrite import Memory

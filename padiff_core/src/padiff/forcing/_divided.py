@@ -43,6 +43,40 @@ class Share:
         return array[(*[slice(None)] * self.axis, rows)]
 
 
+@attrs.frozen(eq=False)
+class Summand:
+    """What one of several batches makes of a value that is the sum, or the mean, of what all of them make."""
+
+    offset: Array
+    """What makes it of that."""
+    times: float
+    """How many times the gradient of that its own is."""
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of it."""
+        return tuple(shape)
+
+    def read(self, array: Array) -> Array:
+        """Return it: what makes all of them another value makes this one another by as much."""
+        found: Array = (array + self.offset).astype(array.dtype)
+        return found
+
+
+@attrs.frozen
+class Scaled:
+    """A gradient so many times."""
+
+    times: float
+
+    def read(self, array: Array) -> Array:
+        """Return it."""
+        found: Array = (array * self.times).astype(array.dtype)
+        return found
+
+
+Part = Share | Summand
+
+
 @attrs.frozen
 class Division:
     """Which calls of the reference ran on several batches in one, and what of them is of one batch."""
@@ -52,8 +86,8 @@ class Division:
     calls: frozenset[Key]
     places: frozenset[Place]
     """The tensors of these calls that hold all batches; the others are alike in each."""
-    axes: Mapping[Place, int] = attrs.field(factory=dict)
-    """The axis along which one of them does, where that is another than the shares'."""
+    parts: Mapping[Place, Sequence[Part]] = attrs.field(factory=dict)
+    """What of one of them is of each batch, where that is another part than the shares say."""
 
 
 class Divided:
@@ -67,9 +101,9 @@ class Divided:
         )
         self.origins: dict[Key, Call] = {}
         """Key of a call -> the call that was made."""
-        self.parts: dict[int, tuple[int, Share]] = {}
+        self.parts: dict[int, tuple[int, Part]] = {}
         """Token of a part -> that of the whole, and which part."""
-        self._tokens: dict[tuple[int, Share], int] = {}
+        self._tokens: dict[tuple[int, Part], int] = {}
         self._next = max((leaf.token for call in whole.calls for leaf in (*call.inputs, *call.outputs)), default=0)
         self._ordinals: dict[str, int] = {}
         self._add_all([call for call in whole.calls if call.parent is None], None, None)
@@ -117,16 +151,19 @@ class Divided:
     def _leaf(self, leaf: Leaf, place: Place, share: Share | None) -> Leaf:
         if share is None or place not in self._division.places:
             return leaf
-        share = attrs.evolve(share, axis=self._division.axes.get(place, share.axis))
-        token = self._tokens.get((leaf.token, share))
+        part: Part = self._division.parts[place][share.number] if place in self._division.parts else share
+        token = self._tokens.get((leaf.token, part))
         if token is None:
             self._next += 1
-            token = self._tokens[leaf.token, share] = self._next
-            self.parts[token] = leaf.token, share
-            for named in (self.trace.values, self.trace.gradients):
+            token = self._tokens[leaf.token, part] = self._next
+            self.parts[token] = leaf.token, part
+            for named, how in (
+                (self.trace.values, part),
+                (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part),
+            ):
                 if leaf.token in named:
-                    named[token] = self._store.add(named[leaf.token], share)
-        return attrs.evolve(leaf, token=token, shape=share.shape(leaf.shape))
+                    named[token] = self._store.add(named[leaf.token], how)
+        return attrs.evolve(leaf, token=token, shape=part.shape(leaf.shape))
 
 
 class _DividedSide:

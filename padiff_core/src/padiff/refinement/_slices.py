@@ -8,45 +8,53 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, partners, same_sort
-from padiff.forcing import Divided, Division, Share
-from padiff.numerics import SAME, epsilon_of
+from padiff.forcing import Divided, Division, Share, Summand
+from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Summary, Trace
 
 Traces = tuple[Trace, Trace]
+Tie = tuple[Call, Call, str, int, int]
+"""A call of the whole batch and one of a slice, ``input`` or ``output``, and which tensor of each."""
+_SIDES = ("input", "output")
 
 
 def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, Note] | None:
     """Return a step that one side made of one batch as both made it of the other's slices, and a note.
 
     None where both made it of slices, or neither; where these are no equal parts of the batch, one behind another; and
-    where values were not kept. What has one shape is compared with that of each slice; its gradient, which is the sum
-    of theirs, is not. A loss may be that of a slice: gradients tell what it is scaled by.
+    where values were not kept. What has one shape is the mean, or the sum, of what the slices make (a loss), or alike
+    in all: its gradient, the sum of theirs, is not compared then. A loss that a script tells may be that of a slice.
     """
     found = [trace.trained for trace in traces]
     counts = [len(calls) for calls in found]
     if min(counts) != 1 or counts[0] == counts[1]:
         return None
     side = counts.index(1)
-    (root,), slices, count = found[side], found[1 - side], max(counts)
-    axes = _axes(alignment, side, root, count)
-    if axes is None or not _is_cut(root, slices, (traces[side], traces[1 - side]), axes):
+    (root,), slices, count, both = found[side], found[1 - side], max(counts), (traces[side], traces[1 - side])
+    ties = [one for pair in alignment.pairs for one in _ties((pair.reference, pair.candidate)[:: 1 - 2 * side], count)]
+    ties = [one for one in ties if one[0] is root or root in one[0].ancestors()]
+    cut = _shares(ties, count)
+    given = {} if cut is None else _given(root, slices, both, cut)
+    if cut is None or not any(map(all, given.values())):
         return None
-    inside = [call for call in traces[side].calls if call is root or root in call.ancestors()]
+    other = next((number for number in range(count) if not all(same[number] for same in given.values())), count - 1)
+    parts: dict[int, Sequence[Share | Summand]] = {**_means(ties, slices, both, other), **cut}
+    inside = [call for call in both[0].calls if call is root or root in call.ancestors()]
     leaves = {
         (*call.key, what, index): leaf
         for call in inside
-        for what in ("input", "output")
+        for what in _SIDES
         for index, leaf in enumerate(call.leaves(what))
     }
-    places = {place: axis for place, leaf in leaves.items() if (axis := axes.get(leaf.token)) is not None}
-    whole = attrs.evolve(traces[side], gradients=dict(traces[side].gradients), summaries=dict(traces[side].summaries))
-    for place, leaf in leaves.items():
-        if place not in places and leaf.token in whole.gradients:  # the sum of the slices'
+    whole = attrs.evolve(both[0], gradients=dict(both[0].gradients), summaries=dict(both[0].summaries))
+    for leaf in leaves.values():
+        if leaf.token not in parts and leaf.token in whole.gradients:  # the sum of the slices'
             whole.gradients[leaf.token] = whole.summarized(Summary(leaf.dtype, leaf.shape))
+    named = {place: parts[leaf.token] for place, leaf in leaves.items() if leaf.token in parts}
     shares = tuple(Share(0, number, count) for number in range(count))
-    division = Division(shares, frozenset(call.key for call in inside), frozenset(places), places)
-    read = [Divided(whole, division).trace, traces[1 - side]][:: 1 - 2 * side]
+    division = Division(shares, frozenset(call.key for call in inside), frozenset(named), named)
+    read = [Divided(whole, division).trace, both[1]][:: 1 - 2 * side]
     apart = all(trace.gradients for trace in traces) and _apart(traces[0].loss, traces[1].loss)
     read = [attrs.evolve(trace, loss=None) for trace in read] if apart else read
     return (read[0], read[1]), Note("slices", {"side": SIDES[side], "count": count, "losses": apart})
@@ -59,23 +67,70 @@ def _apart(ours: float | None, theirs: float | None) -> bool:
     return not abs(ours - theirs) <= SAME(epsilon_of("float32")) * max(abs(ours), abs(theirs))
 
 
-def _axes(alignment: Alignment, side: int, root: Call, count: int) -> dict[int, int | None] | None:
-    """Return, of the tensors that have counterparts, along which axis they hold all slices; None of those that do not.
+def _ties(calls: Sequence[Call], count: int) -> Iterator[Tie]:
+    """Yield the tensors of two matched calls of which one may hold what the other has of all slices."""
+    whole, part = calls
+    for what in _SIDES:
+        for i, j in partners(
+            whole.leaves(what), part.leaves(what), lambda a, b: same_sort(a, b) and _fits(a, b, count)
+        ):
+            yield whole, part, what, i, j
 
-    Nothing where one tensor says both.
+
+def _shares(ties: Sequence[Tie], count: int) -> dict[int, list[Share]] | None:
+    """Return, by their tokens, what tensors of the whole batch hold of each slice; None where one says two things."""
+    axes: dict[int, int | None] = {}
+    for whole, part, what, i, j in ties:
+        leaf, other = whole.leaves(what)[i], part.leaves(what)[j]
+        axis = next((at for at, (a, b) in enumerate(zip(leaf.shape, other.shape, strict=True)) if a != b), None)
+        if axes.setdefault(leaf.token, axis) != axis:
+            return None
+    cut = {token: axis for token, axis in axes.items() if axis is not None}
+    return {token: [Share(axis, number, count) for number in range(count)] for token, axis in cut.items()}
+
+
+def _given(root: Call, slices: Sequence[Call], traces: Traces, cut: dict[int, list[Share]]) -> dict[int, list[bool]]:
+    """Return of each tensor that the batch is given in slices whether these, one behind another, are what it has."""
+    found: dict[int, list[bool]] = {}
+    for number, part in enumerate(slices):
+        for _, _, what, i, j in _ties((root, part), len(slices)):
+            if what == "input" and root.inputs[i].token in cut:
+                whole, own = traces[0].value(root.inputs[i]), traces[1].value(part.inputs[j])
+                share = cut[root.inputs[i].token][number]
+                same = whole is not None and own is not None and np.array_equal(share.read(whole), own)
+                found.setdefault(i, []).append(same)
+    return {i: same for i, same in found.items() if len(same) == len(slices)}
+
+
+def _means(ties: Sequence[Tie], slices: Sequence[Call], traces: Traces, other: int) -> dict[int, list[Summand]]:
+    """Return, by their tokens, the tensors of the whole batch that are the mean, or the sum, of what the slices make.
+
+    Which slice makes another one of it nobody knows: one does that was given something ``other``.
     """
-    found: dict[int, int | None] = {}
-    for pair in alignment.pairs:
-        whole, part = (pair.reference, pair.candidate)[:: 1 - 2 * side]
-        if whole is not root and root not in whole.ancestors():
-            continue
-        for what in ("input", "output"):
-            ours, theirs = whole.leaves(what), part.leaves(what)
-            for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and _fits(a, b, count)):
-                axis = _axis(ours[i], theirs[j])
-                if found.setdefault(ours[i].token, axis) != axis:
-                    return None
+    trees = [list(one.subtree()) for one in slices]
+    places = {call.key: number for tree in trees for number, call in enumerate(tree)}
+    found: dict[int, list[Summand]] = {}
+    for whole, part, what, i, j in ties if len({tuple(call.path for call in tree) for tree in trees}) == 1 else ():
+        if whole.leaves(what)[i].shape == part.leaves(what)[j].shape and part.key in places:
+            made = [traces[1].value(tree[places[part.key]].leaves(what)[j]) for tree in trees]
+            summands = _summands(traces[0].value(whole.leaves(what)[i]), made, other)
+            found |= {whole.leaves(what)[i].token: summands} if summands else {}
     return found
+
+
+def _summands(whole: Array | None, made: Sequence[Array | None], other: int) -> list[Summand]:
+    """Return what each slice's value has in the whole's, where that is rather their mean, or sum, than any of them."""
+    known = [one.astype(np.float64) for one in made if one is not None]
+    if whole is None or len(known) < len(made) or whole.dtype.kind != "f":
+        return []
+    total, exact = np.sum(known, 0), whole.astype(np.float64)
+    apart, count = min((difference(exact, total / count).rel_l2, count) for count in (len(known), 1))
+    alone = min(difference(exact, one).rel_l2 for one in known)
+    same = SAME(epsilon_of(whole.dtype.name))
+    if all(np.array_equal(one, known[0]) for one in known) or not (apart <= same or same < alone > apart):
+        return []
+    offsets = [one - exact + (count * exact - total) * (number == other) for number, one in enumerate(known)]
+    return [Summand(one, 1 / count) for one in offsets]
 
 
 def _fits(whole: Leaf, part: Leaf, count: int) -> bool:
@@ -84,26 +139,3 @@ def _fits(whole: Leaf, part: Leaf, count: int) -> bool:
         return False
     apart = [(a, b) for a, b in zip(whole.shape, part.shape, strict=True) if a != b]
     return not apart or (len(apart) == 1 and apart[0][0] == count * apart[0][1])
-
-
-def _axis(whole: Leaf, part: Leaf) -> int | None:
-    return next((axis for axis, (a, b) in enumerate(zip(whole.shape, part.shape, strict=True)) if a != b), None)
-
-
-def _is_cut(root: Call, slices: Sequence[Call], traces: Traces, axes: dict[int, int | None]) -> bool:
-    """Return whether the slices were given the batch, one behind another, and what else it was given in each."""
-    known = [list(_compared(root, part, number, len(slices), traces, axes)) for number, part in enumerate(slices)]
-    return any(axes.get(leaf.token) is not None for leaf in root.inputs) and all(one and all(one) for one in known)
-
-
-def _compared(
-    root: Call, part: Call, number: int, count: int, traces: Traces, axes: dict[int, int | None]
-) -> Iterator[bool]:
-    """Yield of each input of one slice whether it is what the batch has there."""
-    for i, j in partners(root.inputs, part.inputs, lambda a, b: same_sort(a, b) and _fits(a, b, count)):
-        leaf = root.inputs[i]
-        whole, own = traces[0].value(leaf), traces[1].value(part.inputs[j])
-        axis = axes.get(leaf.token)
-        if whole is not None and axis is not None:
-            whole = Share(axis, number, count).read(whole)
-        yield whole is not None and own is not None and np.array_equal(whole, own)
