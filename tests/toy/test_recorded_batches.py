@@ -67,6 +67,15 @@ def test_a_fault_is_named_in_slices(tmp_path: Path, cuts: tuple[int, int], fault
     assert (sources[0].phase, sources[0].candidate.path) == place
 
 
+def test_a_loss_of_several_batches_has_what_each_is_scaled_by_as_its_cause(tmp_path: Path) -> None:
+    """A mean over what each batch holds, where the other side's is over all of them."""
+    for name, model, weights in zip("ab", pair(), ([1.0, 1.0], [1.5, 0.5]), strict=True):
+        recorded(tmp_path / name, model, 2, weights)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.cause.name) == (Phase.LOSS, "loss_of_each_batch")
+    assert source.cause.parameters == {"times": [1.5, 0.5]}
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("weights", [[4.0, 4.0, 4.0, 4.0], [1.0, 1.0, 2.0, 1.0]])
 def test_losses_that_are_not_divided_are_named_at_their_slice(
@@ -82,6 +91,8 @@ def test_losses_that_are_not_divided_are_named_at_their_slice(
     if weights[0] > 1:
         assert source.cause.parameters == {"times": 0.25 if turned else 4.0}
     else:
+        assert source.cause.name == "loss_of_each_batch"
+        assert source.cause.parameters == {"times": [1.0, 1.0, 0.5 if turned else 2.0, 1.0]}
         assert source.candidate.micro_batch == 2
 
 

@@ -99,6 +99,10 @@ _CAUSES: dict[str, Phrase] = {
         "the backward pass starts from {times:g} times the reference's gradients: a loss that is scaled (a sum for a "
         "mean, a gradient scaler); that it is taken back before the step does not show, record both in one scale"
     ),
+    "loss_of_each_batch": lambda data: (
+        "of each micro-batch the backward pass starts from a multiple of its own of the reference's gradients: "
+        f"{few([f'{one:g}' for one in data['times']])} times (a mean over what each holds, on one side over all?)"
+    ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "calls": lambda data: (
         f"{data['name']!r} is called {_times(data['reference'])} in the reference, {_times(data['candidate'])} in the "

@@ -7,7 +7,7 @@ import math
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._one_fault import starts
 from padiff.judging._recorded._taken_back import TakenBack
@@ -65,22 +65,46 @@ def with_one_scale(
 
 
 def scaled_alike(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
-    """Return a finding on what the backward pass started from with its factor as the cause, where it has one."""
-    first = one.source and one.cause is None and starts(one, alignment)
-    started = _started(traces, alignment) if first else None
-    if started is None:
+    """Return a finding on what the backward pass started from with its factor as the cause, where it has one.
+
+    Of a step of several batches each may have another: a mean over what each holds, and one over all of them.
+    """
+    if not one.source or one.cause is not None or not starts(one, alignment):
         return one
-    for pair in alignment.tops:
-        for ours, theirs in pair.made:
-            both = _gradient(traces[0], ours.token), _gradient(traces[1], theirs.token)
-            if both[0] is None and both[1] is None:
-                continue
-            if both[0] is None or both[1] is None or both[0].shape != both[1].shape:
-                return one
-            apart = np.linalg.norm(both[1] / started - both[0])
-            if not apart <= ACCUMULATED(_EPS) * np.linalg.norm(both[0]):
-                return one
-    return attrs.evolve(one, cause=Cause("loss_scaled", {"times": float(f"{started:.6g}")}, verified=True))
+    found = [_times(top, traces) for top in alignment.tops if _is_started(top, traces)]
+    times = [factor for factor in found if factor is not None]
+    if not times or len(times) < len(found):
+        return one
+    if max(times) - min(times) <= ACCUMULATED(_EPS) * max(times):
+        alike = abs(times[0] - 1) <= SAME(_EPS)
+        cause = None if alike else Cause("loss_scaled", {"times": float(f"{times[0]:.6g}")}, verified=True)
+    elif len({top.candidate.path for top in alignment.tops}) > 1:
+        return one
+    else:
+        cause = Cause("loss_of_each_batch", {"times": [float(f"{factor:.4g}") for factor in times]}, verified=True)
+    return attrs.evolve(one, cause=cause)
+
+
+def _is_started(top: Pair, traces: tuple[Trace, Trace]) -> bool:
+    return any(leaf.token in trace.gradients for both in top.made for leaf, trace in zip(both, traces, strict=True))
+
+
+def _times(top: Pair, traces: tuple[Trace, Trace]) -> float | None:
+    """Return how many times the reference's what is sent to a call of the candidate's is; None where it is none."""
+    found = []
+    for pair in top.made:
+        ours, theirs = (_gradient(trace, leaf.token) for trace, leaf in zip(traces, pair, strict=True))
+        if ours is not None and theirs is not None and ours.shape == theirs.shape:
+            found.append((ours.ravel(), theirs.ravel()))
+        elif ours is not None or theirs is not None:
+            return None
+    if not found:
+        return None
+    mine, yours = (np.concatenate(one) for one in zip(*found, strict=True))
+    squares = float(np.vdot(mine, mine))
+    times = float(np.vdot(mine, yours)) / squares if squares else 0.0
+    apart = float(np.linalg.norm(yours - times * mine))
+    return times if times > 0 and apart <= ACCUMULATED(_EPS) * float(np.linalg.norm(yours)) else None
 
 
 def _gradient(trace: Trace, token: int) -> Array | None:

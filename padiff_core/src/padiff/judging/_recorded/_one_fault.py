@@ -71,7 +71,8 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
     The loss has the factor of these as its cause, where it is that; another factor is another fault.
     """
     loss = next((one for one in found if one.phase is Phase.LOSS and one.source), None)
-    scaled = next((one.cause for one in first if one.cause is not None and one.cause.name == "loss_scaled"), None)
+    causes = (one.cause for one in first if one.cause is not None)
+    scaled = next((one for one in causes if one.name in ("loss_scaled", "loss_of_each_batch")), None)
     if loss is None or (scaled is not None and not _is_factor(scaled, loss)):
         yield from found
         return
@@ -83,6 +84,8 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
 
 
 def _is_factor(scaled: Cause, loss: Finding) -> bool:
+    if scaled.name != "loss_scaled":
+        return True
     figures = next((one.figures for one in loss.evidence if {"reference", "candidate"} <= one.figures.keys()), None)
     if figures is None or not figures["reference"]:
         return False
