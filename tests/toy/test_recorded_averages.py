@@ -242,7 +242,7 @@ ADAM = {"class": "adam", "lr": 0.1, "eps_place": "added to the root", "bias_corr
         ({"eps_place": "before", "lr": 0.2}, None, "optimizer_settings", {"lr", "eps_place"}),
         ({"eps_place": "before", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
         ({"class": "other", "eps_place": None}, None, "optimizer_settings", {"class"}),
-        ({"class": "other", "eps_place": None}, 2.0, "step_scaled", {"times"}),
+        ({"class": "other", "eps_place": None}, 2.0, "optimizer_settings", {"class"}),
         ({"class": "other", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
         ({"class": "adamw", "beta1": 0.2}, None, "optimizer_settings", {"class", "beta1"}),
         ({"steps": 2}, 2.0, "optimizer_settings", {"steps"}),

@@ -231,8 +231,7 @@ def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | 
     elif "class" in names:  # which says nothing of the rules
         names = ["class"]
     found = {name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)} for name in names}
-    other_rules = all(one == "class" or one.endswith(EPS_PLACE) for one in names)  # they make no multiple
-    if not found or (times is not None and other_rules):
+    if not found or (times is not None and all(one.endswith(EPS_PLACE) for one in names)):  # no multiple either
         return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
     # Both are of families that padiff knows, and had the same weights and gradients: nothing but settings is left.
     verified = _is_ratio(ours, theirs, times) if list(found) == ["lr"] else True
