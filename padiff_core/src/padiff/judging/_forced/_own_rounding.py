@@ -28,7 +28,7 @@ from padiff.numerics import (
     epsilon_of,
     is_coarse,
 )
-from padiff.report import SIDES
+from padiff.report import SIDES, Figures
 
 _EPSILONS = (1.0, 8.0)
 """How much functions are disturbed. What rounding moves is moved by as much more as they are; what is a step is not."""
@@ -53,6 +53,20 @@ class Narrow:
             if noise is not None and wide <= FLOORS * noise:
                 return {"side": SIDES[not ours], "noise": noise}
         return None
+
+    def loses_digits(self, pair: Pair, read: Reader, figures: Figures, eps: float) -> bool:
+        """Return whether the candidate's code by itself is further off than a narrower type makes it, and has none.
+
+        The reference's keeps its digits, as its noise floor tells: what is zeros but for rounding is no measure.
+        """
+        if figures.rel_l2 <= LOST(eps) or not (figures.floor or 0.0) <= LOST(eps) or is_coarse(eps):
+            return False
+        seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
+        if any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen):
+            return False
+        runs = (self._runs(pair, dtype).candidate for dtype in ("float64", None))
+        wide, own = (None if run is None else read(run, False) for run in runs)
+        return wide is not None and own is not None and not difference(wide, own).rel_l2 <= LOST(eps)
 
     def _noise(self, wide: float, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
         """Return what one side rounds that follows from no input, relative L2; None where it does."""
@@ -87,17 +101,6 @@ class Narrow:
         alone = self._replays.of_side(pair, ours, condition)
         found = None if alone is None else read(alone, ours)
         return None if found is None else found.astype(np.float64)
-
-
-def loses_digits(pair: Pair, local: float, floor: float, eps: float) -> bool:
-    """Return whether the candidate's code is further off than a narrower type makes it, and takes or gives none.
-
-    The reference's keeps its digits, as its noise floor tells: what is zeros but for rounding is no measure.
-    """
-    seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
-    if local <= LOST(eps) or not floor <= LOST(eps) or is_coarse(eps):
-        return False
-    return not any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen)
 
 
 Apart = Callable[[Array, Array], float]

@@ -16,7 +16,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded
 from padiff.judging._forced._distributions import SEEDS
-from padiff.judging._forced._own_rounding import Narrow, loses_digits, rounding_nearby
+from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
 from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
@@ -183,7 +183,7 @@ class Settler:
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
         if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
-            lost = not small and not asked.backward and loses_digits(asked.pair, local, floor, eps)
+            lost = not (small or asked.backward) and self._narrow.loses_digits(asked.pair, asked.read, figures, eps)
             evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
         found = self._narrow.explains(wide, asked.pair, asked.read, backward=asked.backward, eps=eps)
