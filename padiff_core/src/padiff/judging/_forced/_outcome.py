@@ -80,7 +80,8 @@ class Outcome(Gathered):
         root = judge.alignment.pairs[0]
         found = self.judged(suspicions, known, self.findings, step)
         differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
-        if self._excuse_idle(trace, judge.forced, root, differing):  # what reaches no output explains nothing
+        excused = self._excuse_idle(trace, judge.forced, root, differing)
+        if excused:  # what reaches no output explains nothing
             found = self.judged(suspicions, known, self.findings, step)
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
@@ -107,7 +108,7 @@ class Outcome(Gathered):
         if first:
             self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)
-            self.mapping = matching_of(judge.alignment, known, self.findings)
+            self.mapping = matching_of(judge.alignment, known, [*self.findings, *excused])
             self.transfer = self._transferred(known, trace, judge.alignment, suspicions)
         pending, self.findings = self.findings, []
         self.add(pending, judge.alignment)
@@ -213,10 +214,12 @@ class Outcome(Gathered):
             candidate=with_location(finding.candidate, others, self.candidate),
         )
 
-    def _excuse_idle(self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]) -> bool:
+    def _excuse_idle(
+        self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]
+    ) -> list[Finding]:
         """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
 
-        Returns whether there were any.
+        Returns their findings, which no longer count.
 
         Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
         what is detached no gradient tells either: there the values of its module do, which are ``differing``.
@@ -227,7 +230,7 @@ class Outcome(Gathered):
             if len(root.outputs) < len(call.outputs)
         }
         if not self.options.backward:
-            return False
+            return []
         kept = []
         for finding in self.findings:
             side = finding.side or ""
@@ -244,9 +247,9 @@ class Outcome(Gathered):
             else:
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
                 self.notes.append(Note("idle_parameter", data, finding.reference, finding.candidate))
-        some = len(kept) < len(self.findings)
+        excused = [one for one in self.findings if one not in kept]
         self.findings = kept
-        return some
+        return excused
 
     def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
         for suspicion in suspicions:
