@@ -88,12 +88,14 @@ def test_repvgg_of_timm_and_paddleclas_is_aligned(paddleclas: Any, train: bool) 
     assert_aligned(padiff.diff(ours, theirs, (image(64),)))
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.05])
+@pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_levit_of_paddleclas_and_timm_is_aligned_or_named(paddleclas: Any, factor: float) -> None:
     """What timm's keeps of its attention biases in evaluation mode was of other weights: 0.4 was alarmed by it."""
+    import paddle
     import timm
     import torch
 
+    paddle.seed(0)  # with small weights a scale of scores is little to see
     module = importlib.import_module("paddleclas.ppcls.arch.backbone.model_zoo.levit")
     ours, theirs = module.LeViT_128S(distillation=True), timm.create_model("levit_128s").eval()
     ours.eval()

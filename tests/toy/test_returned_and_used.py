@@ -157,3 +157,29 @@ def test_what_a_faulty_block_sends_to_what_it_was_not_fed_is_no_source() -> None
     assert (source.phase, source.candidate.path) == ("forward", "first"), str(source)
     for source in padiff.diff(Biased(), Narrowed(1.0, 0.1), X).sources:
         assert {"mask"} == {name for one in source.evidence for name in one.figures.get("names", ())}, str(source)
+
+
+class Named(rows.Module):
+    def __init__(self) -> None:
+        self.body, self.head = rows.Linear(4, 4), rows.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return {"hidden": x, "pooled": self.head(x)}
+
+
+class Placed(columns.Layer):
+    def __init__(self, turned: bool) -> None:
+        self.body, self.head, self.turned = columns.Dense(4, 4), columns.Dense(4, 2), turned
+
+    def forward(self, x: Any) -> Any:
+        x = self.body(x)
+        return (self.head(x), x) if self.turned else (x, self.head(x))
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_outputs_in_another_order_than_the_names_are_noted(turned: bool) -> None:
+    """Names tell no place: whoever takes the first output of either gets another one."""
+    report = padiff.diff(Named(), Placed(turned), X)
+    assert report.aligned, str(report)
+    assert [note.kind for note in report.notes] == ["moved_output"] * 2 * turned, str(report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from padiff.alignment import Alignment, Pair, namesakes
+from padiff.alignment import Alignment, Pair, first_step, namesakes
 from padiff.forcing import Side
 from padiff.judging._ends import cache_notes
 from padiff.judging._extra_calls import extra_calls
@@ -60,12 +60,13 @@ def tf32_notes(sides: tuple[Description, Description], found: Sequence[Finding])
 
 
 def _moved(root: Pair) -> Iterator[Note]:
-    """Yield the outputs that are compared with those at another position, though both sides have the same positions."""
+    """Yield the outputs that are compared with those at another position: one of both sides', or out of order."""
     ours, theirs = ([leaf.path for leaf in call.outputs] for call in (root.reference, root.candidate))
-    if sorted(ours) == sorted(theirs):
-        for mine, yours in root.made:
-            if mine.path != yours.path:
-                yield Note("moved_output", {"reference": mine.path, "candidate": yours.path})
+    alike = sorted(ours) == sorted(theirs)
+    for (i, j), (mine, yours) in zip(root.outputs, root.made, strict=True):
+        crossed = any((i < a) is not (j < b) for a, b in root.outputs if a != i)
+        if mine.path != yours.path and (alike or (crossed and first_step(mine.path) != first_step(yours.path))):
+            yield Note("moved_output", {"reference": mine.path, "candidate": yours.path})
 
 
 def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
