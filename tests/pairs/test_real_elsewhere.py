@@ -88,7 +88,7 @@ def test_repvgg_of_timm_and_paddleclas_is_aligned(paddleclas: Any, train: bool) 
     assert_aligned(padiff.diff(ours, theirs, (image(64),)))
 
 
-@pytest.mark.parametrize("factor", [1.0, 1.5])
+@pytest.mark.parametrize("factor", [1.0, 1.05])
 def test_levit_of_paddleclas_and_timm_is_aligned_or_named(paddleclas: Any, factor: float) -> None:
     """What timm's keeps of its attention biases in evaluation mode was of other weights: 0.4 was alarmed by it."""
     import paddle
