@@ -183,3 +183,30 @@ def test_outputs_in_another_order_than_the_names_are_noted(turned: bool) -> None
     report = padiff.diff(Named(), Placed(turned), X)
     assert report.aligned, str(report)
     assert [note.kind for note in report.notes] == ["moved_output"] * 2 * turned, str(report)
+
+
+class Cached(rows.Module):
+    def __init__(self) -> None:
+        self.k, self.o = rows.Linear(4, 4), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        keys = F.tanh(self.k(x))
+        return {"hidden": self.o(keys), "past_key_values": [keys * 2.0]}
+
+
+class CachedPort(columns.Layer):
+    """The same, with a cache that bears no name, or with none."""
+
+    def __init__(self, factor: float) -> None:
+        self.k, self.o, self.factor = columns.Dense(4, 4), columns.Dense(4, 3), factor
+
+    def forward(self, x: Any) -> Any:
+        keys = F.tanh(self.k(x))
+        return (self.o(keys), (keys * self.factor,)) if self.factor else self.o(keys)
+
+
+@pytest.mark.parametrize(("factor", "noted"), [(2.0, False), (2.1, False), (0.0, True)])
+def test_a_cache_is_noted_only_where_the_other_side_has_none(factor: float, noted: bool) -> None:
+    report = padiff.diff(Cached(), CachedPort(factor), X)
+    assert report.aligned is (factor != 2.1), str(report)
+    assert ("cache_alone" in [note.kind for note in report.notes]) is noted, str(report)

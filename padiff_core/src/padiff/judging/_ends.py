@@ -155,10 +155,13 @@ def cache_notes(root: Pair) -> Iterator[Note]:
 
 def _lone_caches(root: Pair) -> tuple[list[Leaf], list[Leaf]]:
     """Return the tensors of a cache that the reference alone returns, and those that the candidate alone returns."""
+    named = [[leaf for leaf in call.outputs if _CACHE.search(leaf.path)] for call in (root.reference, root.candidate)]
+    if all(named):
+        return [], []
     ours, theirs = (
-        [leaf for leaf in call.outputs if _CACHE.search(leaf.path)] for call in (root.reference, root.candidate)
+        [] if {leaf.token for leaf in some} & known else some for some, known in zip(named, _known(root), strict=True)
     )
-    return ([], theirs) if not ours else (ours, []) if not theirs else ([], [])
+    return ours, theirs
 
 
 def _maker(alignment: Alignment, ours: Leaf, theirs: Leaf) -> tuple[Pair, int] | None:
@@ -204,8 +207,12 @@ def _left(root: Pair, side: int) -> list[Leaf]:
     call = (root.reference, root.candidate)[side]
     kind = CATALOGUE.get(root.reference.module.kind or "")
     needed = kind.outputs if kind and kind.outputs is not None else None
-    matched = {call.outputs[pair[side]].token for pair in root.outputs}
-    return [leaf for leaf in call.outputs[:needed] if leaf.token not in matched]
+    return [leaf for leaf in call.outputs[:needed] if leaf.token not in _known(root)[side]]
+
+
+def _known(root: Pair) -> tuple[set[int], set[int]]:
+    """Return the tokens of the outputs that have a counterpart, of both sides."""
+    return {ours.token for ours, _ in root.made}, {theirs.token for _, theirs in root.made}
 
 
 def _other_shapes(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[tuple[Leaf, Leaf]]:
