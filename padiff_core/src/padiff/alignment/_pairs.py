@@ -231,6 +231,8 @@ def pair_leaves(
     named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
     left, free = list(range(len(reference))), list(range(len(candidate)))
     found: list[tuple[int, int]] = []
+    # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
+    tied: tuple[dict[int, set[int]], dict[int, set[int]]] = ({}, {})
 
     def match(fits: Callable[[Leaf, Leaf], bool]) -> None:
         for i in list(left):
@@ -241,12 +243,14 @@ def pair_leaves(
                 found.append((i, fit))
                 left.remove(i)
                 free.remove(fit)
+                ours, theirs = reference[i].token, candidate[fit].token
+                tied[0].setdefault(ours, set()).add(theirs)
+                tied[1].setdefault(theirs, set()).add(ours)
 
     def may_be(ours: Leaf, theirs: Leaf) -> bool:
-        mine, yours = _name(ours), _name(theirs)
-        # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
-        tied = {(reference[a].token, candidate[b].token) for a, b in found}
-        return (mine == yours or not named & {mine, yours}) and _agrees(tied, ours, theirs)
+        mine, yours, both = _name(ours), _name(theirs), (ours.token, theirs.token)
+        alone = all(some.get(one, {other}) == {other} for some, one, other in zip(tied, both, both[::-1], strict=True))
+        return alone and (mine == yours or not named & {mine, yours})
 
     match(lambda ours, theirs: ours.path == theirs.path)
     match(lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs))
@@ -296,11 +300,6 @@ def first_step(path: str) -> str:
 def _name(leaf: Leaf) -> str:
     """Return the keys and attributes under which a tensor lies in its containers, without positions."""
     return "".join(_NAME.findall(leaf.path))
-
-
-def _agrees(tied: set[tuple[int, int]], a: Leaf, b: Leaf) -> bool:
-    known = {pair for pair in tied if pair[0] == a.token or pair[1] == b.token}
-    return known <= {(a.token, b.token)}
 
 
 def _alike(a: Leaf, b: Leaf) -> bool:
