@@ -209,6 +209,10 @@ NOTES: dict[str, Phrase] = {
     "numbers_alone": lambda data: (
         f"the {data['side']} alone returns numbers at {few(data['names'])}: they are compared with nothing"
     ),
+    "recomputed_otherwise": (
+        "what both sides compute again in their backward passes is not what they computed forward (random numbers "
+        "drawn anew?): with recomputation their gradients were not compared; let both preserve the random state"
+    ),
     "cache_alone": lambda data: (
         f"the {data['side']} alone returns a cache, as for generating ({few(data['tensors'])}): it is compared with "
         "nothing; give both use_cache=True, or what they call it, to compare theirs"

@@ -162,7 +162,10 @@ class Outcome(Gathered):
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
         elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):
-            self.add([again], judge.alignment)
+            if isinstance(again, Note):
+                self.notes += [] if again in self.notes else [again]
+            else:
+                self.add([again], judge.alignment)
         elif first:
             self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
 

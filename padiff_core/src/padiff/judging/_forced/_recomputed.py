@@ -12,9 +12,9 @@ import attrs
 from padiff.alignment import Alignment
 from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
-from padiff.numerics import RANDOM, difference, epsilon
+from padiff.numerics import NEGLIGIBLE_GRADIENT, RANDOM, difference, epsilon
 from padiff.recording import Task
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import Trace, temporary_store
 
 
@@ -24,14 +24,16 @@ def recomputed_otherwise(
     traces: tuple[Trace, Trace],
     alignment: Alignment,
     step: int,
-) -> Finding | None:
+) -> Finding | Note | None:
     """Return a finding where recomputation changes the gradients of one side, and of the other it does not.
 
     Each side is held against itself without recomputation, under one seed: random numbers that are drawn anew for what
-    is computed again show, too.
+    is computed again show, too. Where it changes those of both, a note says that they were not compared so.
     """
     changed = [_changed(*each) for each in zip(sides, tasks, traces, strict=True)]
-    if bool(changed[0]) is bool(changed[1]):
+    if all(changed):
+        return Note("recomputed_otherwise")
+    if not any(changed):
         return None
     ours = bool(changed[0])
     apart = changed[not ours]
@@ -72,6 +74,11 @@ def _changed(side: Side, task: Task, trace: Trace) -> dict[str, Figures]:
             norm = apart.scale * math.sqrt(apart.count) if math.isfinite(apart.scale) else 0.0
             size, eps = math.hypot(size, norm), max(eps, epsilon(ours.dtype))
             error = math.hypot(error, norm * apart.rel_l2 if apart.rel_l2 else 0.0)
-            if apart.rel_l2 > RANDOM(epsilon(ours.dtype)):
+            if apart.rel_l2 > _bound(epsilon(ours.dtype)):
                 found[path] = Figures.of(apart)
-    return found if error > RANDOM(eps) * size else {}
+    return found if error > _bound(eps) * size else {}
+
+
+def _bound(eps: float) -> float:
+    """Return how far apart gradients of one framework may be under one seed, where kernels sum in any order."""
+    return min(NEGLIGIBLE_GRADIENT(eps), RANDOM(eps))
