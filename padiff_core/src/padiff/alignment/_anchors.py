@@ -36,8 +36,8 @@ class Anchors:
         self.roots = list(self._together(*map(_of_the_model, self._traces)))
         """Which calls of the model itself are which: a script may make several."""
         number = 0
-        for pair in modules:
-            a, b = ours.get(pair.reference, []), theirs.get(pair.candidate, [])
+        for paths in _called_together(modules):
+            a, b = (_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
             both = list(self._of_module(a, b))
             for mine, yours in both:
                 _cover(mine, number, self._reference)
@@ -163,6 +163,22 @@ class Anchors:
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
         return bool(a) and all(map(self._runs.same, a, b))
+
+
+def _called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the modules of both sides that belong together: one each, or one and those that it is called for."""
+    shared = [pair for pair in modules if pair.shared]
+    for pair in modules:
+        if not pair.shared:
+            ours = {one.reference for one in shared if one.candidate == pair.candidate}
+            theirs = {one.candidate for one in shared if one.reference == pair.reference}
+            yield {pair.reference, *ours}, {pair.candidate, *theirs}
+
+
+def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[Call]:
+    """Return the calls of some modules, in execution order."""
+    found = [call for path in paths for call in calls.get(path, ())]
+    return sorted(found, key=attrgetter("index")) if len(paths) > 1 else found
 
 
 def _of_the_model(trace: Trace) -> list[Call]:

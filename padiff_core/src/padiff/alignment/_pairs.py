@@ -28,6 +28,8 @@ class ModulePair:
     candidate: str
     whole: bool = False
     """Whether a special transfer takes all that is below them as one: nothing inside has a counterpart."""
+    shared: bool = False
+    """Whether one of the two belongs to another pair already, and is called for this one, too."""
 
 
 @attrs.define(eq=False)

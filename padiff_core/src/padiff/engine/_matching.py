@@ -15,10 +15,12 @@ from padiff.parameters import (
     Specials,
     defined_alike,
     in_real_numbers,
+    left_over,
     named_alike,
     pair_parameters,
     units_of,
     values_of,
+    with_shared,
 )
 from padiff.refinement import (
     Evidence,
@@ -90,7 +92,8 @@ def _paired(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> 
     def match(ours: Sequence[HeldUnit], theirs: Sequence[HeldUnit]) -> Correspondence:
         return pair_parameters(ours, theirs, evidence.flows(), fixed)
 
-    return with_sums(match(ours, theirs), (ours, theirs), evidence, match)
+    known = with_sums(match(ours, theirs), (ours, theirs), evidence, match)
+    return with_shared(known, evidence.trace, evidence.free()) if left_over(known) else known
 
 
 def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:

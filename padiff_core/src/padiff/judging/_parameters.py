@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,10 +47,10 @@ def parameter_findings(
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
     found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
-    found += _with_other_values(
-        [both for both in links if not alike(both[1])], read, copied, rule, measures or Measures()
-    )
-    return found + (list(_ties(links)) if backward else [])
+    merged = {link for group in _tied(links, ours=False) for _, link in group} if copied else set()
+    unlike = [(match, link) for match, link in links if link not in merged and not alike(link)]
+    found += _with_other_values(unlike, read, copied, rule, measures or Measures())
+    return [*found, *_ties(links, read if copied else None, backward)]
 
 
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
@@ -200,7 +199,6 @@ def _with_other_values(
     rule: Rule | None,
     measures: Measures,
 ) -> Iterator[Finding]:
-    holders = Counter(link.candidate.parameter.path for _, link in links if not link.candidate.part.partial)
     for match, link in links:
         ours, theirs = read(link)
         if ours is None or theirs is None:
@@ -214,11 +212,8 @@ def _with_other_values(
         exact = None if copied else rule
         if is_close(ours, theirs, exact):
             continue
-        cause = None
-        if copied and holders[link.candidate.parameter.path] > 1:
-            cause = Cause("merged", verified=True)
-        elif ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, exact):
-            cause = Cause("transposed", verified=True)
+        square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
+        cause = Cause("transposed", verified=True) if square and is_close(ours.T, theirs, exact) else None
         yield _differing(match, link, Figures.of(difference(ours, theirs), measures(ours, theirs)), cause)
 
 
@@ -266,35 +261,43 @@ def special_notes(correspondence: Correspondence, *, copied: bool, backward: boo
 def tied_on_one_side(correspondence: Correspondence) -> tuple[set[str], set[str]]:
     """Return what is tied on one side only, so that gradients differ: the candidate's modules, and its parameters."""
     links = list(correspondence.links)
-    groups = (group for ours in (True, False) for group in _untied(_by_parameter(links, ours=ours), ours=ours))
-    found = [one for group in groups for one in group]
+    found = [one for ours in (True, False) for group in _tied(links, ours=ours) for one in group]
     return {match.candidate.module.path for match, _ in found}, {link.candidate.parameter.path for _, link in found}
 
 
-def _by_parameter(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> list[list[tuple[UnitMatch, Link]]]:
+def _tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
+    """Yield the links to one parameter, of the reference or of the candidate, that lead to several of the other."""
     groups: dict[str, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
         if link.single and not held.part.partial:
             groups.setdefault(held.parameter.path, []).append((match, link))
-    return list(groups.values())
-
-
-def _untied(groups: Iterable[list[tuple[UnitMatch, Link]]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
-    """Yield the groups of links to one parameter that lead to several on the other side."""
-    for group in groups:
+    for group in groups.values():
         if len({(link.candidate if ours else link.reference).parameter.path for _, link in group}) > 1:
             yield group
 
 
-def _ties(links: Sequence[tuple[UnitMatch, Link]]) -> Iterator[Finding]:
-    """Yield parameters that are one object on one side and several on the other."""
+def _ties(links: Sequence[tuple[UnitMatch, Link]], read: Reading | None, backward: bool) -> Iterator[Finding]:
+    """Yield parameters that are one object on one side and several on the other.
+
+    Their gradients differ. Of several that were copied to one, as ``read`` shows, values may do so, too.
+    """
     for ours in (True, False):
-        for group in _untied(_by_parameter(links, ours=ours), ours=ours):
-            others = {(link.candidate if ours else link.reference).parameter.path for _, link in group}
-            match, link = group[-1]
+        for group in _tied(links, ours=ours):
+            figures = None if ours or read is None else _worst(group, read)
+            if not (backward or figures):
+                continue
+            match, link = group[1]
+            paths = ((one.candidate if ours else one.reference).parameter.path for _, one in group)
+            others = list(dict.fromkeys(paths))
             side = "reference" if ours else "candidate"
-            paths = [(held.candidate if ours else held.reference).parameter.path for _, held in group]
-            evidence = Evidence.of("tied", side=side, count=len(others), paths=paths)
+            evidence = Evidence.of("tied", side=side, count=len(others), paths=others, apart=figures is not None)
             cause = Cause("tied", {"side": side}, verified=True)
-            yield finding_of_link(match, link, Phase.PARAMETER, "parameter", evidence, cause=cause)
+            what = "buffer" if link.candidate.parameter.buffer else "parameter"
+            yield finding_of_link(match, link, Phase.PARAMETER, what, evidence, cause=cause, figures=figures)
+
+
+def _worst(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> Figures | None:
+    """Return how far apart links to one parameter hold it at worst, None where rounding explains it."""
+    both = [(ours, theirs) for ours, theirs in (read(link) for _, link in group) if not is_close(ours, theirs, None)]
+    return max((Figures.of(difference(*one)) for one in both), key=lambda one: one.rel_l2, default=None)

@@ -83,7 +83,7 @@ def with_buffers(
         [unit for unit in units if unit in values and unit not in {*pairs, *taken}] for units in (ours, theirs)
     )
     if match is not None and some and others:
-        whole = {one.reference: one.candidate for one in known.matches}
+        whole = {one.reference: one.candidate for one in known.one_to_one}
         found = match([*whole, *some], [*whole.values(), *others], whole, {})
         take(lambda one, other: found.get(one) is other)
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])

@@ -57,6 +57,11 @@ class Correspondence:
         return ((match, link) for match in self.matches for link in match.links)
 
     @property
+    def one_to_one(self) -> list[UnitMatch]:
+        """Return the matches in which each unit is once: without what is called for several of the other side."""
+        return [match for match in self.matches if not match.shared]
+
+    @property
     def sharing(self) -> tuple[set[str], set[str]]:
         """Return the paths of both sides' modules that share a sum of biases with others: what one gives is its own."""
         sums = [link for _, link in self.links if isinstance(link, SumLink) and not link.zero]

@@ -149,9 +149,9 @@ def _paired(
 
     pairs, symmetric = by_flow(())
     if guess is not None:
-        known = indices(map(_ends, guess.matches), ours, theirs)
+        known = indices(map(_ends, guess.one_to_one), ours, theirs)
         if preserved(graphs, known) >= preserved(graphs, pairs):
-            matches = with_pieces(ours, theirs, guess.matches, matcher(flows, fixed))
+            matches = with_pieces(ours, theirs, guess.one_to_one, matcher(flows, fixed))
             matches = with_mapped_parameters(matches, ours, theirs, fixed)
             return attrs.evolve(guess, matches=matches, symmetric=symmetric)
     mapped = list(mapped_packings(ours, theirs, fixed))

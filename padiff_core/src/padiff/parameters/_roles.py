@@ -26,11 +26,14 @@ class UnitMatch:
     reference: HeldUnit
     candidate: HeldUnit
     links: Sequence[Link]
+    shared: bool = False
+    """Whether one of the two is matched elsewhere already: its side calls it several times, the other has several."""
 
     @property
     def modules(self) -> ModulePair:
         """Return the modules that hold the two."""
-        return ModulePair(self.reference.module.path, self.candidate.module.path, self.reference.special is not None)
+        paths = self.reference.module.path, self.candidate.module.path
+        return ModulePair(*paths, whole=self.reference.special is not None, shared=self.shared)
 
     @property
     def unnamed(self) -> list[list[Link]]:

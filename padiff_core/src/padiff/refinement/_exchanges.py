@@ -100,7 +100,7 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
     First among modules that take the same tensor: their order is the port's own business. What is apart still may have
     its counterpart anywhere: a fault in the code around can lead the dataflow astray.
     """
-    matches = correspondence.matches
+    matches = correspondence.one_to_one
     result = list(matches)
     fed = _first_inputs(evidence.trace), _first_inputs(evidence.free(correspondence.axes))
     groups: dict[tuple[int, int], list[int]] = {}

@@ -36,11 +36,15 @@ def _is_region(source: Finding) -> bool:
 def _is_of_weights(source: Finding) -> bool:
     """Return whether the values of a parameter differed before any run."""
     held = source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
-    return held and not _is_constant(source)
+    return held and not (_is_constant(source) or _is_tied(source))
 
 
 def _is_constant(source: Finding) -> bool:
     return source.cause is not None and source.cause.name == "constant"
+
+
+def _is_tied(source: Finding) -> bool:
+    return source.cause is not None and source.cause.name == "tied"
 
 
 def _is_mute(source: Finding) -> bool:
@@ -86,6 +90,7 @@ _NEXT = (
         "weights that were never loaded say nothing about a port",
     ),
     (_is_constant, "put right what the candidate makes the constant of: it is computed, so padiff does not copy it"),
+    (_is_tied, "share in the candidate what the reference shares, and nothing else, and compare again"),
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
     (_is_lacking, "build the candidate's layer with the parameters that the reference's has, and compare again"),

@@ -10,7 +10,7 @@ from padiff.report._finding import Finding, Phase, Verdict
 
 _FEW = 3
 """So many blocks are not folded."""
-_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink")
+_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
 """Kinds of the evidence on which findings rest that are folded, each kind by itself."""
@@ -72,11 +72,12 @@ def _code(source: Finding) -> object:
 
 
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
-    """Put together what differs in the own code of one call, wired otherwise, or in the gradients that it makes."""
+    """Put together what is one piece: a layer that one side alone has, the own code of one call, its gradients."""
     pieces: dict[object, list[Finding]] = {}
     for number, source in enumerate(sources):
         places = tuple((side.path, side.call) for side in (source.reference, source.candidate))
         own = source.cause is None and (source.between is not None or source.what.kind == "parameter_gradient")
+        own = own or (source.cause is not None and source.cause.name == "missing_module")
         pieces.setdefault((source.phase, source.step, places) if own else number, []).append(source)
     return list(pieces.values())
 
@@ -85,4 +86,5 @@ def trouble(finding: Finding) -> str:
     """Return the kind of trouble with a parameter of which many findings are one block; else nothing."""
     if finding.phase is not Phase.PARAMETER or finding.verdict not in (Verdict.UNMATCHED, Verdict.DIFFERS):
         return ""
-    return finding.evidence[0].kind if finding.evidence else ""
+    kind = finding.evidence[0].kind if finding.evidence else ""
+    return kind if kind in _KINDS else ""

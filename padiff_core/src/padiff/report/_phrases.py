@@ -123,9 +123,8 @@ _CAUSES: dict[str, Phrase] = {
         f"slopes at exactly zero: {few(data['paths'])} are zeros, and with other values there, on both sides, all "
         "gradients agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
     ),
-    "merged": "two parameters of the reference are one in the candidate, and their values differ",
     "transposed": "equal when transposed",
-    "tied": "tied in the {side}, not tied in the {other}: equal now, different after the first update",
+    "tied": "tied in the {side}, not tied in the {other}",
 }
 
 # -- evidence
@@ -262,7 +261,8 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "tied": lambda data: (
         f"one parameter in the {data['side']}, {data['count']} in the {OTHER[data['side']]} "
-        f"({' and '.join(data['paths'])})"
+        f"({few(data['paths'])}): "
+        + ("their values differ" if data["apart"] else "equal now, different after the first update")
     ),
     "update": (
         "from equal weights and gradients: the reference's step is {step_rel_l2:.1e} of the weights, "

@@ -1,0 +1,118 @@
+"""Layers that one model shares and the other has several times: `[layer] * 3`, or a sharing that is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+WIDTH, BLOCKS = 8, 3
+WORDS = {"x": np.random.default_rng(0).integers(0, 20, (2, 5)), "y": np.random.default_rng(1).integers(0, 20, (2, 4))}
+
+
+class Block(rows.Module):
+    """A norm and a small network, beside a residual connection."""
+
+    def __init__(self) -> None:
+        self.norm, self.up, self.down = rows.LayerNorm(WIDTH), rows.Linear(WIDTH, 16), rows.Linear(16, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.relu(self.up(self.norm(x))))
+
+
+class Blocks(rows.Module):
+    """A table of words, blocks, and a head; the blocks are one where that is shared."""
+
+    def __init__(self, shared: bool) -> None:
+        self.words, self.words2 = rows.Embedding(20, WIDTH), rows.Embedding(20, WIDTH)
+        self.blocks = rows.ModuleList(*([Block()] * BLOCKS if shared else [Block() for _ in range(BLOCKS)]))
+        self.head = rows.Linear(WIDTH, 5)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = self.words(x) + self.words2(y).mean(1, keepdims=True)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class PortedBlock(columns.Layer):
+    """The block."""
+
+    def __init__(self) -> None:
+        self.ln, self.a, self.b = columns.LayerNormalization(WIDTH), columns.Dense(WIDTH, 16), columns.Dense(16, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.b(F.relu(self.a(self.ln(x))))
+
+
+class Ported(columns.Layer):
+    """A port: one block is called several times, or there are as many; ``wrong`` is called in the place of the last."""
+
+    def __init__(self, shared: bool, words: bool = False, wrong: bool = False) -> None:
+        self.embed = columns.Embed(20, WIDTH)
+        self.other = self.embed if words else columns.Embed(20, WIDTH)
+        self.stages = columns.Layers(*(PortedBlock() for _ in range(1 if shared else BLOCKS - wrong)))
+        self.last = columns.Dense(WIDTH, 5)
+        self.shared, self.wrong = shared, wrong
+
+    def forward(self, x: Any, y: Any) -> Any:
+        x = self.embed(x) + self.other(y).mean(1, keepdims=True)
+        for number in range(BLOCKS):
+            x = list(self.stages)[0 if self.shared else min(number, BLOCKS - 1 - self.wrong)](x)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_right_ports_are_aligned(shared: bool) -> None:
+    assert padiff.diff(Blocks(shared), Ported(shared), WORDS).aligned
+
+
+@pytest.mark.parametrize(
+    ("reference", "port", "side", "names"),
+    [
+        pytest.param(Blocks(True), Ported(False), "reference", ["blocks.0.norm", "stages.1.ln"], id="lost"),
+        pytest.param(Blocks(False), Ported(True), "candidate", ["blocks.1.norm", "stages.0.ln"], id="times three"),
+        pytest.param(
+            Blocks(False), Ported(False, wrong=True), "candidate", ["blocks.2.norm", "stages.1.ln"], id="one twice"
+        ),
+        pytest.param(Blocks(False), Ported(False, words=True), "candidate", ["words2", "embed"], id="words"),
+    ],
+)
+def test_what_one_side_alone_shares_is_one_source(reference: Any, port: Any, side: str, names: list[str]) -> None:
+    report = padiff.diff(reference, port, WORDS)
+    assert str(report).startswith("not aligned: 1 source"), report
+    assert {str(one.cause) for one in report.sources} == {
+        f"tied in the {side}, not tied in the {'candidate' if side == 'reference' else 'reference'}"
+    }
+    assert [report.sources[0].reference.path, report.sources[0].candidate.path] == names
+    assert "share in the candidate what the reference shares" in str(report)
+    # One way round nothing tells before the first update; the other way round values do.
+    forward = padiff.diff(reference, port, WORDS, phase="forward")
+    assert forward.aligned == (side == "reference")
+
+
+def test_what_else_is_wrong_is_told_beside_it() -> None:
+    port = Ported(False)
+    port.last.forward = lambda x: columns.Dense.forward(port.last, x) * 1.01
+    report = padiff.diff(Blocks(True), port, WORDS)
+    assert str(report).startswith("not aligned: 2 sources"), report
+    assert {source.candidate.path for source in report.sources} >= {"last"}
+
+
+def test_recorded_runs_tell_it_too(tmp_path: Path) -> None:
+    models = Blocks(True), Ported(False)
+    padiff.transfer(*models, WORDS)
+    for model, name, side in zip(models, ("ours", "theirs"), (rows, columns), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            out = model(**{name: side.Tensor(value) for name, value in WORDS.items()})
+            (out * out).sum().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "ours", tmp_path / "theirs")
+    assert not report.aligned
+    assert any("tied in the reference" in str(source.cause) for source in report.sources), report
