@@ -111,3 +111,27 @@ def test_what_differs_in_one_piece_of_code_is_one_source() -> None:
     assert "the module's own code, before the candidate's one" in said
     assert "one, two -> here -> the output" in said
     assert "operations=True compares" in said
+
+
+class More(rows.Module):
+    """A layer, one that may be left out behind it, and a head, which may be scaled."""
+
+    def __init__(self, extra: bool, factor: float = 1.0) -> None:
+        self.stem, self.head, self.factor = rows.Linear(4, 4), rows.Linear(4, 4), factor
+        self.norm = rows.LayerNorm(4) if extra else None
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.stem(x))
+        x = x if self.norm is None else F.relu(self.norm(x))
+        return self.head(x) * self.factor
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_layer_that_one_side_alone_has_is_one_source(ours: bool) -> None:
+    """What its code's taker is given follows from it; what is wrong behind that is told beside it."""
+    report = padiff.diff(More(ours), More(not ours), X)
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+    side = "reference" if ours else "candidate"
+    assert {str(source.cause) for source in report.sources} == {f"norm (layer_norm) is in the {side} only"}
+    scaled = padiff.diff(More(ours), More(not ours, factor=1.5), X)
+    assert str(scaled).startswith("not aligned: 2 sources"), str(scaled)

@@ -141,18 +141,18 @@ def _between(suspicion: Suspicion) -> tuple[str, str] | None:
     return (start, end)
 
 
-def given_to(suspicion: Suspicion) -> tuple[str, ...]:
+def given_to(suspicion: Suspicion, side: str = "candidate") -> tuple[str, ...]:
     """Return what goes into the code between a call's children: what they and its inputs give, and no child takes."""
-    spot, owner = suspicion.spot, suspicion.pair.candidate
+    spot, owner = suspicion.spot, getattr(suspicion.pair, side)
     if spot is None or suspicion.between is None or suspicion.phase is not Phase.FORWARD or owner.module.operation:
         return ()
-    taker = spot.pair.candidate if spot.what == "input" else None
+    taker: Call | None = getattr(spot.pair, side) if spot.what == "input" else None
     others = [one for one in owner.children if taker is None or (one is not taker and one not in taker.ancestors())]
     taken = {leaf.token for one in others for leaf in one.inputs}
     before = [one for one in others if taker is None or one.index < taker.index]
     found = [leaf.path for leaf in owner.inputs if leaf.token not in taken]
     handing = (one for one in before if any(leaf.token not in taken for leaf in one.outputs))
-    found += map(suspicion.pair.name_of, handing)
+    found += (one.path.removeprefix(f"{owner.path}.") if owner.path else one.path for one in handing)
     return tuple(dict.fromkeys(found))
 
 

@@ -80,22 +80,39 @@ class Gathered:
         self.calls += [attrs.evolve(one, parent=None if one.parent is None else one.parent + start) for one in calls]
 
 
-def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, list[str]]:
-    """Return the layers that lack what their counterpart has, by the calls whose own code calls them: packed ones."""
-    found: dict[Key, list[str]] = {}
+Lacking = tuple[str, str]
+"""Whose layer the other side lacks, or lacks a part of; and its path."""
+
+
+def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, list[Lacking]]:
+    """Return the layers that one side alone has, or that lack a part, by the calls whose own code calls them."""
+    found: dict[Key, list[Lacking]] = {}
+    calls = known.alignment
     for one in parameters:
         path = one.candidate.path
-        if one.verdict is Verdict.UNMATCHED and one.reference.path is not None and path is not None:
-            for pair in known.alignment.using(path):
+        if one.verdict is not Verdict.UNMATCHED:
+            continue
+        if one.cause is not None and one.cause.name == "missing_module":
+            side = str(one.cause.parameters["side"])
+            path = getattr(one, side).path
+            left = calls.left_reference if side == "reference" else calls.left_candidate
+            holding = calls.of_reference if side == "reference" else calls.of_candidate
+            for call in left:
+                around = next(filter(None, map(holding, call.ancestors())), None) if call.path == path else None
+                if around is not None:
+                    found.setdefault(around.key, []).append((side, path))
+        elif one.reference.path is not None and path is not None:
+            for pair in calls.using(path):
                 if pair.candidate.path != path:
-                    found.setdefault(pair.key, []).append(path)
+                    found.setdefault(pair.key, []).append(("candidate", path))
     return found
 
 
-def _takes(suspicion: Suspicion, path: str) -> bool:
+def _takes(suspicion: Suspicion, lacking: Lacking) -> bool:
     """Return whether the code that a value comes of takes what a layer gives, as far as that is known."""
-    around = suspicion.pair.candidate.path
-    given = (f"{around}.{name}." if around else f"{name}." for name in given_to(suspicion))
+    side, path = lacking
+    around = getattr(suspicion.pair, side).path
+    given = (f"{around}.{name}." if around else f"{name}." for name in given_to(suspicion, side))
     return suspicion.between is None or any(f"{path}.".startswith(name) for name in given)
 
 
