@@ -12,7 +12,9 @@ import padiff
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
-WIDTH, BLOCKS = 8, 3
+WIDTH = 8
+SHARED, APART = (0, 0, 0, 0), (0, 1, 2, 3)
+"""Which of its blocks a model calls, one behind the other."""
 WORDS = {"x": np.random.default_rng(0).integers(0, 20, (2, 5)), "y": np.random.default_rng(1).integers(0, 20, (2, 4))}
 
 
@@ -27,17 +29,17 @@ class Block(rows.Module):
 
 
 class Blocks(rows.Module):
-    """A table of words, blocks, and a head; the blocks are one where that is shared."""
+    """Two tables of words, blocks in an order, and a head."""
 
-    def __init__(self, shared: bool) -> None:
+    def __init__(self, *order: int) -> None:
         self.words, self.words2 = rows.Embedding(20, WIDTH), rows.Embedding(20, WIDTH)
-        self.blocks = rows.ModuleList(*([Block()] * BLOCKS if shared else [Block() for _ in range(BLOCKS)]))
-        self.head = rows.Linear(WIDTH, 5)
+        self.blocks = rows.ModuleList(*(Block() for _ in {*order}))
+        self.head, self.order = rows.Linear(WIDTH, 5), order
 
     def forward(self, x: Any, y: Any) -> Any:
         x = self.words(x) + self.words2(y).mean(1, keepdims=True)
-        for block in self.blocks:
-            x = block(x)
+        for number in self.order:
+            x = self.blocks[number](x)
         return self.head(x)
 
 
@@ -52,36 +54,34 @@ class PortedBlock(columns.Layer):
 
 
 class Ported(columns.Layer):
-    """A port: one block is called several times, or there are as many; ``wrong`` is called in the place of the last."""
+    """A port, in an order of its own; with ``words`` one table is looked up twice."""
 
-    def __init__(self, shared: bool, words: bool = False, wrong: bool = False) -> None:
+    def __init__(self, *order: int, words: bool = False) -> None:
         self.embed = columns.Embed(20, WIDTH)
         self.other = self.embed if words else columns.Embed(20, WIDTH)
-        self.stages = columns.Layers(*(PortedBlock() for _ in range(1 if shared else BLOCKS - wrong)))
-        self.last = columns.Dense(WIDTH, 5)
-        self.shared, self.wrong = shared, wrong
+        self.stages = columns.Layers(*(PortedBlock() for _ in {*order}))
+        self.last, self.order = columns.Dense(WIDTH, 5), order
 
     def forward(self, x: Any, y: Any) -> Any:
         x = self.embed(x) + self.other(y).mean(1, keepdims=True)
-        for number in range(BLOCKS):
-            x = list(self.stages)[0 if self.shared else min(number, BLOCKS - 1 - self.wrong)](x)
+        for number in self.order:
+            x = self.stages[number](x)
         return self.last(x)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_right_ports_are_aligned(shared: bool) -> None:
-    assert padiff.diff(Blocks(shared), Ported(shared), WORDS).aligned
+@pytest.mark.parametrize("order", [SHARED, APART, (0, 0, 1, 1)])
+def test_right_ports_are_aligned(order: tuple[int, ...]) -> None:
+    assert padiff.diff(Blocks(*order), Ported(*order), WORDS).aligned
 
 
 @pytest.mark.parametrize(
     ("reference", "port", "side", "names"),
     [
-        pytest.param(Blocks(True), Ported(False), "reference", ["blocks.0.norm", "stages.1.ln"], id="lost"),
-        pytest.param(Blocks(False), Ported(True), "candidate", ["blocks.1.norm", "stages.0.ln"], id="times three"),
-        pytest.param(
-            Blocks(False), Ported(False, wrong=True), "candidate", ["blocks.2.norm", "stages.1.ln"], id="one twice"
-        ),
-        pytest.param(Blocks(False), Ported(False, words=True), "candidate", ["words2", "embed"], id="words"),
+        pytest.param(Blocks(*SHARED), Ported(*APART), "reference", ["blocks.0.norm", "stages.1.ln"], id="lost"),
+        pytest.param(Blocks(*APART), Ported(*SHARED), "candidate", ["blocks.1.norm", "stages.0.ln"], id="times four"),
+        pytest.param(Blocks(*APART), Ported(0, 1, 2, 2), "candidate", ["blocks.3.norm", "stages.2.ln"], id="one twice"),
+        pytest.param(Blocks(0, 0, 1, 1), Ported(*APART), "reference", ["blocks.0.norm", "stages.1.ln"], id="of groups"),
+        pytest.param(Blocks(*APART), Ported(*APART, words=True), "candidate", ["words2", "embed"], id="words"),
     ],
 )
 def test_what_one_side_alone_shares_is_one_source(reference: Any, port: Any, side: str, names: list[str]) -> None:
@@ -98,15 +98,15 @@ def test_what_one_side_alone_shares_is_one_source(reference: Any, port: Any, sid
 
 
 def test_what_else_is_wrong_is_told_beside_it() -> None:
-    port = Ported(False)
+    port = Ported(*APART)
     port.last.forward = lambda x: columns.Dense.forward(port.last, x) * 1.01
-    report = padiff.diff(Blocks(True), port, WORDS)
+    report = padiff.diff(Blocks(*SHARED), port, WORDS)
     assert str(report).startswith("not aligned: 2 sources"), report
     assert {source.candidate.path for source in report.sources} >= {"last"}
 
 
 def test_recorded_runs_tell_it_too(tmp_path: Path) -> None:
-    models = Blocks(True), Ported(False)
+    models = Blocks(*SHARED), Ported(*APART)
     padiff.transfer(*models, WORDS)
     for model, name, side in zip(models, ("ours", "theirs"), (rows, columns), strict=True):
         with padiff.record(model, tmp_path / name) as recorder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -24,47 +24,58 @@ Calls = Mapping[str, Sequence[Call]]
 def with_shared(known: Correspondence, reference: Trace, candidate: Trace) -> Correspondence:
     """Return the correspondence with the layers that one side alone has matched with what the other calls instead.
 
-    That is a layer which it calls more often than the layer's own counterpart is called: the runs' order tells which.
+    That is a layer which it calls more often than the layer's own counterpart is called. The runs' order tells which;
+    it may tell too that another one is the counterpart of what is called so often.
     """
     calls = reference.by_module(), candidate.by_module()
-    found = [match for ours in (True, False) for match in _stood_for(known, calls, ours)]
-    return attrs.evolve(known, matches=[*known.matches, *found]) if found else known
+    for ours in (True, False):
+        known = _with_stood_for(known, calls, ours)
+    return known
 
 
-def _stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: bool) -> Iterator[UnitMatch]:
-    """Yield matches of one side's layers without counterpart."""
-    units, mine, yours = (known.reference, *calls) if ours else (known.candidate, *calls[::-1])
-    linked = [(m.reference, m.candidate)[:: 1 if ours else -1] for m in known.matches if m.links]
-    lacking = _layers(units, set(mine) - {unit.module.path for unit, _ in linked})
+def _with_stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: bool) -> Correspondence:
+    """Return it with the layers of one side without counterpart matched."""
+    units, others, mine, yours = (
+        (known.reference, known.candidate, *calls) if ours else (known.candidate, known.reference, *calls[::-1])
+    )
     partners: defaultdict[str, set[str]] = defaultdict(set)
-    for unit, other in linked:
-        partners[other.module.path].add(unit.module.path)
-    often = {
-        path
-        for path, some in partners.items()
-        if len(some) == 1 and len(yours.get(path, ())) > sum(len(mine.get(one, ())) for one in some)
+    for match in (match for match in known.matches if match.links):
+        path, one = (match.reference.module.path, match.candidate.module.path)[:: 1 if ours else -1]
+        partners[one].add(path)
+    own = {
+        path: one
+        for one, (path, *more) in partners.items()
+        if not more and 0 < len(mine.get(path, ())) < len(yours.get(one, ()))
     }
-    if not (lacking and often):
-        return
-    shared = _layers(known.candidate if ours else known.reference, often)
-    own = {path: one for one in shared for path in partners[one]}
-    rows, columns = _in_order(mine, lacking.keys() | own.keys()), _in_order(yours, shared)
-    fits = {(path, one): _fits(lacking[path], shared[one], ours) for path in lacking for one in shared}
-    scores = np.zeros((len(rows), len(columns)), np.float32)
-    for i, j in np.ndindex(scores.shape):
-        path, one = rows[i].path, columns[j].path
-        if path in own:
-            scores[i, j] = _KNOWN * (own[path] == one)
-        elif fits[path, one]:
-            alike = any(_last(path) == _last(partner) for partner in partners[one])
-            scores[i, j] = _FITS + _SAME_NAME * alike
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    lacking = _layers(units, mine.keys() - {path for some in partners.values() for path in some})
+    if not (lacking and own):
+        return known
+    layers, shared = {**lacking, **_layers(units, own)}, _layers(others, own.values())
+    rows, columns = _in_order(mine, layers), _in_order(yours, shared)
+    named = {(path, one) for path in lacking for held, one in own.items() if _last(path) == _last(held)}
+
+    def score(path: str, one: str) -> float:
+        if own.get(path) == one:
+            return _KNOWN
+        may = (path in lacking or not known.fixed) and _fits(layers[path], shared[one], ours)
+        return may * (_FITS + _SAME_NAME * ((path, one) in named))
+
+    table = np.array([[score(path, one) for one in shared] for path in layers], np.float32)
+    scores = table[np.ix_(_numbers(rows, layers), _numbers(columns, shared))]
+    aligned: defaultdict[str, list[str]] = defaultdict(list)
     for i, j in align_sequences(scores):
-        found[rows[i].path].append(columns[j].path)
-    for path, units_of in lacking.items():
-        if len(found[path]) == len(mine[path]) and len({*found[path]}) == 1:
-            others = shared[found[path][0]]
-            yield from (_match(unit, others[name], ours) for name, unit in units_of.items())
+        aligned[rows[i].path].append(columns[j].path)
+    found = {path: ones[0] for path, ones in aligned.items() if len(ones) == len(mine[path]) and len({*ones}) == 1}
+    if lacking.keys().isdisjoint(found):
+        return known
+    new = {path: one for path, one in found.items() if own.get(path) != one}
+    matches = [m for m in known.matches if (m.reference if ours else m.candidate).module.path not in new]
+    taken = {one for path, one in own.items() if path not in new}
+    for path in dict.fromkeys(call.path for call in rows if call.path in new):
+        one = new[path]
+        matches += [_match(unit, shared[one][name], ours, one in taken) for name, unit in layers[path].items()]
+        taken.add(one)
+    return attrs.evolve(known, matches=matches)
 
 
 def _layers(units: Sequence[HeldUnit], paths: Iterable[str]) -> Layers:
@@ -78,6 +89,11 @@ def _layers(units: Sequence[HeldUnit], paths: Iterable[str]) -> Layers:
 
 def _in_order(calls: Calls, paths: Iterable[str]) -> list[Call]:
     return sorted((call for path in paths for call in calls[path]), key=lambda call: call.index)
+
+
+def _numbers(calls: Iterable[Call], layers: Layers) -> list[int]:
+    places = {path: number for number, path in enumerate(layers)}
+    return [places[call.path] for call in calls]
 
 
 def _fits(units: Mapping[str, HeldUnit], others: Mapping[str, HeldUnit], ours: bool) -> bool:
@@ -94,9 +110,9 @@ def _trained(unit: HeldUnit) -> bool:
     return any(held.parameter.trainable for held in unit.roles.values())
 
 
-def _match(unit: HeldUnit, other: HeldUnit, ours: bool) -> UnitMatch:
+def _match(unit: HeldUnit, other: HeldUnit, ours: bool, shared: bool) -> UnitMatch:
     both = (unit, other) if ours else (other, unit)
-    return UnitMatch(*both, link_roles(*both)[1], shared=True)
+    return UnitMatch(*both, link_roles(*both)[1], shared)
 
 
 def _last(path: str) -> str:

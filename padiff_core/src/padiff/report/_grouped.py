@@ -59,7 +59,8 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         key: object = number
         if _is_set(piece[0]):
             kind = piece[0].what.kind  # what one call's code gives, the next is given
-            key = (piece[0].phase, "output" if kind == "input" else kind, piece[0].verdict, piece[0].cause)
+            kind = {"input": "output", "buffer": "parameter"}.get(kind, kind)
+            key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
         groups.setdefault(key, []).append(piece)
