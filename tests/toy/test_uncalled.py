@@ -94,3 +94,26 @@ def test_a_namesake_that_is_never_called_takes_no_place(factor: float) -> None:
     assert [source.between for source in report.sources] == ([] if factor == 1 else [("decode", "head")]), str(report)
     assert report.transfer is not None
     assert report.transfer.unmatched_candidate == ("shared.table",)
+
+
+class Attention(rows.Module):
+    """Three layers of one shape; ``order`` says which is called for what."""
+
+    def __init__(self, *order: int) -> None:
+        self.layers, self.order = rows.ModuleList(*(rows.Linear(4, 4) for _ in range(3))), order
+
+    def forward(self, x: Any, y: Any) -> Any:
+        one, two, three, four = (self.layers[number] for number in self.order)
+        return one(x) * two(y * 2.0) + (three(x - 1.0) * four(y)).mean(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("due", [0, 1])
+def test_a_layer_that_is_called_for_another_is_one_source(due: int) -> None:
+    """The gradients of both layers differ, too: they follow from it."""
+    right, wrong = Attention(0, due, 1, 2), Attention(0, 2, 1, 2)
+    report = padiff.diff(right, wrong, {"x": X, "y": X * 0.5})
+    assert str(report).startswith("not aligned: 1 source ("), str(report)
+    (source,) = report.sources
+    assert [source.reference.path, source.candidate.path] == [f"layers.{due}", "layers.2"], str(report)
+    said = [one.figures for one in source.evidence if one.kind == "another_layer"]
+    assert said == [{"called": "layers.2", "due": [f"layers.{due}"]}], str(report)

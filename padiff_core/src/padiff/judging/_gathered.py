@@ -14,7 +14,7 @@ from padiff.judging._parameters import tied_on_one_side
 from padiff.judging._parts import Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
-from padiff.report import ComparedCall, Coverage, Figures, Finding, Matching, Note, Phase, Verdict
+from padiff.report import ComparedCall, Coverage, Evidence, Figures, Finding, Matching, Note, Phase, Verdict
 from padiff.trace import Call, Key
 
 
@@ -56,6 +56,10 @@ class Gathered:
         modules, tied = tied_on_one_side(known)
         changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | modules
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
+        pairs = {(one.reference.module.path, one.candidate.module.path) for one in known.matches if one.links}
+        instead = {one: layers for one in suspicions if not self.is_ignored(one.pair) and (layers := _due(one, pairs))}
+        crossed = {path for one, layers in instead.items() for path in (*layers, one.pair.candidate.path)}
+        tied |= {x.candidate.parameter.path for match, x in known.links if match.candidate.module.path in crossed}
         lacking = _lacking(parameters, known)
         found = []
         for one in suspicions:
@@ -67,7 +71,11 @@ class Gathered:
                 source = False
                 if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own
                     lacking[one.pair.key] = [path for path in lacking[one.pair.key] if path not in taken]
-            found.append(finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step))
+            finding = finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
+            if one in instead and all(said.kind != "uncalled" for said in finding.evidence):
+                evidence = Evidence.of("another_layer", called=one.pair.candidate.path, due=sorted(instead[one]))
+                finding = attrs.evolve(finding, evidence=(*finding.evidence, evidence))
+            found.append(finding)
         return found
 
     def is_ignored(self, pair: Pair) -> bool:
@@ -78,6 +86,18 @@ class Gathered:
         """Add the compared tree of one step behind those of the others."""
         start = len(self.calls)
         self.calls += [attrs.evolve(one, parent=None if one.parent is None else one.parent + start) for one in calls]
+
+
+def _due(suspicion: Suspicion, pairs: Collection[tuple[str, str]]) -> set[str]:
+    """Return the candidate's layers that are due where it calls the counterpart of another one of the reference's.
+
+    ``pairs`` are the modules whose parameters belong together. Empty where it calls what it should.
+    """
+    one, called = suspicion, (suspicion.pair.reference.path, suspicion.pair.candidate.path)
+    wrong = one.arises and one.phase is Phase.FORWARD and one.verdict is Verdict.DIFFERS and one.pair.candidate.leaf
+    if not wrong or called in pairs or all(theirs != called[1] for _, theirs in pairs):
+        return set()
+    return {theirs for ours, theirs in pairs if ours == called[0]}
 
 
 Lacking = tuple[str, str]

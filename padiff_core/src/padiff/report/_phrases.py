@@ -253,6 +253,10 @@ _EVIDENCE: dict[str, Phrase] = {
         f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
     ),
     "numbers": "{reference} in the reference, {candidate} in the candidate; made of the reference's own values there",
+    "another_layer": lambda data: (
+        f"the candidate calls {data['called']} there, and not {' or '.join(data['due'])}, whose parameters are the "
+        "reference's"
+    ),
     "namesake": _namesake,
     "other_shape": _other_shape,
     "beside_other_shape": lambda data: (
