@@ -105,14 +105,20 @@ def test_what_else_is_wrong_is_told_beside_it() -> None:
     assert {source.candidate.path for source in report.sources} >= {"last"}
 
 
-def test_recorded_runs_tell_it_too(tmp_path: Path) -> None:
-    models = Blocks(*SHARED), Ported(*APART)
+@pytest.mark.parametrize("orders", [(SHARED, APART), (APART, SHARED)], ids=["lost", "times four"])
+def test_recorded_runs_and_optimizers_tell_the_same(orders: tuple[tuple[int, ...], ...], tmp_path: Path) -> None:
+    """What the weights' steps differ in follows."""
+    models = Blocks(*orders[0]), Ported(*orders[1])
     padiff.transfer(*models, WORDS)
-    for model, name, side in zip(models, ("ours", "theirs"), (rows, columns), strict=True):
-        with padiff.record(model, tmp_path / name) as recorder:
+    optimizers = rows.SGD(models[0].parameters(), 0.1), columns.Descent(models[1].parameters(), 0.1)
+    for model, name, side, optimizer in zip(models, ("ours", "theirs"), (rows, columns), optimizers, strict=True):
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
             out = model(**{name: side.Tensor(value) for name, value in WORDS.items()})
             (out * out).sum().backward()
+            optimizer.step()
             recorder.step()
-    report = padiff.compare(tmp_path / "ours", tmp_path / "theirs")
-    assert not report.aligned
-    assert any("tied in the reference" in str(source.cause) for source in report.sources), report
+    recorded = padiff.compare(tmp_path / "ours", tmp_path / "theirs")
+    live = padiff.diff(*models, WORDS, optimizers=optimizers, steps=2)
+    for report in (recorded, live):
+        assert str(report).startswith("not aligned: 1 source"), str(report)
+        assert {source.cause.name for source in report.sources if source.cause} == {"tied"}, str(report)

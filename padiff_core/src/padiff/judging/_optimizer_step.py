@@ -12,7 +12,7 @@ import numpy as np
 from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._metrics import Measures
-from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored
+from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored, tied
 from padiff.judging._parts import Ignored
 from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
@@ -47,9 +47,12 @@ def step_both(
     candidate.step(_gradients(links, trace))
     found = []
     seen = set()
+    # What several parameters of the reference were copied to is tied on one side alone: told of the parameters.
+    several = {link for group in tied(links, ours=False) for _, link in group}
     for match, link in links:
         held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
-        if link.differentiated and held not in seen and not is_ignored(match, link, ignored):
+        judged_here = link.differentiated and link not in several and held not in seen
+        if judged_here and not is_ignored(match, link, ignored):
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
             finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
             if finding is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -47,10 +47,10 @@ def parameter_findings(
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
     found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
-    merged = {link for group in _tied(links, ours=False) for _, link in group} if copied else set()
+    merged = {link for group in tied(links, ours=False) if copied or _is_one_held(group, read) for _, link in group}
     unlike = [(match, link) for match, link in links if link not in merged and not alike(link)]
     found += _with_other_values(unlike, read, copied, rule, measures or Measures())
-    return [*found, *_ties(links, read if copied else None, backward)]
+    return [*found, *_ties(links, read, merged, backward)]
 
 
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
@@ -261,11 +261,11 @@ def special_notes(correspondence: Correspondence, *, copied: bool, backward: boo
 def tied_on_one_side(correspondence: Correspondence) -> tuple[set[str], set[str]]:
     """Return what is tied on one side only, so that gradients differ: the candidate's modules, and its parameters."""
     links = list(correspondence.links)
-    found = [one for ours in (True, False) for group in _tied(links, ours=ours) for one in group]
+    found = [one for ours in (True, False) for group in tied(links, ours=ours) for one in group]
     return {match.candidate.module.path for match, _ in found}, {link.candidate.parameter.path for _, link in found}
 
 
-def _tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
+def tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
     """Yield the links to one parameter, of the reference or of the candidate, that lead to several of the other."""
     groups: dict[str, list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
@@ -277,14 +277,16 @@ def _tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[li
             yield group
 
 
-def _ties(links: Sequence[tuple[UnitMatch, Link]], read: Reading | None, backward: bool) -> Iterator[Finding]:
+def _ties(
+    links: Sequence[tuple[UnitMatch, Link]], read: Reading, merged: Set[Link], backward: bool
+) -> Iterator[Finding]:
     """Yield parameters that are one object on one side and several on the other.
 
-    Their gradients differ. Of several that were copied to one, as ``read`` shows, values may do so, too.
+    Their gradients differ. Of several that are one and hold its values, the ``merged`` ones, values may do so, too.
     """
     for ours in (True, False):
-        for group in _tied(links, ours=ours):
-            figures = None if ours or read is None else _worst(group, read)
+        for group in tied(links, ours=ours):
+            figures = None if ours or group[0][1] not in merged else _worst(group, read)
             if not (backward or figures):
                 continue
             match, link = group[1]
@@ -295,6 +297,12 @@ def _ties(links: Sequence[tuple[UnitMatch, Link]], read: Reading | None, backwar
             cause = Cause("tied", {"side": side}, verified=True)
             what = "buffer" if link.candidate.parameter.buffer else "parameter"
             yield finding_of_link(match, link, Phase.PARAMETER, what, evidence, cause=cause, figures=figures)
+
+
+def _is_one_held(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> bool:
+    """Return whether a parameter holds one of those of the other side that it is tied to."""
+    both = (read(link) for _, link in group)
+    return any(isinstance(ours, np.ndarray) and is_close(ours, theirs, None) for ours, theirs in both)
 
 
 def _worst(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> Figures | None:
