@@ -8,6 +8,7 @@ import pytest
 
 import padiff
 
+WHOLE, TWICE = ({"least": times, "most": times, "limit": None} for times in (1.0, 2.0))
 JOBS = ["whole", "sp2-unreduced", "micro3", "dp2-summed", "whole-adam", "dp2-distributed"]
 
 
@@ -20,8 +21,8 @@ def test_the_distributed_optimizer_steps_as_a_plain_one_does(jobs: Path) -> None
 @pytest.mark.parametrize(
     ("job", "path", "cause", "parameters"),
     [
-        ("sp2-unreduced", "decoder.layers.1.pre_mlp_layernorm", "missing_all_reduce", {"ranks": [0, 1]}),
-        ("dp2-summed", "", "step_scaled", {"times": 2.0}),
+        ("sp2-unreduced", "decoder.layers.1.pre_mlp_layernorm", "gradients_unreduced", {"ranks": [0, 1]}),
+        ("dp2-summed", "", "optimizer_settings", {"gradients": {"reference": WHOLE, "candidate": TWICE}}),
         ("micro3", "", "micro_batches", {"reference": 2, "candidate": 3}),
     ],
 )

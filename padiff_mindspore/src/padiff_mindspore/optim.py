@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from mindspore import nn, ops
 from mindspore.experimental import optim as experimental
 
-from padiff.adapter import StepListener, optimizers
+from padiff.adapter import AnyStepListener, optimizers, replaced
 from padiff_mindspore.autograd import finish
 
 # Of mindspore.nn, one entry a family, the most derived class first: (class, family's name, {common name: attribute}).
@@ -72,22 +73,26 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
             yield parameter, {**known, "lr": rate, "weight_decay": decay if decayed else 0.0}
 
 
-def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
-    """Call a function before each step, with the gradients that the optimizer is called with; return what ends that.
+def on_any_step(called: AnyStepListener) -> Callable[[], None]:
+    """Call a function before each step of any optimizer, with that one and the gradients that it is called with.
 
-    One with a ``loss_scale`` divides them by that itself.
+    One with a ``loss_scale`` divides them by that itself. Return what ends that.
     """
-    if not is_optimizer(optimizer):
-        return lambda: None
+    shadow = ExitStack()
+    for cls in (nn.Optimizer, experimental.Optimizer):
+        shadow.enter_context(replaced(cls, "__call__", _telling(cls.__call__, called)))
+    return shadow.close
 
-    def about_to_step(cell: Any, args: tuple[Any, ...]) -> None:
-        if args and len(args[0]) == len(cell.parameters):
-            scale = float(getattr(cell, "loss_scale", None) or 1.0)
+
+def _telling(plain: Callable[..., Any], called: AnyStepListener) -> Callable[..., Any]:
+    def step(own: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and len(args[0]) == len(own.parameters):
+            scale = float(getattr(own, "loss_scale", None) or 1.0)
             given = args[0] if scale == 1 else [gradient / scale for gradient in args[0]]
-            called(zip(cell.parameters, given, strict=True))
+            called(own, zip(own.parameters, given, strict=True))
+        return plain(own, *args, **kwargs)
 
-    handle: Callable[[], None] = optimizer.register_forward_pre_hook(about_to_step).remove
-    return handle
+    return step
 
 
 def _of_groups(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

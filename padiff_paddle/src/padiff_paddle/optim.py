@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from padiff.adapter import StepListener, optimizers, replaced
+from padiff.adapter import AnyStepListener, optimizers, replaced
 
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
@@ -30,7 +30,7 @@ _FAMILIES: tuple[optimizers.Family, ...] = (
 )
 
 
-def _inner(optimizer: Any) -> Any:
+def inner(optimizer: Any) -> Any:
     """Return the optimizer inside fleet's wrappers."""
     while hasattr(optimizer, "_inner_opt"):
         optimizer = optimizer._inner_opt
@@ -39,7 +39,7 @@ def _inner(optimizer: Any) -> Any:
 
 def is_optimizer(value: Any) -> bool:
     """Return whether the value is a ``paddle.optimizer.Optimizer``, or one inside of fleet's wrappers."""
-    return isinstance(_inner(value), paddle.optimizer.Optimizer)
+    return isinstance(inner(value), paddle.optimizer.Optimizer)
 
 
 def step(optimizer: Any) -> None:
@@ -50,7 +50,7 @@ def step(optimizer: Any) -> None:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
-    optimizer = _inner(optimizer)
+    optimizer = inner(optimizer)
     if not hasattr(optimizer, "get_lr"):
         return {}
     found = {**optimizers.of_family(optimizer, _FAMILIES), "lr": float(optimizer.get_lr()), **_decay(optimizer)}
@@ -62,7 +62,7 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each parameter that is stepped, with the hyper-parameters of its group, and its own."""
-    optimizer = _inner(optimizer)
+    optimizer = inner(optimizer)
     known = settings_of(optimizer)
     for entry in (getattr(optimizer, "_param_groups", None) or ()) if known else ():
         group = entry if isinstance(entry, dict) else {}
@@ -71,22 +71,19 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
             yield parameter, {**known, **grouped, **_own(optimizer, parameter, known["lr"])}
 
 
-def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
-    """Call a function in each step, with the gradients as they were clipped; return what ends that.
+def on_any_step(called: AnyStepListener) -> Callable[[], None]:
+    """Call a function in each step of any optimizer, with that one and the gradients as they were clipped.
 
-    What comes next adds the regularization to them, which torch's optimizers do inside.
+    What comes next adds the regularization to them, which torch's optimizers do inside. Return what ends that.
     """
-    own = _inner(optimizer)
-    if not isinstance(own, paddle.optimizer.Optimizer):
-        return lambda: None
-    plain = own.append_regularization_ops
+    plain = paddle.optimizer.Optimizer.append_regularization_ops
 
-    def about_to_step(gradients: Any, *args: Any, **kwargs: Any) -> Any:
-        called((parameter, gradient) for parameter, gradient in gradients if gradient is not None)
-        return plain(gradients, *args, **kwargs)
+    def about_to_step(own: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+        called(own, ((parameter, gradient) for parameter, gradient in gradients if gradient is not None))
+        return plain(own, gradients, *args, **kwargs)
 
     shadow = ExitStack()
-    shadow.enter_context(replaced(own, "append_regularization_ops", about_to_step))
+    shadow.enter_context(replaced(paddle.optimizer.Optimizer, "append_regularization_ops", about_to_step))
     return shadow.close
 
 

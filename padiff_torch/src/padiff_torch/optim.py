@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from padiff.adapter import StepListener, class_names, optimizers
+from padiff.adapter import AnyStepListener, class_names, optimizers
 
 # How an optimizer computes, not what.
 _IMPLEMENTATION = {"params", "param_names", "foreach", "capturable", "differentiable", "fused", "initial_lr"}
@@ -27,7 +28,7 @@ def _is_megatron(value: Any) -> bool:
     return any(name.startswith("megatron.core.optimizer.optimizer.") for name in class_names(value))
 
 
-def _inner(optimizer: Any) -> Any:
+def inner(optimizer: Any) -> Any:
     """Return the optimizer of torch.optim that steps: inside of an engine, that of DeepSpeed's own around it."""
     if _is_engine(optimizer):
         optimizer = getattr(optimizer, "basic_optimizer", None) or optimizer.optimizer
@@ -44,10 +45,10 @@ def step(optimizer: Any) -> None:
 
 def settings_of(optimizer: Any) -> dict[str, Any]:
     """Return an optimizer's hyper-parameters under common names; empty for a plain callable."""
-    groups = getattr(optimizer if _is_megatron(optimizer) else _inner(optimizer), "param_groups", None)
+    groups = getattr(optimizer if _is_megatron(optimizer) else inner(optimizer), "param_groups", None)
     if not groups:
         return {}
-    return _of_groups(_inner(optimizer), groups)
+    return _of_groups(inner(optimizer), groups)
 
 
 def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -55,21 +56,19 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     if _is_engine(optimizer):
         return  # its groups hold flat ranges in place of parameters
     for group in getattr(optimizer, "param_groups", ()):
-        settings = _of_groups(_inner(optimizer), [group])
+        settings = _of_groups(inner(optimizer), [group])
         yield from ((parameter, settings) for parameter in group["params"])
 
 
-def on_step(optimizer: Any, called: StepListener) -> Callable[[], None]:
-    """Call a function before each step, with the gradients; return what ends that."""
-    own = _inner(optimizer)
-    if not isinstance(own, torch.optim.Optimizer):
-        return lambda: None
+def on_any_step(called: AnyStepListener) -> Callable[[], None]:
+    """Call a function before each step of any optimizer, with that one and the gradients; return what ends that."""
 
     def about_to_step(own: Any, *_: Any) -> None:
         held = (parameter for group in own.param_groups for parameter in group["params"])
-        called((parameter, parameter.grad) for parameter in held if parameter.grad is not None)
+        called(own, ((parameter, parameter.grad) for parameter in held if parameter.grad is not None))
 
-    return own.register_step_pre_hook(about_to_step).remove
+    end: Callable[[], None] = register_optimizer_step_pre_hook(about_to_step).remove
+    return end
 
 
 def _of_groups(optimizer: Any, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Wrap torch tensors, and carry values between torch and numpy bit for bit.
 
-numpy knows neither bfloat16 nor fp8: these cross as integers of the same width, viewed as ml_dtypes.
+numpy knows neither bfloat16 nor fp8: these are viewed as ml_dtypes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ native_dtype = _DTYPES.native
 
 # What has no counterpart in numpy, and the dtype that holds its values exactly.
 _WIDENED = {torch.complex32: torch.complex64}
-
-_CARRIERS = dict.fromkeys(dtypes.FLOAT8, torch.uint8) | {"bfloat16": torch.int16}
-"""The torch dtype under which the bits of what numpy does not know cross."""
 
 
 def dtype_name(native: Any) -> str:
@@ -59,11 +56,29 @@ def _host(native: Any) -> Any:
     return tensor.to(_WIDENED[tensor.dtype]) if tensor.dtype in _WIDENED else tensor
 
 
+class _Memory:
+    """The memory of a plain CPU tensor, as bytes of its elements: numpy keeps the tensor while it looks there.
+
+    ``tensor.numpy()`` would forbid torch to resize it for good, and FSDP frees so what it gathered.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        size, shape = tensor.element_size(), tuple(tensor.shape)
+        strides = tuple(size * stride for stride in tensor.stride())
+        self.tensor = tensor
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "shape": shape,
+            "strides": strides,
+            "data": (tensor.data_ptr(), False),
+        }
+
+
 def _exposed(tensor: Any) -> Array:
     """Return the memory of a plain CPU tensor as numpy sees it, never copied."""
-    name = _DTYPES.name(tensor.dtype)
-    array: Array = tensor.view(_CARRIERS[name]).numpy() if name in _CARRIERS else tensor.numpy()
-    return array.view(dtypes.numpy_dtype(name)) if name in _CARRIERS else array
+    dtype = dtypes.numpy_dtype(_DTYPES.name(tensor.dtype))
+    return np.asarray(_Memory(tensor)).view(dtype) if tensor.numel() else np.empty(tuple(tensor.shape), dtype)
 
 
 def array_of(native: Any) -> Array:

@@ -6,7 +6,7 @@ numpy arrays in the framework's own precision (bfloat16 and fp8 as ``ml_dtypes``
 """
 
 from padiff.adapter import dtypes, optimizers
-from padiff.adapter._adapter import Adapter, StepListener, host_random_state
+from padiff.adapter._adapter import Adapter, AnyStepListener, StepListener, host_random_state
 from padiff.adapter._contributions import Contribution, Metric, Reader, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
 from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
@@ -48,6 +48,7 @@ __all__ = [
     "Adapter",
     "AdapterError",
     "AdapterInfo",
+    "AnyStepListener",
     "Array",
     "Attributes",
     "CallsFunction",

@@ -24,6 +24,8 @@ from padiff.numerics import Array, is_array
 
 StepListener = Callable[[Iterable[tuple[Any, Any]]], None]
 """Takes what an optimizer steps with: native parameters, and the native gradient of each."""
+AnyStepListener = Callable[[Any, Iterable[tuple[Any, Any]]], None]
+"""Takes a native optimizer, too, in front of these."""
 
 
 def host_random_state() -> Hashable:
@@ -144,6 +146,13 @@ class Adapter(ABC):
         """Call a function each time that an optimizer steps, before it does, with the gradients that it uses.
 
         Those behind a clipping that the optimizer does itself. Here it is never called.
+        """
+        return Hook()
+
+    def on_any_step(self, called: AnyStepListener) -> Hook:
+        """Call a function each time that whichever optimizer of the framework steps, with that one and the gradients.
+
+        As `on_step` does for one. Here it is never called.
         """
         return Hook()
 

@@ -69,3 +69,4 @@ class DelegatingAdapter(Adapter):
         _of_inner("optimizer_settings"),
     )
     optimizer_parameters, on_step = _of_inner("optimizer_parameters"), _of_inner("on_step")
+    on_any_step = _of_inner("on_any_step")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from padiff.adapter._adapter import Adapter, StepListener
+from padiff.adapter._adapter import Adapter, AnyStepListener, StepListener
 from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
@@ -167,6 +167,12 @@ class FrameworkAdapter(Adapter):
         return found
 
     def on_step(self, optimizer: Any, called: StepListener) -> Hook:
-        """Do what the module's ``on_step`` does, where it has one."""
-        attach = getattr(self.optimizers, "on_step", None)
-        return Hook() if attach is None else Hook(attach(optimizer, called))
+        """Call a function in each step that an optimizer takes, or the one inside of it (the module's ``inner``)."""
+        inner = getattr(self.optimizers, "inner", None)
+        own = optimizer if inner is None else inner(optimizer)
+        return self.on_any_step(lambda stepping, gradients: called(gradients) if stepping is own else None)
+
+    def on_any_step(self, called: AnyStepListener) -> Hook:
+        """Do what the module's ``on_any_step`` does, where it has one."""
+        attach = getattr(self.optimizers, "on_any_step", None)
+        return Hook() if attach is None else Hook(attach(called))

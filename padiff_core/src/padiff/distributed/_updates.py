@@ -68,13 +68,22 @@ def of_updates(findings: Sequence[Finding], job: Job) -> list[Finding]:
 
 def _counted(finding: Finding, run: RankedRun) -> Finding:
     """Return the finding of a step that is as many times another as there are ranks with it said."""
-    times = 0.0 if finding.cause is None else finding.cause.parameters.get("times", 0.0)
+    times = _factor({} if finding.cause is None else finding.cause.parameters)
     for axis in run.grid.axes:
         group = run.grid.groups(list(run.runs), axis)[0]
         if len(group) > 1 and float(f"{times:.{_ALIKE}g}") in (len(group), float(f"{1 / len(group):.{_ALIKE}g}")):
             figures = {"ranks": group, "summed": times > 1}
             return attrs.evolve(finding, evidence=(Evidence("as_many_ranks", figures), *finding.evidence))
     return finding
+
+
+def _factor(parameters: Mapping[str, Any]) -> float:
+    """Return how many times another a step is, or each gradient that it is made by; 0 where it is not one number."""
+    shares = parameters.get("gradients", {}).values()
+    if shares and all(one["least"] == one["most"] for one in shares):
+        ours, theirs = (one["least"] for one in shares)
+        return float(theirs / ours)
+    return float(parameters.get("times", 0.0))
 
 
 def _is_update(finding: Finding, step: int) -> bool:

@@ -15,7 +15,7 @@ from padiff.garbage import collecting_later
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
-from padiff.recording._optimizer_settings import step_settings
+from padiff.recording._optimizer_settings import settings_by_path, step_settings
 from padiff.recording._places import Places
 from padiff.recording._step_recorder import Chosen, StepRecorder
 from padiff.trace import Background, Flow, Kept, RunWriter, SteppedRecord, Trace
@@ -66,6 +66,8 @@ class Loop(Listener):
         with self._hook.opening() as hook:
             for number, optimizer in enumerate(self.optimizers):
                 hook.add(self.model.adapter.on_step(optimizer, partial(self._about_to_step, number)).close)
+            if not self.optimizers:
+                hook.add(self.model.adapter.on_any_step(self._any_about_to_step).close)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -141,6 +143,14 @@ class Loop(Listener):
             self._recorder.stepped[number] = self._step_settings(number)
             paths = {id(one.native): path for path, one in self.model.parameters().items()}
             self._recorder.about_to_step(paths, gradients)
+
+    def _any_about_to_step(self, optimizer: Any, gradients: Iterable[tuple[Any, Any]]) -> None:
+        """Keep it of whichever optimizer holds parameters of the model, where the user named none."""
+        adapter, parameters = self.model.adapter, self.model.parameters().values()
+        numbers = [number for number, one in enumerate(self.optimizers) if one is optimizer]
+        if numbers or settings_by_path(adapter, parameters, optimizer) is not None:
+            self.optimizers = self.optimizers if numbers else [*self.optimizers, optimizer]
+            self._about_to_step((numbers or [len(self.optimizers) - 1])[0], gradients)
 
     def step(self, loss: Any = None) -> None:
         """End a step, which the run holds from now on; ``loss`` is its loss, where that is to be compared too.

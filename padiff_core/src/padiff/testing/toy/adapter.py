@@ -13,6 +13,7 @@ import numpy as np
 
 from padiff.adapter import (
     Adapter,
+    AnyStepListener,
     Hook,
     Intercept,
     Listener,
@@ -234,15 +235,23 @@ class ToyAdapter(Adapter):
 
     def on_step(self, optimizer: Any, called: StepListener) -> Hook:
         """Call a function before each step."""
-        plain = optimizer.step
+        return self._told(optimizer, lambda _, gradients: called(gradients))
 
-        def step() -> None:
-            held = (tensor for tensor in optimizer.parameters if tensor.grad is not None)
-            called((tensor, self.dialect.Tensor(tensor.grad)) for tensor in held)
-            plain()
+    def on_any_step(self, called: AnyStepListener) -> Hook:
+        """Call a function before each step of an optimizer of the framework's class, whatever its own class does."""
+        return self._told(rows.SGD, called)
+
+    def _told(self, owner: Any, called: AnyStepListener) -> Hook:
+        plain = owner.step
+
+        def step(*own: Any) -> None:
+            one = own[0] if own else owner
+            held = (tensor for tensor in one.parameters if tensor.grad is not None)
+            called(one, ((tensor, self.dialect.Tensor(tensor.grad)) for tensor in held))
+            plain(*own)
 
         hook = ExitStack()
-        hook.enter_context(replaced(optimizer, "step", step))
+        hook.enter_context(replaced(owner, "step", step))
         return Hook(hook.close)
 
 
