@@ -48,7 +48,7 @@ BOTH: dict[str, Any] = {"ranks": [0, 1]}
         ("dropped", "output", f"{LAST}.experts.local_experts.3", (1,), None, {}),
         ("not-put-back", "output", LAST, (), None, {}),
         ("averaged", "updates", "decoder.layers", (0, 1), "experts_mixed", BOTH),
-        ("not-divided", "updates", "decoder.layers", (), "step_scaled", {"times": 2.0}),
+        ("not-divided", "updates", "decoder.layers", (), "optimizer_settings", {}),
     ],
 )
 def test_a_fault_of_experts_is_the_one_source_and_named(

@@ -98,6 +98,41 @@ def test_equal_clipping_raises_no_alarm(tmp_path: Path) -> None:
     assert report.aligned, str(report)
 
 
+def slices(folder: Path, model: Any, cleared: str) -> None:
+    """Record steps of two slices each, whose gradients are ``cleared`` behind a step, or in front of each slice."""
+    optimizer, rng = rows.SGD(model.parameters(), 0.1), np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder) as recorder:
+        for _ in range(3):
+            for _ in range(2):
+                if cleared == "between":
+                    optimizer.clear()
+                y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+                (y * y).mean().backward()
+            by_norm(0.2)(optimizer)
+            optimizer.step()
+            if cleared == "behind":
+                optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize(
+    ("cleared", "step", "words"),
+    [
+        ("never", 1, "added to those of the step before (which were not cleared) in the candidate"),
+        ("between", 0, "those of the last backward pass alone (the ones before were cleared) in the candidate"),
+    ],
+)
+def test_gradients_that_are_cleared_at_the_wrong_place_are_named(
+    tmp_path: Path, cleared: str, step: int, words: str
+) -> None:
+    for model, name, how in zip(pair(), "ab", ("behind", cleared), strict=True):
+        slices(tmp_path / name, model, how)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.step) == (Phase.UPDATE, step)
+    assert words in str(source.cause)
+
+
 def test_a_rate_is_that_of_the_step_itself(tmp_path: Path) -> None:
     """It is set between forward and step, and was read one step late."""
     (source,) = trained(tmp_path, (unclipped, unclipped), ((0.1, 0.1, 0.05), (0.1, 0.05, 0.05))).sources

@@ -78,7 +78,10 @@ class _Memory:
 def _exposed(tensor: Any) -> Array:
     """Return the memory of a plain CPU tensor as numpy sees it, never copied."""
     dtype = dtypes.numpy_dtype(_DTYPES.name(tensor.dtype))
-    return np.asarray(_Memory(tensor)).view(dtype) if tensor.numel() else np.empty(tuple(tensor.shape), dtype)
+    if not tensor.numel():
+        return np.empty(tuple(tensor.shape), dtype)
+    plain = tensor if tensor.data_ptr() else tensor.clone()  # what wraps another one has no memory
+    return np.asarray(_Memory(plain)).view(dtype)
 
 
 def array_of(native: Any) -> Array:

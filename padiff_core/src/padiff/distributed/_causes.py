@@ -42,9 +42,9 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
             cause = _cause_of(one, job)
             said = [] if cause is None else [Evidence("inputs_of_ranks", {"cause": str(cause)})]
             found[number] = attrs.evolve(one, evidence=(*one.evidence, *said))
-        elif one.step == job.number and one.source and one.cause is None:
+        elif one.step == job.number and one.source and (one.cause is None or _is_share(one.cause)):
             cause = _cause_of(one, job)
-            unsummed = None if cause is not None else _unsummed(one, job)
+            unsummed = None if cause is not None or one.cause is not None else _unsummed(one, job)
             found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
     found = _once(_of_parameters(found, job), job.number)
     # What is told of an earlier step is the reason of what follows.
@@ -62,6 +62,11 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
         if alone and not any(_is_of_ranks(one) and one.step == job.number for one in found):
             found = of_updates(found, job)
     return [_placed(one, job, alone=alone) if one.step == job.number else one for one in found]
+
+
+def _is_share(cause: Cause) -> bool:
+    """Return whether a cause says no more than by what share the gradients of a step are others."""
+    return list(cause.parameters) == ["gradients"]
 
 
 def _placed(finding: Finding, job: Job, *, alone: bool) -> Finding:

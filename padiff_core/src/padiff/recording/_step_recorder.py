@@ -169,6 +169,8 @@ class StepRecorder(Recorder):
                 self.trace.handed.pop(path, None)
             elif first < len(keys):
                 self.trace.arrived[path] = self._sum(keys[:first], f"{path}.arrived")
+            if path in self._stepping and first > 1:
+                self.trace.latest[path] = keys[first - 1]
             self.trace.parameter_gradients[path] = self._sum(keys, f"{path}.gradient")
 
     def _counted(self, stepped: SteppedRecord) -> SteppedRecord:

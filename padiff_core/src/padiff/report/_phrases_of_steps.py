@@ -19,11 +19,19 @@ def settings(found: Data) -> str:
     )
 
 
+_MADE_OF = {
+    "last": "those of the last backward pass alone (the ones before were cleared)",
+    "uncleared": "added to those of the step before (which were not cleared)",
+}
+
+
 def _share(value: Any) -> str:
     """Return a setting in words: a text, or what share of the gradients an optimizer was given."""
     if not isinstance(value, Mapping):
         return str(value)
     least, most, limit = value["least"], value["most"], value["limit"]
+    if "of" in value:
+        return _MADE_OF[value["of"]]
     share = f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
     words = "as they arrived" if least == most == 1 else f"{share} times what arrived"
     return words if limit is None else f"{words}, no element beyond {limit:.4g}"

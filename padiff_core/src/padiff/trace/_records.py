@@ -239,6 +239,9 @@ class Trace:
     arrived: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of the gradient that had arrived when the optimizer first stepped it, where more came
     behind that step; of a recorded run alone, and where the optimizer was given."""
+    latest: dict[str, int] = attrs.field(factory=dict)
+    """Path of a parameter -> key of the gradient that had arrived last when the optimizer first stepped it, where
+    several had; of a recorded run alone, and where the optimizer was given."""
     added: dict[int, int] = attrs.field(factory=dict)
     """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)

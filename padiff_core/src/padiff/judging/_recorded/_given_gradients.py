@@ -10,7 +10,8 @@ import attrs
 import numpy as np
 
 from padiff.judging._sizes import Held, held
-from padiff.numerics import ACCUMULATED, FLOORS, epsilon_of
+from padiff.numerics import ACCUMULATED, FLOORS, Array, epsilon_of, sample
+from padiff.report import SIDES, Finding
 from padiff.trace import Summary, Trace
 
 
@@ -60,6 +61,67 @@ def _sum(values: Sequence[Held]) -> Held:
     if len(arrays) < sum(one is not None for one in values):
         return None
     return sum((one.astype(np.float64) for one in arrays[1:]), arrays[0].astype(np.float64)) if arrays else None
+
+
+def with_what_was_given(
+    found: Sequence[Finding], traces: tuple[Trace, Trace], before: tuple[Trace, Trace] | None
+) -> list[Finding]:
+    """Return findings on steps of which those by other gradients have one cause, with what these are, where known.
+
+    A share that is nearly the other side's is not seen at each parameter: what no setting explains beside is so, too.
+    """
+    causes = [one.cause for one in found if one.cause is not None and list(one.cause.parameters) == ["gradients"]]
+    if not causes:
+        return list(found)
+    earlier: Sequence[Trace | None] = before or (None, None)
+    shares = dict(causes[0].parameters["gradients"])
+    for name, trace, one in zip(SIDES, traces, earlier, strict=True):
+        whole = shares[name]["least"] == shares[name]["most"] == 1
+        of = None if whole else _made_of(trace, one)
+        shares[name] = shares[name] if of is None else {**shares[name], "of": of}
+    cause = attrs.evolve(causes[0], parameters={"gradients": shares})
+    told = []
+    for finding in found:
+        rest = tuple(evidence for evidence in finding.evidence if evidence.kind != "same_settings")
+        of_it = finding.cause in causes or (finding.cause is None and len(rest) < len(finding.evidence))
+        told.append(attrs.evolve(finding, cause=cause, evidence=rest) if of_it else finding)
+    return told
+
+
+def _made_of(trace: Trace, before: Trace | None) -> str | None:
+    """Return what the optimizer was given in place of all that arrived: the ``last`` pass alone, or ``uncleared`` too.
+
+    That is what the step ``before`` was given. All may have been clipped as one. None where it is neither, or unknown.
+    """
+    given = {path: _sampled(trace, key) for path, key in trace.handed.items()}
+    last = {path: _sampled(trace, trace.latest.get(path)) for path in given}
+    kept = {**trace.parameter_gradients, **trace.arrived}
+    uncleared: dict[str, Array | None] = {}
+    for path in given:
+        arrived = _sampled(trace, kept.get(path))
+        earlier = None if before is None else _sampled(before, before.handed.get(path))
+        uncleared[path] = None if arrived is None or earlier is None else arrived + earlier
+    eps = max((epsilon_of(trace.summaries[key].dtype) for key in trace.handed.values()), default=0.0)
+    for name, parts in (("last", last), ("uncleared", uncleared)):
+        if parts and _is_multiple(list(given.values()), list(parts.values()), eps):
+            return name
+    return None
+
+
+def _sampled(trace: Trace, key: int | None) -> Array | None:
+    found = held(trace, key)
+    return found.sample if isinstance(found, Summary) else None if found is None else sample(found)
+
+
+def _is_multiple(given: Sequence[Array | None], parts: Sequence[Array | None], eps: float) -> bool:
+    """Return whether values that are given are those of some parts, all together by one factor."""
+    pairs = [(one, part) for one, part in zip(given, parts, strict=True) if one is not None and part is not None]
+    if not pairs or len(pairs) < len(given) or any(one.shape != part.shape for one, part in pairs):
+        return False
+    ours, whole = (np.concatenate(one).astype(np.float64) for one in zip(*pairs, strict=True))
+    squares = float(whole.dot(whole))
+    times = float(whole.dot(ours)) / squares if squares else 0.0
+    return times > 0 and float(np.linalg.norm(ours - times * whole)) <= ACCUMULATED(eps) * float(np.linalg.norm(ours))
 
 
 def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:

@@ -115,7 +115,9 @@ class Recorded(Gathered):
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
-            found += of_recorded_update(meter, known, self.ignored, step, self.unsure, agreed=self.stepped)
+            before = self.taken_back.before(step)
+            how: dict[str, Any] = {"agreed": self.stepped, "before": before}
+            found += of_recorded_update(meter, known, self.ignored, step, self.unsure, **how)
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
         self._settings(found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
@@ -127,7 +129,7 @@ class Recorded(Gathered):
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None
-        how: dict[str, Any] = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
+        how = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
         self.add_calls(compared_calls(alignment, forced, told, traces, unseen=leaps.unseen, **how))
         if first:
             self.notes += [

@@ -34,6 +34,10 @@ class TakenBack:
             self._known[step] = self._between_steps(step, traces)
         return self._known[step]
 
+    def before(self, step: int) -> Traces | None:
+        """Return what both sides did in the step before one, where both runs hold it."""
+        return self.traces_of(step - 1) if step - 1 in self.steps else None
+
     def is_shown(self, side: int, times: float) -> bool:
         """Return whether in some step that side divides by as much, and the other hands on what arrives."""
         for step in self.steps:

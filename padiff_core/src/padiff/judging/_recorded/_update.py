@@ -13,7 +13,12 @@ from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, factor_between, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
-from padiff.judging._recorded._given_gradients import GivenGradient, given_gradients, shares_of
+from padiff.judging._recorded._given_gradients import (
+    GivenGradient,
+    given_gradients,
+    shares_of,
+    with_what_was_given,
+)
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
@@ -94,11 +99,13 @@ def of_recorded_update(
     unsure: Collection[str] = (),
     *,
     agreed: bool = False,
+    before: tuple[Trace, Trace] | None = None,
 ) -> Iterator[Finding]:
     """Yield the parameters that the step left with other values than their gradients explain.
 
     Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's. Where
     both sides ``agreed`` on an earlier step, the rules by which they compute are no cause: these are of every step.
+    ``before`` is the step before this one.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
     found = []
@@ -118,6 +125,8 @@ def of_recorded_update(
             found.append((link, _finding(match, link, size, done, step)))
     models = meter.sides[0].about, meter.sides[1].about
     found = _with_causes(found, meter, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
+    told = with_what_was_given([finding for _, finding in found], meter.traces, before)
+    found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
