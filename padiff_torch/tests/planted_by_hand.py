@@ -114,14 +114,18 @@ DATA = ("clean", "none-reduced", "one-unreduced", "summed", "batch", "divided", 
 
 
 class Attending(torch.nn.Module):
-    """Attention, of which the bias of keys gets no gradient but rounding."""
+    """Attention with places of its own, of which the bias of keys gets no gradient but rounding."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.places = torch.nn.Parameter(torch.randn(6, 16))
         self.q, self.k, self.v, self.out = (torch.nn.Linear(16, 16) for _ in range(4))
+        self.qkv = torch.nn.Linear(16, 48)
 
     def forward(self, x: Any) -> Any:
-        return self.out(torch.nn.functional.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        x = x + self.places
+        return self.out(attend(self.q(x), self.k(x), self.v(x)) + attend(*self.qkv(x).chunk(3, -1)))
 
 
 def tokens(fault: str) -> jobs.Job:
@@ -134,7 +138,7 @@ def tokens(fault: str) -> jobs.Job:
         model: Any = Attending()
         if world > 1 and fault == "sharded":
             fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
-        elif world > 1 and fault != "unreduced":
+        elif world > 1 and fault not in ("unreduced", "told-by-hand"):
             model = torch.nn.parallel.DistributedDataParallel(model)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
         with padiff.record(model, folder, optimizer=optimizer) as recorder:
@@ -145,14 +149,22 @@ def tokens(fault: str) -> jobs.Job:
                 of_all = counted.sum() if fault == "each" else count.sum() / world
                 loss = (model(given.chunk(world)[rank]).pow(2).mean(-1) * counted).sum() / of_all
                 loss.backward()
+                summed = [one.grad for one in model.parameters()] if fault == "told-by-hand" else []
+                for one in summed if world > 1 else ():
+                    torch.distributed.all_reduce(one)
+                    one /= world
                 optimizer.step()
                 optimizer.zero_grad()
+                if world > 1 and fault.startswith("told"):
+                    loss = loss.detach()
+                    torch.distributed.all_reduce(loss)
+                    loss /= world
                 recorder.step(loss)
 
     return job
 
 
-TOKENS = ("clean", "sharded", "unreduced", "each")
+TOKENS = ("clean", "sharded", "unreduced", "each", "told", "told-by-hand")
 
 
 def table(rank: int, world: int, folder: Path) -> None:

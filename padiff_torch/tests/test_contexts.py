@@ -61,7 +61,7 @@ def test_sketches_name_a_fault_of_shared_sequences(jobs: Path) -> None:
         ("clean", "mask", "input", "", (), "inputs", {"name": "attention_mask"}),
         ("rope", "rotated", "output", "rotary_pos_emb", (0, 1), "chunk_order", {**BOTH, "ends": True}),
         ("clean", "unreduced", "updates", "", (0, 1), "missing_all_reduce", BOTH),
-        ("clean", "summed", "updates", "", (), "step_scaled", {"times": 2.0}),
+        ("clean", "summed", "updates", "", (), "optimizer_settings", {}),
         ("clean", "stale-norm", "parameter", "decoder.layers.1.pre_mlp_layernorm", (1,), "out_of_step", {"ranks": [1]}),
     ],
 )

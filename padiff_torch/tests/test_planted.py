@@ -24,7 +24,7 @@ def jobs(ran: Callable[..., Path]) -> Path:
             for name in ("clean", "clean-padded", "clean-clipped", "clean-parts", "clean-told")
         ),
         *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged", "tokens", "table")),
-        ("one/tokens-clean", "two/tokens-sharded"),
+        *(("one/tokens-clean", f"two/tokens-{kind}") for kind in ("sharded", "told", "told-by-hand")),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),
     ],

@@ -170,6 +170,7 @@ def test_what_was_read_can_be_freed() -> None:
     tensor.mul_(2)
     assert (held == 2).all()
     tensor.untyped_storage().resize_(0)
+    assert ADAPTER.tensor(tensor).writable() is None  # which read what is not there
 
 
 def test_inference_tensors_have_version_zero() -> None:

@@ -78,9 +78,9 @@ class _Memory:
 def _exposed(tensor: Any) -> Array:
     """Return the memory of a plain CPU tensor as numpy sees it, never copied."""
     dtype = dtypes.numpy_dtype(_DTYPES.name(tensor.dtype))
-    if not tensor.numel():
-        return np.empty(tuple(tensor.shape), dtype)
-    plain = tensor if tensor.data_ptr() else tensor.clone()  # what wraps another one has no memory
+    plain = tensor if tensor.data_ptr() or type(tensor) is torch.Tensor else tensor.clone()  # what wraps another one
+    if not plain.data_ptr():
+        return np.zeros(tuple(tensor.shape), dtype)  # there is nothing, or it was freed
     return np.asarray(_Memory(plain)).view(dtype)
 
 
@@ -248,4 +248,6 @@ def _address(native: Any) -> int | None:
         return None
     if type(native).__name__ == "DTensor":
         return None
+    if native.numel() and not native.data_ptr():
+        return None  # it wraps another one, or its memory was freed
     return int(native.data_ptr())

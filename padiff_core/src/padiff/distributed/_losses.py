@@ -7,8 +7,11 @@ from functools import partial
 
 import attrs
 
+from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
-from padiff.kinds import UNKNOWN, is_data, shares_data
+from padiff.distributed._infer import merged
+from padiff.distributed._sketches import Arrays, Sketches, read
+from padiff.kinds import UNKNOWN, Placement, is_data, shares_data
 
 
 @attrs.frozen(eq=False)
@@ -33,14 +36,36 @@ class Losses:
         mean, total = self._whole(mean=True), self._whole(mean=False)
         return mean is not None and total is not None and abs(total - self.other) < abs(mean - self.other)
 
-    def axes(self, split: Collection[str]) -> list[str]:
+    def axes(self, split: Collection[str], own: Collection[str] = ()) -> list[str]:
         """Return the axes along which ranks have losses of their own data; what the model is given is ``split`` there.
 
-        Where no rank told a loss the inputs alone say it.
+        Where no rank told a loss the inputs alone say it. Ranks that all told one may have reduced it: those that share
+        data have, and others along the axes where each has its ``own``, as gradients tell.
         """
         if not self.of:
             return [axis for axis in self.grid.axes if axis in split]
-        return [axis for axis in self.grid.axes if self._differ(axis) and (shares_data(axis) or axis in split)]
+        apart = [axis for axis in self.grid.axes if self._differ(axis) and (shares_data(axis) or axis in split)]
+        return apart + [axis for axis in self.alike(split) if shares_data(axis) or axis in own]
+
+    def alike(self, split: Collection[str]) -> list[str]:
+        """Return the axes along which what the model is given is ``split``, and all ranks told one loss."""
+        return [axis for axis in self.grid.axes if self.of and axis in split and not self._differ(axis)]
+
+    def own(
+        self, split: Collection[str], arrays: Arrays, known: Mapping[str, Placement], expected: Expected | None
+    ) -> set[str]:
+        """Return along which axes ranks that told one loss sent an output that of data of their own.
+
+        The other run tells: what they sent is hers as a mean alone.
+        """
+        axes = {axis for axis in self.alike(split) if axis in known and not shares_data(axis)}
+        if expected is None or not axes or isinstance(arrays, Sketches):
+            return set()
+        parts = read(arrays)
+        means = {axis: attrs.evolve(how, mean=axis in axes) for axis, how in known.items()}
+        near = [expected.nearest(merged(parts, self.grid, how)) for how in (known, means)]
+        whole, mean = (one is not None and one.same for one in near)
+        return axes if mean and not whole else set()
 
     def _lacks(self, axis: str) -> bool:
         """Return whether a rank is missing that may have had data of its own, and a loss of these."""

@@ -74,6 +74,8 @@ class Merger:
         """Whether the other run's values are of the same parts of a batch, so that they tell how these are spread."""
         self.returned = {(self.lead, leaf.token) for leaf in traces[self.lead].root.outputs}
         """What the model gives whoever calls it."""
+        self.own: set[str] = set()
+        """The axes along which ranks have losses of their own, though all told one."""
         self.left: dict[str, Shape] = {}
         """Path of a parameter that could not be put together -> the shape that it may have."""
         self.guessed: set[tuple[int, int]] = set()
@@ -232,6 +234,8 @@ class Merger:
             return
         expected = self._expected(place, "gradient")
         known = {axis: how for axis, how in of.placements.items() if how.kind == "shard"}
+        if self.lead in held and (self.lead, held[self.lead].token) in self.returned:
+            self.own |= self.losses.own(self._split(), arrays, known, expected)
         if isinstance(arrays, Sketches):  # those of shards add up
             added = (axis for axis, how in of.placements.items() if how.kind == "partial")
             known |= {axis: of.placements[axis] for axis in added if shares_data(axis) or not of.inferred}
@@ -250,15 +254,17 @@ class Merger:
         One that a rank alone of those with other data has is the sum of what all make of it, if it is not the mean.
         """
         found = dict(known)
-        given = [self.spreads.get((self.lead, leaf.token)) for leaf in self.traces[self.lead].root.inputs]
-        split = {axis for one in given if one for axis in one.split}
-        for axis in self.losses.axes(split):
+        for axis in self.losses.axes(self._split(), self.own):
             how = known.get(axis, Placement("partial"))
             alone = all(len(group) == 1 for group in self.grid.groups(arrays, axis))
             reduced = parameter and alone and were_reduced(self.traces, self.grid, axis)
             same = how.kind == "partial" and not differing(read(arrays), self.grid, axis) and (reduced or not alone)
             found[axis] = Placement() if same else attrs.evolve(how, mean=not self.losses.summed)
         return found
+
+    def _split(self) -> set[str]:
+        given = [self.spreads.get((self.lead, leaf.token)) for leaf in self.traces[self.lead].root.inputs]
+        return {axis for one in given if one for axis in one.split}
 
     def _promised(self, parts: Parts) -> int:
         how = parts.spreading.placements

@@ -55,15 +55,18 @@ def of_updates(findings: Sequence[Finding], job: Job) -> list[Finding]:
     for one in stepped:  # what all ranks step otherwise that hold it, though these hold experts of their own, is one
         unreduced = _stepped_alone(one, job)
         groups.setdefault(unreduced or (() if one.everywhere else one.wrong), []).append(one)
-    found: list[Finding] = []
+    found: list[tuple[Finding, set[str]]] = []
     handled: set[str] = set()
     for key, group in groups.items():
         wrong = sorted({rank for one in group for rank in one.wrong})
         for cause, some in [(key, group)] if isinstance(key, Cause) else _causes(run, wrong, group):
-            found.append(_finding(job, cause, some))
+            found.append((_finding(job, cause, some), {one.path for one in some}))
             handled.update(one.path for one in some)
     kept = [one for one in findings if one not in told or not set(_paths(one, others)) <= handled]
-    return [_counted(one, run) if one in told else one for one in kept] + found
+    # A cause that holds for more than ranks explain is that of all.
+    known = {path for one in kept if one in told and one.cause is not None for path in _paths(one, others)}
+    more = [finding for finding, paths in found if not paths <= known]
+    return [_counted(one, run) if one in told else one for one in kept] + more
 
 
 def _counted(finding: Finding, run: RankedRun) -> Finding:

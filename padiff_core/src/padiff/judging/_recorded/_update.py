@@ -260,7 +260,7 @@ def _shares(handed: Handed) -> dict[str, Any]:
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
-    after, sent = meter.held(link, "updated"), meter.held(link, "arrived")
+    after, sent = meter.held(link, "updated"), meter.sent(link)
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
@@ -271,6 +271,8 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | Non
         nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
         return _Step(started, ended, nothing, 1.0, eps)
     scale = max(meter.scale(one, "arrived") for one in others)
+    if known and sent[0] is sent[1]:  # one side's alone: what the other's are is open by rounding
+        sent = sent[0], sent[1] + eps * scale
     return _Step(started, ended, sent if known else None, scale, eps)
 
 
