@@ -34,7 +34,7 @@ def recorded(folder: Path, model: Any, count: int, weights: Sequence[float] | No
 
 def compared(folder: Path, cuts: tuple[int, int], *, fault: str = "", other: bool = False) -> padiff.Report:
     for side, (model, count) in enumerate(zip(pair(fault), cuts, strict=True)):
-        recorded(folder / "ab"[side], model, count, batch=ALL[::-1] if other and side else ALL)
+        recorded(folder / "ab"[side], model, count, batch=np.roll(ALL, 1, -1) if other and side else ALL)
     return padiff.compare(folder / "a", folder / "b")
 
 
@@ -123,6 +123,23 @@ def test_slices_of_another_batch_are_other_inputs(tmp_path: Path) -> None:
     report = compared(tmp_path, (1, 4), other=True)
     assert "inputs" in [one.cause.name for one in report.sources if one.cause is not None]
     assert "slices of one batch" not in str(report)
+
+
+@pytest.mark.parametrize(("weight", "aligned"), [(1.0, True), (1.5, False)])
+def test_slices_may_be_of_any_size_and_hold_the_rows_in_any_order(tmp_path: Path, weight: float, aligned: bool) -> None:
+    """They were told as other inputs."""
+    net, port = pair()
+    recorded(tmp_path / "a", net, 1)
+    order = np.random.default_rng(2).permutation(len(ALL))
+    with padiff.record(port, tmp_path / "b") as recorder:
+        for part in np.split(ALL[order], [1, 3]):
+            y = port(columns.Tensor(part.copy()))
+            loss = (y * y).sum() * np.float32((weight if len(part) == 1 else 1.0) / ALL.size)
+            loss.backward()
+        recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is aligned, str(report)
+    assert [one.cause.name for one in report.sources] == ["loss_of_each_batch"] * (not aligned)
 
 
 def test_a_batch_that_both_cut_alike_is_aligned(tmp_path: Path) -> None:

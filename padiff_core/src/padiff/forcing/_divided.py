@@ -26,21 +26,28 @@ Place = tuple[str, int, str, int]
 
 @attrs.frozen
 class Share:
-    """One of several equal parts of a value along an axis."""
+    """One of several equal parts of a value along an axis, or some of these parts: those of the ``rows`` of a batch."""
 
     axis: int
     number: int
+    """Which batch it is of; without ``rows``, which part too."""
     count: int
+    """How many parts there are."""
+    rows: tuple[int, ...] | None = None
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part."""
-        return (*shape[: self.axis], shape[self.axis] // self.count, *shape[self.axis + 1 :])
+        parts = 1 if self.rows is None else len(self.rows)
+        return (*shape[: self.axis], shape[self.axis] // self.count * parts, *shape[self.axis + 1 :])
 
     def read(self, array: Array) -> Array:
-        """Return the part of a value; a view."""
+        """Return the part of a value; a view where it is in one piece."""
         step = array.shape[self.axis] // self.count
-        rows = slice(self.number * step, (self.number + 1) * step)
-        return array[(*[slice(None)] * self.axis, rows)]
+        rows = (self.number,) if self.rows is None else self.rows
+        where: Any = slice(rows[0] * step, (rows[-1] + 1) * step)
+        if rows != tuple(range(rows[0], rows[-1] + 1)):
+            where = [row * step + inner for row in rows for inner in range(step)]
+        return array[(*[slice(None)] * self.axis, where)]
 
 
 @attrs.frozen(eq=False)
