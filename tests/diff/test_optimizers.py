@@ -503,6 +503,24 @@ def test_what_an_adam_of_another_rule_is_given_counts_as_it_divides_it(
     assert report.aligned is (divisor == 1), told(report)
 
 
+@pytest.mark.parametrize("divided", [True, False])
+def test_a_fused_step_takes_back_a_scale_itself(tmp_path: Path, divided: bool) -> None:
+    """torch's gradient scaler leaves it to such an optimizer, of which it was not seen."""
+    import torch
+
+    models = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+    padiff.transfer(*models)
+    for name, model, scaler in zip("ab", models, (None, torch.amp.GradScaler("cpu", init_scale=64.0)), strict=True):
+        optimizer = torch.optim.Adam(model.parameters(), 0.01, fused=True)
+        with padiff.record(model, tmp_path / name) as recorder:
+            loss = _mean_square(model(torch.from_numpy(X[0])))
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            optimizer.step() if scaler is None or not divided else scaler.step(optimizer)
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is divided, told(report)
+
+
 def test_clipping_on_one_side_is_named(kits: Kits) -> None:
     models = _pair(kits)
     made = _made(kits, models, "sgd", {"lr": 0.1}, {"lr": 0.025})

@@ -93,6 +93,27 @@ def test_another_clipping_is_told_by_what_it_does(tmp_path: Path) -> None:
     assert "no element beyond 0.01 in the candidate" in str(source.cause)
 
 
+class Decayed(rows.SGD):
+    """One that decays matrices beside its step, which nobody hears of."""
+
+    times = 1.0
+
+    def step(self) -> None:
+        for one in self.parameters:
+            decay = 0.1 * self.lr if one.data.ndim > 1 else 0.0
+            one.data[...] = one.data * np.float32(1 - decay) - self.lr * self.times * one.grad
+
+
+class Longer(Decayed):
+    times = 1.5
+
+
+def test_a_multiple_at_what_is_not_decayed_alone_is_no_source_of_its_own(tmp_path: Path) -> None:
+    """The step of biases is a multiple, that of the weights beside their decay is none."""
+    (source,) = trained(tmp_path, (unclipped, unclipped), stepping=Decayed, theirs=Longer, known=False).sources
+    assert (source.phase, source.what.kind) == (Phase.UPDATE, "updates")
+
+
 def test_equal_clipping_raises_no_alarm(tmp_path: Path) -> None:
     report = trained(tmp_path, (by_norm(0.1), by_norm(0.1)))
     assert report.aligned, str(report)

@@ -34,7 +34,7 @@ def trained(
     folder: Path, doings: Sequence[Clip], other: Sequence[Clip] = (), *, times: float = N, side: int = 1, **options: Any
 ) -> padiff.Report:
     """Record a script that scales its loss and does something to the gradients, and one that does not scale it."""
-    scales = [(1.0, other), (times, doings)][:: 1 if side else -1]
+    scales = [(options.pop("theirs", 1.0), other), (times, doings)][:: 1 if side else -1]
     fault = options.pop("fault", "")
     for model, name, (scale, done) in zip(pair(fault), "ab", scales, strict=True):
         optimizer, rng = rows.SGD(model.parameters(), 0.1), np.random.default_rng(1)
@@ -62,6 +62,16 @@ def test_a_scale_that_is_taken_back_is_noted(tmp_path: Path, side: int, values: 
     report = trained(tmp_path, [divided(N)], side=side, values=values)
     assert report.aligned, str(report)
     assert noted(report) == [(("reference", "candidate")[side], N)]
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_two_scales_that_are_taken_back_are_noted(tmp_path: Path, side: int) -> None:
+    """Two training stacks begin with scales of their own."""
+    report = trained(tmp_path / "right", [divided(N)], [divided(4 * N)], theirs=4 * N, side=side)
+    assert report.aligned, str(report)
+    assert [times for _, times in noted(report)] == [4.0]
+    report = trained(tmp_path / "wrong", [], [divided(4 * N)], theirs=4 * N, side=side)
+    assert [one.cause.name for one in report.sources] == ["loss_scaled"], str(report)
 
 
 @pytest.mark.parametrize(

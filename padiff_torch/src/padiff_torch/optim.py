@@ -61,11 +61,15 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def on_any_step(called: AnyStepListener) -> Callable[[], None]:
-    """Call a function before each step of any optimizer, with that one and the gradients; return what ends that."""
+    """Call a function before each step of any optimizer, with that one and the gradients; return what ends that.
+
+    A fused one divides them by the scale of a gradient scaler itself.
+    """
 
     def about_to_step(own: Any, *_: Any) -> None:
-        held = (parameter for group in own.param_groups for parameter in group["params"])
-        called(own, ((parameter, parameter.grad) for parameter in held if parameter.grad is not None))
+        held = [one for group in own.param_groups for one in group["params"] if one.grad is not None]
+        scale = getattr(own, "grad_scale", None)
+        called(own, ((one, one.grad if scale is None else one.grad / scale) for one in held))
 
     end: Callable[[], None] = register_optimizer_step_pre_hook(about_to_step).remove
     return end

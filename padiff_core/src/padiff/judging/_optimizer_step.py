@@ -80,6 +80,10 @@ def of_one_cause(
         if _is_number(link) and isinstance(key, float) and key not in groups and None in groups:
             key, finding = None, attrs.evolve(finding, cause=None)
         groups.setdefault(key, []).append((link, finding))
+    rest = groups.get(None, [])
+    for key in [one for one in groups if isinstance(one, float) and _elements(groups[one]) < _elements(rest)]:
+        # A multiple at a few elements (biases, which do not decay, say), and no multiple at most, is one thing.
+        rest += [(link, attrs.evolve(finding, cause=None)) for link, finding in groups.pop(key)]
     scaled = {key: len(group) for key, group in groups.items() if isinstance(key, float)}
     own = [key for key, count in scaled.items() if count == 1]
     if len(own) > 2:
@@ -104,6 +108,10 @@ def of_one_cause(
             what=What("updates", f"{len(names)} parameters"),
             evidence=(evidence, *worst.evidence),
         )
+
+
+def _elements(group: Sequence[tuple[Link, Finding]]) -> int:
+    return sum(math.prod(link.candidate.shape) for link, _ in group)
 
 
 def _is_number(link: Link) -> bool:

@@ -36,9 +36,9 @@ def with_one_scale(
     """Return the sides with gradients in one scale, and a note where a script scales its loss and its gradients back.
 
     That is known where one side's optimizer was given every gradient as it arrived, and the other's each by one factor
-    smaller or larger than it arrived, by which its backward pass started off. What else the loss is scaled by stays
-    in the gradients, and is told. Where both sides clip, a wrong factor would be clipped away: there the other steps
-    tell whether it is taken back.
+    smaller or larger than it arrived, by which its backward pass started off; or both by powers of two. What else the
+    loss is scaled by stays in the gradients, and is told. Where both sides clip, a wrong factor would be clipped away:
+    there the other steps tell whether it is taken back.
     """
     traces = sides[0].trace, sides[1].trace
     started = _started(traces, alignment)
@@ -47,8 +47,8 @@ def with_one_scale(
     ours, theirs = taken_back.by(step, traces)
     if ours is None or theirs is None or ours == theirs:
         return sides, None
-    clipped = 1.0 not in (ours, theirs)
-    side = int(abs(math.log(theirs)) > abs(math.log(ours))) if clipped else (ours, theirs).index(1.0) ^ 1
+    clipped = 1.0 not in (ours, theirs) and not all(math.log2(one).is_integer() for one in (ours, theirs))
+    side = int(abs(math.log(theirs)) > abs(math.log(ours)))
     times = theirs / ours if side else ours / theirs
     whole = 2.0 ** round(math.log2(times))
     times = whole if abs(times / whole - 1) <= ACCUMULATED(_EPS) else times
