@@ -284,3 +284,22 @@ def test_a_loss_that_differs_in_its_number_alone_hides_no_step(tmp_path: Path, r
     assert [(one.phase, one.step, one.cause.name) for one in others] == [(Phase.UPDATE, 0, "optimizer_settings")] * (
         rate != 0.1
     )
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_penalty_on_weights_is_one_source(tmp_path: Path, told: bool) -> None:
+    """Each gradient was a source, at its own module."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, times in zip(models, "ab", (0.0, 0.01), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(batches()[0]))[0]
+            loss = (y * y).mean()
+            for one in model.parameters():
+                loss = loss + (one * one).sum() * np.float32(times)
+            loss.backward()
+            recorder.step(float(loss.data) if told else None)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.LOSS if told else Phase.BACKWARD, "")
+    assert source.cause.parameters == {"of": "weights", "times": 0.02, "side": "candidate"}

@@ -69,6 +69,10 @@ CAUSES_OF_STEPS: dict[str, Phrase] = {
     "not_stepped": _not_stepped,
     "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": _scaled,
+    "penalty": (
+        "{times:.4g} times the {of} of parameters is added to their gradients in the {side} alone: "
+        "a penalty in its loss"
+    ),
 }
 EVIDENCE_OF_STEPS: dict[str, Phrase] = {
     "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",

@@ -30,6 +30,7 @@ from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_c
 from padiff.judging._recorded._misplaced import misplaced
 from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
+from padiff.judging._recorded._penalty import of_penalty
 from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts
 from padiff.judging._recorded._state import (
     frozen_in,
@@ -125,7 +126,7 @@ class Recorded(Gathered):
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
-        found = beside_changed_weights(found, meter, known)
+        found = of_penalty(beside_changed_weights(found, meter, known), meter, known)
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None

@@ -1,0 +1,92 @@
+"""Find what one side's script adds to the gradients of parameters themselves: a penalty on weights, in its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+
+from padiff.judging._optimizer_step import place_around
+from padiff.judging._recorded._meter import Meter
+from padiff.numerics import SAME, Array
+from padiff.parameters import Correspondence, Link
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, What
+
+_PENALTIES: dict[str, Callable[[Array], Array]] = {"weights": lambda weights: weights, "signs": np.sign}
+"""What the gradient of a penalty is a multiple of: of squares, and of sizes."""
+
+
+@attrs.frozen(eq=False)
+class _Added:
+    """What one gradient has beyond the other's, beside the weights."""
+
+    more: Array
+    weights: Array
+    rounding: float
+    """The norm of what rounding may add."""
+
+
+def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) -> list[Finding]:
+    """Return findings of which those on gradients that have one multiple of their weights more are one source.
+
+    Where the loss differs, which holds it, that is the source.
+    """
+    links = {link.candidate.parameter.path: link for _, link in known.links if not link.buffer}
+    told: list[tuple[int, _Added]] = []
+    for number, one in enumerate(found):
+        link = links.get(f"{one.candidate.path}.{one.what.name}".lstrip("."))
+        if one.source and one.cause is None and one.what.kind == "parameter_gradient" and link is not None:
+            added = _added(meter, link)
+            told += [] if added is None else [(number, added)]
+    cause, numbers = _penalty(told)
+    if cause is None:
+        return list(found)
+    group, at = [found[number] for number in numbers], numbers[0]
+    places = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
+    models = meter.sides[0].about, meter.sides[1].about
+    reference, candidate = map(place_around, models, places)
+    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
+    loss = any(one.source and one.phase is Phase.LOSS for one in found)
+    whole = attrs.evolve(
+        group[0],
+        reference=reference,
+        candidate=candidate,
+        what=What("gradients", f"{len(group)} parameters") if len(group) > 1 else group[0].what,
+        evidence=(Evidence.of("frozen_together", paths=names), *group[0].evidence),
+        cause=cause,
+        source=not loss,
+    )
+    rest = [whole if number == at else one for number, one in enumerate(found) if number == at or number not in numbers]
+    return [attrs.evolve(one, cause=cause) if one.source and one.phase is Phase.LOSS else one for one in rest]
+
+
+def _added(meter: Meter, link: Link) -> _Added | None:
+    held = *meter.held(link, "gradient"), meter.held(link, "before")[0]
+    size = meter.of_link(link, "gradient")
+    if size is None or not all(isinstance(one, np.ndarray) for one in held):
+        return None
+    ours, theirs, weights = (one.astype(np.float64).ravel() for one in held)
+    if not ours.size == theirs.size == weights.size:
+        return None
+    return _Added(theirs - ours, weights, SAME(size.eps) * float(np.linalg.norm(ours) + np.linalg.norm(theirs)))
+
+
+def _penalty(told: Sequence[tuple[int, _Added]]) -> tuple[Cause | None, list[int]]:
+    """Return of what one multiple was added, and to which."""
+    for name, of in _PENALTIES.items():
+        ways = [(one, of(one.weights)) for _, one in told if one.weights.size > 1 and one.weights.any()]
+        found = sorted((float(way.dot(one.more) / way.dot(way)), _clear(one)) for one, way in ways)
+        if not found:
+            continue
+        middle, _ = found[len(found) // 2]
+        times = max((one for one in found if abs(one[0] - middle) <= abs(middle) / 100), key=lambda one: one[1])[0]
+        fits = [n for n, each in told if float(np.linalg.norm(each.more - times * of(each.weights))) <= each.rounding]
+        if times and 2 * len(fits) > len(told):
+            data = {"of": name, "times": float(f"{abs(times):.4g}"), "side": SIDES[times > 0]}
+            return Cause("penalty", data, verified=True), fits
+    return None, []
+
+
+def _clear(one: _Added) -> float:
+    return float(np.linalg.norm(one.more)) / (one.rounding or 1.0)
