@@ -77,3 +77,42 @@ def test_a_fault_is_placed_where_one_side_runs_both_batches_in_one(fault: str) -
     report = padiff.diff(Guided(), Twice(fault), (X, LABELS))
     assert {(one.candidate.path, str(one.what)) for one in report.sources} == FAULTS[fault], str(report)
     assert report.aligned == (not fault), str(report)
+
+
+class Steps(rows.Module):
+    """Run a recurrence, and the head once on all steps of all sequences."""
+
+    def __init__(self) -> None:
+        self.step, self.head = rows.Linear(4, 4), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        h, found = x, []
+        for _ in range(3):
+            h = F.tanh(self.step(h))
+            found.append(h.reshape(2, 1, 4))
+        return self.head(F.concat(found, 1).reshape(6, 4))
+
+
+class HeadOfEach(columns.Layer):
+    """The same with the head in each step."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.out, self.cell, self.fault = columns.Dense(4, 3), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        h, found = x, []
+        for number in range(3):
+            h = F.tanh(self.cell(h))
+            y = self.out(h + 1.0 if self.fault and number == 1 else h)
+            found.append(y.reshape(2, 1, 3))
+        return F.concat(found, 1).reshape(6, 3)
+
+
+@pytest.mark.parametrize("fault", ["", "shifted"])
+def test_what_runs_on_all_steps_at_once_is_read_step_by_step(fault: str) -> None:
+    """The first third of the rows was taken for the first step: all that the head takes differed."""
+    report = padiff.diff(Steps(), HeadOfEach(fault), (X,))
+    assert [(one.candidate.path, str(one.what), one.candidate.call) for one in report.sources] == (
+        [("", "input 'x' of out", 0)] if fault else []
+    ), str(report)
+    assert report.aligned == (not fault)

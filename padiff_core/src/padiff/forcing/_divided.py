@@ -34,6 +34,8 @@ class Share:
     count: int
     """How many parts there are."""
     rows: tuple[int, ...] | None = None
+    scattered: bool = False
+    """Whether it is every so manieth along the axis: a time step, where the times of each batch lie side by side."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part."""
@@ -45,7 +47,9 @@ class Share:
         step = array.shape[self.axis] // self.count
         rows = (self.number,) if self.rows is None else self.rows
         where: Any = slice(rows[0] * step, (rows[-1] + 1) * step)
-        if rows != tuple(range(rows[0], rows[-1] + 1)):
+        if self.scattered:
+            where = slice(self.number, None, self.count)
+        elif rows != tuple(range(rows[0], rows[-1] + 1)):
             where = [row * step + inner for row in rows for inner in range(step)]
         return array[(*[slice(None)] * self.axis, where)]
 

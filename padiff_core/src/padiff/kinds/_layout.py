@@ -36,7 +36,8 @@ class Part:
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
     permuted by ``transpose`` (numpy's convention), of that the ``piece``
     ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` joined in the given order
-    (where the core splits a packed layer; with ``along`` they are columns), of that the equal ``blocks`` along the
+    (where the core splits a packed layer; with ``along`` they are columns; of the second axis only the ``columns`` from
+    a start to a stop), of that the equal ``blocks`` along the
     first axis in the
     given order (``blocks[i]`` is the native block that is canonical block ``i``; for gates that a framework orders
     differently). Of complex numbers that are read as real ones the ``numbers`` come first: their ``real`` or ``imag``
@@ -54,6 +55,7 @@ class Part:
     at: int | None = None
     along: int = 0
     numbers: Literal["pairs", "real", "imag"] | None = None
+    columns: tuple[int, int] | None = None
 
     @property
     def permuted(self) -> bool:
@@ -106,6 +108,7 @@ class Part:
         view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
         view = np.flip(view, self.flip) if self.flip else view
         view = view if self.transpose is None else view.transpose(self.transpose)
+        view = view if self.columns is None else view[:, slice(*self.columns)]
         if self.piece is not None:
             index, count = self.piece
             size = view.shape[0] // count

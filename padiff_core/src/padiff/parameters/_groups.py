@@ -78,14 +78,28 @@ def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     return (tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
-    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
+def added_up(graph: Graph, unmatched: Set[HeldUnit], *, anywhere: bool = False) -> Iterator[Group]:
+    """Yield the linear maps without counterpart that give to the same, as wide, in execution order.
+
+    They are those of one parent, but for those that may lie ``anywhere``.
+    """
     groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
     for unit, gives in zip(graph.units, graph.gives, strict=False):
         if unit in unmatched and is_map(unit) and gives:
-            parent = unit.module.path.rpartition(".")[0]
+            parent = "" if anywhere else unit.module.path.rpartition(".")[0]
             groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
     return (tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def added_up_alike(graph: Graph, unmatched: Set[HeldUnit]) -> list[list[Group]]:
+    """Return such groups together whose maps take the same: the gates of a cell, each of its input and its state."""
+    sums = graph.with_joints
+    takes = dict(zip(sums.units, map(frozenset, sums.takes), strict=False))
+    found: dict[object, list[Group]] = {}
+    for group in added_up(sums, unmatched, anywhere=True):
+        alike = tuple(sorted(group, key=lambda unit: sorted(takes[unit])))
+        found.setdefault(tuple((takes[unit], unit.roles["weight"].shape[1:]) for unit in alike), []).append(alike)
+    return list(found.values())
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:

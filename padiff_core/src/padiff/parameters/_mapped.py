@@ -11,7 +11,8 @@ from padiff.errors import MappingError
 from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
-from padiff.parameters._packing import Packing, packs
+from padiff.parameters._packers import packs
+from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 

@@ -19,7 +19,8 @@ from padiff.parameters._graph import Graph, Labels, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
-from padiff.parameters._packing import Packing, find_packings
+from padiff.parameters._packers import find_packings
+from padiff.parameters._packing import Packing
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over

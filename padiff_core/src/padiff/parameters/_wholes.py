@@ -13,7 +13,8 @@ import attrs
 from padiff.parameters._colours import Chooser, Pairs, matched_by_colour
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, row_of, side_by_side
-from padiff.parameters._packing import Packing, packing_of, shared_packing
+from padiff.parameters._packers import packing_of, shared_packing
+from padiff.parameters._packing import Packing
 from padiff.parameters._units import HeldUnit
 
 _Size = tuple[tuple[int, ...], int]

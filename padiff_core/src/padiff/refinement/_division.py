@@ -14,6 +14,8 @@ from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Call, Leaf, Trace
 
+_UNRELATED = 2**0.5
+"""How far apart values are that have nothing to do with each other."""
 _MOST = 4
 """Batches, or chunks, that one side runs in one."""
 
@@ -109,9 +111,14 @@ def _add_around(trace: Trace, share: Share, calls: set[Call], places: set[Place]
 def _ordered(
     trace: Trace, free: Trace, share: Share, often: Sequence[tuple[Sequence[Call], Sequence[Call]]]
 ) -> tuple[Share, ...]:
-    """Return the parts in the order in which the candidate runs on them, as far as equal values tell."""
-    shares = [attrs.evolve(share, number=number) for number in range(share.count)]
-    alike = np.zeros((share.count, share.count), int)
+    """Return the parts in the order in which the candidate runs on them, as far as values tell: equal ones, then near.
+
+    They lie one behind the other, or each is scattered.
+    """
+    ways = [
+        [attrs.evolve(share, number=number, scattered=way) for number in range(share.count)] for way in (False, True)
+    ]
+    same, apart = np.zeros((2, 2, share.count, share.count))
     for ours, theirs in often:
         for place, other in enumerate(theirs):
             call = ours[place % len(ours)]
@@ -119,12 +126,16 @@ def _ordered(
                 values = [trace.value(leaf) for leaf in a]
                 seen = [free.samples.get(leaf.token) for leaf in b]
                 if values and seen and values[0] is not None and seen[0] is not None:
-                    for number, one in enumerate(shares):
-                        alike[place // len(ours), number] += _same(sample(one.read(values[0])), seen[0], a[0], b[0])
-    orders = itertools.permutations(range(share.count))
-    best = max(orders, key=lambda order: sum(alike[run, number] for run, number in enumerate(order)))
-    return tuple(shares[number] for number in best)
+                    for way, number in np.ndindex(len(ways), share.count):
+                        off = _apart(sample(ways[way][number].read(values[0])), seen[0])
+                        at = way, place // len(ours), number
+                        same[at] += off <= SAME(epsilon_of(a[0].dtype, b[0].dtype))
+                        apart[at] += min(off, _UNRELATED)
+    orders = [(way, order) for way in range(len(ways)) for order in itertools.permutations(range(share.count))]
+    sums = {(way, order): [m[way, range(share.count), order].sum() for m in (same, apart)] for way, order in orders}
+    way, order = min(orders, key=lambda one: (-sums[one][0], sums[one][1]))
+    return tuple(ways[way][number] for number in order)
 
 
-def _same(ours: Array, theirs: Array, a: Leaf, b: Leaf) -> bool:
-    return ours.shape == theirs.shape and difference(ours, theirs).rel_l2 <= SAME(epsilon_of(a.dtype, b.dtype))
+def _apart(ours: Array, theirs: Array) -> float:
+    return difference(ours, theirs).rel_l2 if ours.shape == theirs.shape else _UNRELATED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -12,7 +13,7 @@ import numpy as np
 
 from padiff.judging import is_close
 from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Arrangement, Correspondence, Link, Packed, Packing, UnitMatch, canonical, held_of
+from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, canonical, held_of
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._search import best_of, judging_call
@@ -40,16 +41,9 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
         return correspondence
     correspondence = _apart(aligned(correspondence, evidence))
     chosen: dict[Packing, Arrangement] = {}
-    packings = [packed.packing for packed in correspondence.packed]
-    # Once more those of which one call tells: one of them (a cell's two maps) is right once those beside it are.
-    judges = Counter(_judge_of(correspondence, one.matches[0]) for one in correspondence.packed)
-    again = [one for one in correspondence.packed if judges[_judge_of(correspondence, one.matches[0])] > 1]
-    for packing in (*packings, *(one.packing for one in again)):
-        if packing not in chosen:
-            packed = next(one for one in correspondence.packed if one.packing is packing)
-            correspondence, arrangement = _arranged(correspondence, packed, evidence, set(chosen.values()))
-            if packing.packed.path in correspondence.settled:
-                chosen[packing] = arrangement
+    for groups in _judged_alike(correspondence):
+        left = [some for some in groups if some[0] not in chosen]
+        correspondence = _arranged(correspondence, left, evidence, chosen) if left else correspondence
     correspondence = _as_most(correspondence, chosen, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for group in _judged_together(correspondence):
@@ -85,13 +79,11 @@ def _as_most(
 ) -> Correspondence:
     """Let repeated layers pack alike, as most of them do: another order in one of them is a fault of the code there.
 
-    Whoever loads weights converts all of them in one way. Layers that pack others of other shapes are no repetition.
+    Whoever loads weights converts all of them in one way.
     """
     groups: dict[object, list[Packing]] = {}
     for packing in (packed.packing for packed in correspondence.packed):
-        shapes = tuple(member.roles["weight"].shape for member in packing.members)
-        like = _NUMBER.sub("#", packing.packed.path), packing.ours, shapes
-        groups.setdefault(like, []).append(packing)
+        groups.setdefault(_like(packing), []).append(packing)
     for group in groups.values():
         counts = Counter(chosen[packing] for packing in group if packing in chosen)
         ways = [way for way in group[0].arrangements() if way in counts]
@@ -105,43 +97,81 @@ def _as_most(
     return correspondence
 
 
+def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]]]:
+    """Yield the packings of which one call tells, those of repeated layers together: they are tried alike.
+
+    Few ways are tried all at once. Of more each comes by itself, and once more: one of them (a cell's two maps) is
+    right once those beside it are.
+    """
+    judged: dict[object, dict[object, list[Packing]]] = {}
+    for one in correspondence.packed:
+        judge = _judge_of(correspondence, one.matches[0])
+        judged.setdefault(judge, {}).setdefault(_like(one.packing), []).append(one.packing)
+    for groups in (list(found.values()) for found in judged.values()):
+        if math.prod(len(_ways_of(some[0])) for some in groups) <= _MOST_ARRANGEMENTS:
+            yield groups
+        else:
+            yield from ([some] for some in (*groups, *groups[: len(groups) if len(groups) > 1 else 0]))
+
+
+def _like(packing: Packing) -> object:
+    """Return what repeated layers that pack others have in common: those of other shapes are no repetition."""
+    shapes = tuple(member.roles["weight"].shape for member in packing.members)
+    return _NUMBER.sub("#", packing.packed.path), packing.ours, shapes
+
+
+def _ways_of(packing: Packing) -> list[Arrangement]:
+    return list(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS))
+
+
 def _arranged(
-    correspondence: Correspondence, packed: Packed, evidence: Evidence, usual: Set[Arrangement]
-) -> tuple[Correspondence, Arrangement]:
-    """Choose how a packed layer holds what it packs; the first arrangement that none outdoes ends the search.
+    correspondence: Correspondence,
+    groups: Sequence[Sequence[Packing]],
+    evidence: Evidence,
+    chosen: dict[Packing, Arrangement],
+) -> Correspondence:
+    """Choose how packed layers, each group alike, hold what they pack; the first way that none outdoes ends the search.
 
     Those of other layers come first, and need no more: nearly even attention is right in several, but for what float64
-    shows. What else is open is tried each way with each of them, where the same call tells whether it is right.
+    shows. What else is open is tried each way with each of them, where the same call tells whether it is right. What
+    was ``chosen`` for sure is noted.
     """
-    packing = packed.packing
-    judge = _judge_of(correspondence, packed.matches[0])
-    beside = [m for m in correspondence.open if m not in packed.matches and _judge_of(correspondence, m) == judge]
-    laid = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()]
-    ways = sorted(itertools.islice(packing.arrangements(), _MOST_ARRANGEMENTS), key=lambda way: way not in usual)
+    packings = [packing for some in groups for packing in some]
+    packed = [one for one in correspondence.packed if one.packing in packings]
+    judge, own = _judge_of(correspondence, packed[0].matches[0]), {m for one in packed for m in one.matches}
+    beside = [m for m in correspondence.open if m not in own and _judge_of(correspondence, m) == judge]
+    laid, usual = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()], set(chosen.values())
+    each = [sorted(_ways_of(some[0]), key=lambda way: way not in usual) for some in groups]
+    ways = sorted(itertools.product(*each), key=lambda some: not usual.issuperset(some))
 
-    def varied(tried: Sequence[tuple[Arrangement, Sequence[UnitMatch]]]) -> bool:
-        places = [tuple(way.order.index(member) for way, _ in tried) for member in range(len(packing.members))]
-        return all(len(set(some)) > 1 for some in places)
+    def varied(tried: Sequence[tuple[Sequence[Arrangement], Sequence[UnitMatch]]]) -> bool:
+        orders = [[some[place].order for some, _ in tried] for place in range(len(groups))]
+        return all(len({order.index(i) for order in found}) > 1 for found in orders for i in range(len(found[0])))
 
-    def put(choice: tuple[Arrangement, Sequence[UnitMatch]]) -> None:
-        evidence.assign((*packing.matches(choice[0]), *choice[1]))
+    def put(choice: tuple[Sequence[Arrangement], Sequence[UnitMatch]]) -> None:
+        lie = zip(groups, choice[0], strict=True)
+        evidence.assign((*(m for some, way in lie for one in some for m in one.matches(way)), *choice[1]))
 
-    told = packed.matches[: 1 if packing.layers else None]
+    layers = all(one.layers for one in packings)
+    told = [m for one in packed for m in one.matches[: 1 if one.packing.layers else None]]
     choices = list(itertools.product(ways, laid))
-    last = len([choice for choice in choices if choice[0] in usual])
-    (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
-    if not (right or packing.layers):
+    last = len([choice for choice in choices if usual.issuperset(choice[0])])
+    (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
+    if not (right or layers):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
-        choices = [(chosen, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
-        (chosen, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
-    found = correspondence.arranged(packed, chosen)
-    held = {link.candidate.parameter.path for one in packed.matches for link in one.links}
-    if right:
-        settled = {**found.settled, packing.packed.path: packing.named(chosen)}
-        undecided = tuple(path for path in found.undecided if path not in held)
-        return attrs.evolve(found, settled=settled, undecided=undecided), chosen
-    return attrs.evolve(found, undecided=(*found.undecided, *held)), chosen
+        choices = [(best, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
+        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
+    how = {packing: way for some, way in zip(groups, best, strict=True) for packing in some}
+    for one in packed:
+        correspondence = correspondence.arranged(one, how[one.packing])
+    held = {link.candidate.parameter.path: None for one in packed for match in one.matches for link in match.links}
+    if not right:
+        return attrs.evolve(correspondence, undecided=(*correspondence.undecided, *held))
+    chosen.update(how)
+    settled = {**correspondence.settled, **{one.packed.path: one.named(way) for one, way in how.items()}}
+    undecided = tuple(path for path in correspondence.undecided if path not in held)
+    return attrs.evolve(correspondence, settled=settled, undecided=undecided)
 
 
 def _oriented(

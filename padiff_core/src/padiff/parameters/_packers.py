@@ -1,0 +1,195 @@
+"""Find which layers of one model pack which of the other: side by side, added up, or both."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
+
+from padiff.parameters._graph import Graph
+from padiff.parameters._groups import (
+    TABLE,
+    Group,
+    added_up,
+    added_up_alike,
+    as_maps,
+    is_map,
+    keys_and_values,
+    of_one_parent,
+    row_of,
+    side_by_side,
+    tables,
+)
+from padiff.parameters._packing import Packing
+from padiff.parameters._units import HeldUnit
+from padiff.trace import settings_of
+
+
+def find_packings(
+    graphs: tuple[Graph, Graph],
+    unmatched: Set[HeldUnit],
+    known: Mapping[int, int],
+    *,
+    gone: Set[HeldUnit] = frozenset(),
+    freed: bool = False,
+) -> list[Packing]:
+    """Return the packed units of either side with what they pack, each unit in one packing at most.
+
+    ``graphs`` are those of reference and candidate, whose units at ``known`` indices belong together; ``unmatched``
+    the units that found no counterpart of their own shape, and ``gone`` those that are in a packing already. Where
+    units may be ``freed``, one that found a counterpart packs a group some of which did not.
+    """
+    found: list[Packing] = []
+    taken = set(gone)
+    for fitting in (_grids, partial(_as_wide, freed=freed), _shared, _whatever_they_take):
+        for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
+            chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
+            found += chosen
+            taken.update(unit for packing in chosen for unit in packing.units)
+    return found
+
+
+def _disjoint(fitting: Sequence[Packing], graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> list[Packing]:
+    """Return packings of which no two share a unit: those amid most of what belongs together, then the first.
+
+    They come in the order of the packed units.
+    """
+    chosen: list[Packing] = []
+    gone: set[HeldUnit] = set()
+    for packing in sorted(fitting, key=lambda one: -_same_around(one, graphs, known)):
+        if gone.isdisjoint(packing.units):
+            gone.update(packing.units)
+            chosen.append(packing)
+    return [packing for packing in fitting if packing in chosen]
+
+
+def _as_wide(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit], *, freed: bool
+) -> Iterator[Packing]:
+    """Yield units with layers that, joined along an axis, are as wide: these take the same, or give to the same."""
+    groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
+    groups += [(1, group) for group in added_up(yours, unmatched)]
+    groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
+    for unit in mine.units:
+        for along, group in groups if unit not in taken and (freed or unit in unmatched) else ():
+            found = packing_of(unit, group, ours, along)
+            if found is not None:
+                yield found
+            elif along and _taps(unit, group):
+                yield Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit))
+
+
+def _grids(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:
+    """Yield units whose rows several groups of layers fill, and whose columns those of each, which are added up."""
+    for groups in added_up_alike(yours, unmatched - taken):
+        for unit in mine.units if len(groups) > 1 else ():
+            ways = as_maps(unit) if unit in unmatched and unit not in taken and not unit.stack else ()
+            fits = [[way.roles] for way in ways if _fill(way, groups)]
+            if fits:
+                members, wide = tuple(itertools.chain(*groups)), len(groups[0])
+                orders = math.factorial(wide)
+                yield Packing(unit, members, ours, [way for way in fits for _ in range(orders)], wide=wide)
+
+
+def _fill(unit: HeldUnit, groups: Sequence[Group]) -> bool:
+    """Return whether the weights of layers, those of a group beside each other, are as large as a packed one's."""
+    weight = unit.roles["weight"].shape
+    shapes = [[member.roles["weight"].shape for member in group] for group in groups]
+    sides = (sum(group[0][0] for group in shapes), sum(shape[1] for shape in shapes[0]))
+    return is_map(unit) and sides == weight[:2] and all(one[2:] == weight[2:] for some in shapes for one in some)
+
+
+def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:
+    """Yield what several layers pack together: all that take one value, against more that do on the other side."""
+    few, many = (
+        [one for one in side_by_side(graph) if taken.isdisjoint(one) and not unmatched.isdisjoint(one)]
+        for graph in (mine, yours)
+    )
+    for packed, members in itertools.product(few, many):
+        found = shared_packing(packed, members, ours)
+        if found is not None:
+            yield found
+
+
+def packing_of(unit: HeldUnit, members: Group, ours: bool, along: int = 0) -> Packing | None:
+    """Return the packing of layers in one, if they are as wide as it is, joined along an axis."""
+    ways = [way for way in as_maps(unit) if packs(way, members, along)]
+    return Packing(unit, members, ours, [[one.roles for one in way.units] for way in ways], along) if ways else None
+
+
+def shared_packing(packed: Group, members: Group, ours: bool) -> Packing | None:
+    """Return the packing of layers in fewer ones, each of which packs some of them, if they fill these."""
+    if not len(packed) < len(members) or not _pack_alike(packed, members):
+        return None
+    found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
+    return found if found.fits else None
+
+
+def _whatever_they_take(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+) -> Iterator[Packing]:
+    """Yield layers that pack what takes several values: keys with values apart from queries, or queries with both."""
+    free = {*unmatched} - taken
+    groups = [*keys_and_values(yours, free), *of_one_parent(yours, free)]
+    for unit in mine.units:
+        fits = (one for one in groups if is_map(unit) and packs(unit, one) and free.issuperset((unit, *one)))
+        members = next(fits, None)
+        if members is not None:
+            free -= {unit, *members}
+            yield Packing(unit, members, ours, [[unit.roles]])
+
+
+def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:
+    """Return how much of what a packed layer and its members take belongs together, and of what they give to."""
+    pair = (packing.packed, packing.members[0]) if packing.ours else (packing.members[0], packing.packed)
+    places = [graph.units.index(unit) for graph, unit in zip(graphs, pair, strict=True)]
+    score = 0.0
+    for around in ([graph.takes for graph in graphs], [graph.gives for graph in graphs]):
+        ours, theirs = (set(nodes[place]) for nodes, place in zip(around, places, strict=True))
+        same = {known[node] for node in ours if node in known} & theirs
+        score += len(same) / max(1, len(ours), len(theirs))
+    return score
+
+
+def _pack_alike(packed: Group, members: Group) -> bool:
+    """Return whether layers are maps of the same, of which some together are as wide as others together."""
+    weights = [[unit.roles["weight"].shape for unit in units] for units in (packed, members)]
+    maps = {row_of(shape) for shapes in weights for shape in shapes}
+    return len(maps) == 1 and not any(unit.stack for unit in (*packed, *members))
+
+
+def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:
+    """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
+    if {len(member.stack) for member in members} != {len(unit.stack)} or (
+        any((member.kind == TABLE) is not (unit.kind == TABLE) for member in members)
+    ):
+        return False
+    weight = unit.roles["weight"].shape
+    shapes = [member.roles["weight"].shape for member in members]
+    if settings_of(unit).get("groups", 1) not in ((1, len(members)) if along == 0 else (1,)):
+        return False
+    rest = (row_of, _column)[along]
+    return all(rest(one) == rest(weight) for one in shapes) and sum(one[along] for one in shapes) == weight[along]
+
+
+def _kernel_axis(unit: HeldUnit) -> int:
+    """Return the only axis of a convolution's kernel, but for those of one element; 0 where there are none, or more."""
+    shape = unit.roles["weight"].shape if "weight" in unit.roles else ()
+    axes = [axis for axis in range(2, len(shape)) if shape[axis] > 1]
+    return axes[0] if len(axes) == 1 else 0
+
+
+def _taps(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
+    """Return whether layers, one for each element of a convolution's kernel, hold what it does."""
+    axis = _kernel_axis(unit)
+    if not axis or not is_map(unit) or any(one.stack for one in (unit, *members)):
+        return False
+    weight = unit.roles["weight"].shape
+    shapes = [member.roles["weight"].shape for member in members]
+    return len(members) == weight[axis] and all(math.prod(one[2:]) == 1 and one[:2] == weight[:2] for one in shapes)
+
+
+def _column(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of one column."""
+    return (shape[0], *shape[2:])
