@@ -17,11 +17,15 @@ X = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
 class Attention(rows.Module):
     """Heads of one packed projection without bias, and the biases of queries and values beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined: bool) -> None:
         self.qkv, self.out = rows.Linear(4, 12, bias=False), rows.Linear(4, 4)
-        self.q_bias, self.v_bias = rows.parameter(4), rows.parameter(4)
+        self.q_bias, self.v_bias, self.joined = rows.parameter(4), rows.parameter(4), joined
 
     def forward(self, x: Any) -> Any:
+        if self.joined:
+            bias = F.concat([self.q_bias, rows.Tensor(np.zeros(4, np.float32)), self.v_bias])
+            packed = F.linear(x, self.qkv.weight.transpose(1, 0), bias)
+            return self.out(F.attention(packed[..., :4], packed[..., 4:8], packed[..., 8:], 2))
         packed = self.qkv(x)
         q, k, v = packed[..., :4] + self.q_bias, packed[..., 4:8], packed[..., 8:] + self.v_bias
         return self.out(F.attention(q, k, v, 2))
@@ -30,9 +34,9 @@ class Attention(rows.Module):
 class Apart(rows.Module):
     """A block of layers without bias, and vectors that it adds behind them."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined: bool = False) -> None:
         self.up, self.down = rows.Linear(4, 6, bias=False), rows.Linear(6, 4, bias=False)
-        self.up_bias, self.down_bias, self.attn = rows.parameter(6), rows.parameter(4), Attention()
+        self.up_bias, self.down_bias, self.attn = rows.parameter(6), rows.parameter(4), Attention(joined)
 
     def forward(self, x: Any) -> Any:
         x = x + self.attn(x)
@@ -60,18 +64,20 @@ class OfLayers(columns.Layer):
         return x + self.fc2(act(self.fc1(x)))
 
 
+@pytest.mark.parametrize("joined", [False, True], ids=["added", "joined"])
 @pytest.mark.parametrize("turned", [False, True], ids=["apart", "inside"])
-def test_a_bias_may_be_held_apart_from_its_layer(turned: bool) -> None:
-    sides = Apart(), OfLayers()
+def test_a_bias_may_be_held_apart_from_its_layer(turned: bool, joined: bool) -> None:
+    sides = Apart(joined), OfLayers()
     report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
     assert report.aligned, str(report)
     assert report.transfer is not None
     assert report.transfer.verified == report.transfer.copied
 
 
+@pytest.mark.parametrize("joined", [False, True], ids=["added", "joined"])
 @pytest.mark.parametrize(("fault", "place"), [("scale", ("mixer", "proj")), ("act", ("", "end"))])
-def test_a_fault_beside_a_bias_apart_stands_at_its_place(fault: str, place: tuple[str, str]) -> None:
-    report = padiff.diff(Apart(), OfLayers(fault), (X,))
+def test_a_fault_beside_a_bias_apart_stands_at_its_place(fault: str, place: tuple[str, str], joined: bool) -> None:
+    report = padiff.diff(Apart(joined), OfLayers(fault), (X,))
     (source,) = report.sources
     assert (source.candidate.path, source.between[-1]) == place, str(report)
 

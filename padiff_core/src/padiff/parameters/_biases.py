@@ -1,7 +1,7 @@
 """Match a bias that one side holds apart from the layer that it is added behind.
 
 Ports written by hand add a vector of their own behind a layer without bias, several of them behind a packed one, where
-the other side's layer has a bias.
+the other side's layer has a bias. They may also join some in one, which they give a function with the layer's weight.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._splitting import ADDED, left_over_of
 from padiff.parameters._units import Held, HeldUnit
-from padiff.trace import Flow, called, joint_of
+from padiff.trace import Flow, Source, called, joint_of
 
 _BIAS = "bias"
 
@@ -44,11 +44,11 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
             biases.setdefault(_holders(partner), []).append(_piece(unit, _BIAS, held))
     others = known.candidate if ours else known.reference
     vectors = {
-        _piece(unit, role, held): _sources(held, flow)
+        _piece(unit, role, held): _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
         for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
-        if held.parameter.path in left[ours] and not held.parameter.buffer and _is_added(held, flow)
+        if held.parameter.path in left[ours] and not held.parameter.buffer
     }
     for layers, some in biases.items():
         behind = [one for one, sources in vectors.items() if not layers.isdisjoint(sources)]
@@ -97,3 +97,14 @@ def _sources(held: Held, flow: Flow) -> set[str]:
         found |= met
         new = {key for key in met if joint_of(key) is not None}
     return found
+
+
+def _in_one_operation(held: Held, flow: Flow) -> set[str]:
+    """Return the holders that take what a parameter does, and of which all is made that is made of it."""
+    gives: dict[str, set[Source]] = {}
+    for key, sources in (*flow.takes.items(), ("", flow.gives)):
+        for source, ways in sources:
+            gives.setdefault(source, set()).add((key, ways))
+    own = next((path for path in held.parameter.paths if path in flow.takes), None)
+    used = (flow.takes.get(own or ""), gives.get(own or ""))
+    return {key for key in flow.takes if None not in used and (flow.takes[key], gives.get(key)) == used} - {own}
