@@ -214,3 +214,39 @@ def test_the_gradient_of_a_mask_is_no_source_behind_a_fault_that_sends_it() -> N
     assert padiff.diff(ours, masked(columns.Layer, columns.Dense, True), (X, X)).aligned
     report = padiff.diff(ours, masked(columns.Layer, columns.Dense, True, 1.5), (X, X))
     assert [source.candidate.path for source in report.sources] == ["first", "second"], report
+
+
+class Parted(rows.Module):
+    """A residual of which a part is given beside the output, scaled by what a layer makes of a parameter."""
+
+    def __init__(self) -> None:
+        self.code, self.made = rows.parameter(1, 3), rows.Linear(3, 8)
+        self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 2)
+
+    def forward(self, x: Any, _: Any) -> Any:
+        x = x + self.first(x)
+        made = self.made(self.code)
+        return self.last(functional.tanh(x * made[:, :4])), x * made[:, 4:]
+
+
+class PartedByLayers(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.seed, self.fault = columns.weight(1, 3), fault
+        self.scale, self.beside = columns.Dense(3, 4), columns.Dense(3, 4)
+        self.out, self.inner = columns.Dense(4, 2), columns.Dense(4, 4)
+
+    def forward(self, x: Any, _: Any) -> Any:
+        def seen(value: Any, fault: str) -> Any:
+            return type(value)(value.data.copy()) if self.fault == fault else value
+
+        x = x + self.inner(x)
+        scale = seen(self.scale(self.seed), "scale")
+        return self.out(functional.tanh(x * scale)), seen(x, "beside") * self.beside(self.seed)
+
+
+@pytest.mark.parametrize("fault", ["scale", "beside"])
+def test_gradients_that_one_call_makes_otherwise_are_one_source(fault: str) -> None:
+    """What goes back to the model's input, or into a packed layer, counted by itself beside what shows it."""
+    report = padiff.diff(Parted(), PartedByLayers(fault), (X, MASK))
+    assert len(report.sources) > 1, str(report)
+    assert str(report).startswith("not aligned: 1 source in"), str(report)

@@ -12,6 +12,8 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_GRADIENTS = ("parameter_gradient", "input_gradient")
+"""What is no place in a call's own code, and shows it: what goes back to who calls it, and to what it holds."""
 _KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
 """Kinds of the evidence on which findings rest that are folded, each kind by itself."""
 
@@ -73,14 +75,25 @@ def _code(source: Finding) -> object:
 
 
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
-    """Put together what is one piece: a layer that one side alone has, the own code of one call, its gradients."""
-    pieces: dict[object, list[Finding]] = {}
-    for number, source in enumerate(sources):
-        places = tuple((side.path, side.call) for side in (source.reference, source.candidate))
-        own = source.cause is None and (source.between is not None or source.what.kind == "parameter_gradient")
-        own = own or (source.cause is not None and source.cause.name == "missing_module")
-        pieces.setdefault((source.phase, source.step, places) if own else number, []).append(source)
-    return list(pieces.values())
+    """Put together what is one piece: a layer that one side alone has, the own code of one call, its gradients.
+
+    What one side packs has no call of its own on the other: it is in the code around it there.
+    """
+    pieces: list[list[Finding]] = []
+    known: dict[object, list[Finding]] = {}
+    for source in sources:
+        own = source.cause is None and (source.between is not None or source.what.kind in _GRADIENTS)
+        sides = [(number, side.path, side.call) for number, side in enumerate((source.reference, source.candidate))]
+        lacking = source.cause is not None and source.cause.name == "missing_module"
+        keys = [(source.phase, source.step, place) for place in (sides if own else [tuple(sides)] if lacking else [])]
+        piece: list[Finding] = next((known[key] for key in keys if key in known), [])
+        if not piece:
+            pieces.append(piece)
+        piece.append(source)
+        known.update(dict.fromkeys(keys, piece))
+    for piece in pieces:  # where it arises, then what else shows it
+        piece.sort(key=lambda one: one.between is None)
+    return pieces
 
 
 def trouble(finding: Finding) -> str:
