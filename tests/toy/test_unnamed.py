@@ -131,3 +131,42 @@ def test_an_axis_of_length_one_is_no_name() -> None:
     names = {held: role for role, held in theirs.roles.items()}
     found = [{link.role: names[link.candidate] for link in match.links} for match in (first, *first.orders())]
     assert {"bias": "b", "original0": "g", "original1": "v"} in found
+
+
+class Harmonics(rows.Module):
+    """A sum in which nothing but numbers in the code tells which scale is which."""
+
+    def __init__(self) -> None:
+        for name in "abcdef":
+            setattr(self, name, rows.parameter(WIDTH))
+
+    def forward(self, x: Any) -> Any:
+        total = x
+        for number, name in enumerate("abcdef", 1):
+            total = F.tanh(x * (0.5 * number)) * getattr(self, name) + total
+        return total
+
+
+class Reversed(columns.Layer):
+    def __init__(self, fault: str = "") -> None:
+        for name in "uvwxyz":
+            setattr(self, name, columns.weight(WIDTH))
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        total = x
+        for number, name in zip(range(6, 0, -1), "uvwxyz", strict=True):
+            total = (x if self.fault == name else F.tanh(x * (0.5 * number))) * getattr(self, name) + total
+        return total
+
+
+@pytest.mark.parametrize("fault", ["", "x"])
+@pytest.mark.parametrize("copied", [True, False])
+def test_exchanges_of_two_tell_the_order_of_many(copied: bool, fault: str) -> None:
+    """Of six parameters the first 48 of 720 orders were tried."""
+    ours, theirs = Harmonics(), Reversed(fault)
+    for a, b in zip("abcdef", "zyxwvu", strict=True):
+        getattr(theirs, b).data = getattr(ours, a).data.copy()
+    report = padiff.diff(ours, theirs, TOKENS, transfer=copied)
+    assert report.aligned == (not fault), report
+    assert _partners(report) == dict(zip("abcdef", "zyxwvu", strict=True))

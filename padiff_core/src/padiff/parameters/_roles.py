@@ -16,6 +16,8 @@ from padiff.trace import settings_of
 
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
+_FEW = 4
+"""Parameters of one shape of which every order is tried."""
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""
 
 
@@ -48,13 +50,13 @@ class UnitMatch:
     def orders(self) -> Iterator[UnitMatch]:
         """Yield the match with such links in other orders: groups of one length alike, then each alone.
 
-        Alike are a cell's gates. There may be more than anybody tries.
+        Alike are a cell's gates. Of many each two are exchanged: whoever takes the best order goes on from there.
         """
         groups = self.unnamed
         together = [[group for group in groups if len(group) == length] for length in sorted({*map(len, groups)})]
         alone = [[group] for some in together if len(some) > 1 for group in some]
         for some in (*together, *alone):
-            for order in itertools.islice(itertools.permutations(range(len(some[0]))), 1, None):
+            for order in _orders_of(len(some[0])):
                 turned = {
                     link: attrs.evolve(link, candidate=group[place].candidate)
                     for group in some
@@ -70,6 +72,15 @@ class UnitMatch:
             for role, held in unit.roles.items():
                 if held not in linked:
                     yield role, held, ours
+
+
+def _orders_of(count: int) -> Iterator[tuple[int, ...]]:
+    """Yield the other orders of so many: of few all, of more those that differ in two."""
+    if count <= _FEW:
+        yield from itertools.islice(itertools.permutations(range(count)), 1, None)
+        return
+    for a, b in itertools.combinations(range(count), 2):
+        yield tuple(b if place == a else a if place == b else place for place in range(count))
 
 
 def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:

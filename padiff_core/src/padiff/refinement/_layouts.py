@@ -24,7 +24,7 @@ _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
 _MOST_ORDERS = 48
 """Orders that are tried of parameters in one module: all of four, for all groups together and each alone."""
-_ROUNDS = 3
+_ROUNDS = 6
 """How often what lies in one call is gone through, part by part: one that is right now may show the next."""
 _ALIKE = 2
 """Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
@@ -228,7 +228,8 @@ def _others(matches: Sequence[UnitMatch], group: Sequence[int], told: Set[Link])
     """Yield the matches with those of a group in other orders and layouts, the others as they are."""
     for ordered in itertools.islice(itertools.chain([tuple(matches)], _orders(matches, group)), _MOST_ORDERS):
         yield ordered
-        for ways in itertools.islice(laid_each_way([ordered[place] for place in group], told), _ALIKE):
+        turns = any(link.open and link not in told for place in group for link in ordered[place].links)
+        for ways in itertools.islice(laid_each_way([ordered[place] for place in group], told), turns * _ALIKE):
             laid = dict(zip(group, ways, strict=True))
             yield tuple(laid.get(place, match) for place, match in enumerate(ordered))
 
@@ -316,11 +317,14 @@ def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) ->
         }
         correspondence = correspondence.arranged(packed, min(sums, key=sums.__getitem__))
     for match in list(correspondence.open):
-        apart = {
-            order: sum(difference(*values(link)).rel_l2 for link in order.links if not link.open)
-            for order in itertools.chain([match], itertools.islice(match.orders(), _MOST_ORDERS))
-        }
-        chosen = min(apart, key=apart.__getitem__)
+        chosen, before = match, None
+        while chosen is not before:
+            before = chosen
+            apart = {
+                order: sum(difference(*values(link)).rel_l2 for link in order.links if not link.open)
+                for order in itertools.chain([chosen], itertools.islice(chosen.orders(), _MOST_ORDERS))
+            }
+            chosen = min(apart, key=apart.__getitem__)
         ways = {}
         for link in (link for link in chosen.links if link.open):
             rest = [way for way in link.ways if not is_suspect(difference(*values(way)), values(way)[1].dtype)]
