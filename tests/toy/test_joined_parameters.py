@@ -239,3 +239,35 @@ def test_one_parameter_holds_others_side_by_side_in_each_head(turned: bool) -> N
     report = padiff.diff(*(sides[::-1] if turned else sides), nodes)
     assert report.aligned, str(report)
     assert not padiff.diff(Scored(), ScoredAsOne(scale=1.1), nodes).aligned
+
+
+class InPairs(rows.Module):
+    """A product with complex numbers, whose real and imaginary parts lie side by side."""
+
+    def __init__(self) -> None:
+        self.c, self.out = rows.parameter(4, 3, 2), rows.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        real, imaginary = (self.c.reshape(12, 2)[:, i].reshape(4, 3) for i in range(2))
+        return self.out(F.tanh(F.linear(x, real)) - F.linear(x, imaginary) * F.linear(x, real))
+
+
+class ByParts(columns.Layer):
+    def __init__(self, fault: str = "") -> None:
+        self.imaginary, self.real = columns.weight(4, 3), columns.weight(4, 3)
+        self.last, self.fault = columns.Dense(3, 2), fault
+
+    def forward(self, x: Any) -> Any:
+        real, imaginary = F.linear(x, self.real), F.linear(x, self.imaginary)
+        return self.last(F.tanh(real) + imaginary * real * (1.0 if self.fault else -1.0))
+
+
+@pytest.mark.parametrize(("turned", "fault"), [(False, ""), (True, ""), (False, "conjugate")])
+def test_real_and_imaginary_parts_side_by_side_are_matched_with_each(turned: bool, fault: str) -> None:
+    """Both matrices were told as missing: only rows, and a matrix's columns, were looked at."""
+    sides = InPairs(), ByParts(fault)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert {(one.candidate.path, str(one.what)) for one in report.sources} == (
+        {("", "input 'x' of last")} if fault else set()
+    ), str(report)
+    assert report.aligned == (not fault)

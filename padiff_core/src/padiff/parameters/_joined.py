@@ -20,7 +20,7 @@ from padiff.trace import Flow
 
 _TABLE = "embedding"
 _MOST_AXES = 2
-"""Axes of what joins others: what has more stacks matrices."""
+"""Axes of what joins others by rows: what has more stacks matrices. One more may hold each at a place of its last."""
 Units = Sequence[HeldUnit]
 
 
@@ -34,7 +34,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool
     if not all(left):
         return known
     sides = known.reference, known.candidate
-    free = [list(_alone(*one)) for one in zip(sides, flows, left, strict=True)]
+    free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(sides, flows, left, strict=True)]
     found = [*_joined(*free, ours=True, within=within), *_joined(*free[::-1], ours=False, within=within)]
     packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
@@ -83,14 +83,14 @@ def _as_one(pieces: Units) -> HeldUnit:
     return HeldUnit(pieces[0].module, "", None, {piece.name: piece.roles["weight"] for piece in pieces})
 
 
-def _alone(units: Units, flow: Flow, left: set[str]) -> Iterator[HeldUnit]:
+def _alone(units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES) -> Iterator[HeldUnit]:
     """Yield a unit of each parameter without counterpart that no layer's rule speaks of, in execution order."""
     ranks = {path: rank for rank, path in enumerate(flow.takes)}
     found = [
         (min(ranks.get(path, len(ranks)) for path in (unit.path, *held.parameter.paths)), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
-        if len(bare(held.shape)) <= _MOST_AXES
+        if len(bare(held.shape)) <= axes
         and held.parameter.path in left
         and (unit.loose or (unit.kind == _TABLE and not unit.stack))
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
@@ -125,11 +125,14 @@ def _joined(wholes: Units, parts: Units, *, ours: bool, within: bool) -> Iterato
 
 
 def _ways(whole: HeldUnit) -> Iterator[Held]:
-    """Yield how a parameter may hold others: by rows, and a matrix by columns."""
+    """Yield how a parameter may hold others: by rows, or at the places of its last axis (real and imaginary parts)."""
     held = whole.roles["weight"]
-    yield held
-    if len(held.shape) == 2:
-        yield Held(held.parameter, attrs.evolve(held.part, transpose=(1, 0)), held.shape[::-1])
+    if len(bare(held.shape)) <= _MOST_AXES:
+        yield held
+    if len(held.shape) in (_MOST_AXES, _MOST_AXES + 1):
+        last = (len(held.shape) - 1, *range(len(held.shape) - 1))
+        turned = attrs.evolve(held.part, transpose=last)
+        yield Held(held.parameter, turned, tuple(held.shape[axis] for axis in last))
 
 
 def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
