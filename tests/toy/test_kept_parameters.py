@@ -220,3 +220,43 @@ def test_the_same_numbers_in_another_shape_are_transferred(reverse: bool, alike:
     report = padiff.diff(*(pair[::-1] if reverse else pair), TOKENS)
     assert report.aligned, str(report)
     assert [s.candidate.path for s in padiff.diff(Positions(), flat(1.1), TOKENS).sources] == [""]
+
+
+class LowRank(rows.Module):
+    """A layer that is frozen, with what is learnt beside it in two matrices."""
+
+    def __init__(self) -> None:
+        self.base, self.a, self.b = rows.Linear(WIDTH, WIDTH), rows.parameter(2, WIDTH), rows.parameter(WIDTH, 2)
+        self.base.weight.requires_grad = False
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + F.linear(F.linear(x, self.a.transpose(1, 0)), self.b.transpose(1, 0)) * 2.0
+
+
+class Merged(columns.Dense):
+    """The same with layers that nobody calls: the product of their kernels is added to its own."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.down, self.up = columns.Dense(WIDTH, 2, bias=False), columns.Dense(2, WIDTH, bias=False)
+        self.kernel.requires_grad, self.fault = fault == "trained", fault
+
+    def forward(self, x: Any) -> Any:
+        change = F.linear(self.down.kernel, self.up.kernel)
+        return F.linear(x, self.kernel + change * (1.0 if self.fault == "scale" else 2.0), self.offset)
+
+
+@pytest.mark.parametrize("fault", ["", "scale", "trained"])
+def test_layers_whose_weights_alone_are_used_are_matched(fault: str) -> None:
+    """The second matrix was laid as the first, whose layer was the only one left: it was told as missing.
+
+    A weight that is not frozen was a source in each layer.
+    """
+    ours = rows.Sequential(*(LowRank() for _ in range(3)), rows.Linear(WIDTH, 2))
+    theirs = columns.Stack(*(Merged(fault) for _ in range(3)), columns.Dense(WIDTH, 2))
+    report = padiff.diff(ours, theirs, TOKENS)
+    assert report.aligned == (not fault), str(report)
+    assert {one.cause and one.cause.name for one in report.sources} == {
+        "": set(), "scale": {None}, "trained": {"frozen"}
+    }[fault], str(report)  # fmt: skip
+    assert not fault or str(report).startswith("not aligned: 1 source in 3 places" if fault == "trained" else "not")

@@ -15,7 +15,8 @@ from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._links import bare
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._roles import UnitMatch
+from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, Source, joint_of
 
 Units = Sequence[HeldUnit]
@@ -44,13 +45,24 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
     None where nothing is to be split.
     """
     left, sides = left_over_of(known), (known.reference, known.candidate)
-    maps = [set(_maps_without(units, lacking)) for units, lacking in zip(sides, left, strict=True)]
+    # What is split gives free what it was matched with as a whole.
+    freed = {held.parameter.path for match in known.matches if _is_split(match, left) for held in _linked(match)}
+    maps = [set(_maps_without(units, lacking | freed)) for units, lacking in zip(sides, left, strict=True)]
     ours, theirs = (
         [part for unit in units for part in _parts(unit, flow, lacking, some)]
         for units, flow, lacking, some in zip(sides, flows, left, maps[::-1], strict=True)
     )
     same = (len(ours), len(theirs)) == (len(known.reference), len(known.candidate))
     return None if same or not all(left) else (ours, theirs)
+
+
+def _is_split(match: UnitMatch, left: tuple[set[str], set[str]]) -> bool:
+    units = zip((match.reference, match.candidate), left, strict=True)
+    return any(unit.loose and any(one.parameter.path in some for one in unit.roles.values()) for unit, some in units)
+
+
+def _linked(match: UnitMatch) -> Iterator[Held]:
+    return (held for link in match.links for held in (*link.references, link.candidate))
 
 
 def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:

@@ -10,7 +10,7 @@ from padiff.report._finding import Finding, Phase, Verdict
 
 _FEW = 3
 """So many blocks are not folded."""
-_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "tied")
+_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
 """What is no place in a call's own code, and shows it: what goes back to who calls it, and to what it holds."""
