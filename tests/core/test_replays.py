@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from padiff.judging._forced._replays import Replays
+from padiff.forcing import Observed, Replayed
+from padiff.judging._forced._replays import Replays, _thinned
 from padiff.trace import ValueStore
 
 
@@ -37,3 +38,13 @@ def test_recorded_values_and_replays_share_a_budget() -> None:
     assert Replays.beside(store).budget == 4000
     store.put(np.zeros(500))
     assert Replays.beside(store).budget == 1000
+
+
+def test_all_that_a_replay_holds_counts_and_what_is_not_looked_at_is_let_go() -> None:
+    """What was thinned out held the whole arrays, and values counted for nothing: memory grew beyond any budget."""
+    whole = np.zeros(1 << 18)
+    found = Replayed(Observed({0: whole}, {(0, "", 0, ""): whole}, {0: whole}), [], {"weight": whole}, {})
+    assert found.size == 4 * whole.nbytes
+    thinned = _thinned(found)
+    assert not np.shares_memory(thinned.observed.values[0], whole)
+    assert thinned.size < 2 * whole.nbytes

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.forcing import Bench
 from padiff.judging._forced._distributions import differ
 from padiff.testing.toy import columns, rows
 
@@ -88,6 +89,19 @@ def test_what_is_drawn_otherwise_is_named_where_it_is(name: str, seed: int) -> N
     ours, theirs = WRONG[name]
     report = compared((ours,), (theirs,), seed)
     assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("branch", "last"))], report
+
+
+@pytest.mark.parametrize("sides", [(nothing, drop_path(0.5)), (drop_path(0.5), nothing)], ids=["candidate", "reference"])
+def test_what_one_side_alone_draws_is_settled_by_few_replays(
+    sides: tuple[Code, Code], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other side takes no random number: no distribution has to tell that they differ (100 replays, and more)."""
+    seen: list[Any] = []
+    for run in (Bench.run_reference, Bench.run_candidate):
+        monkeypatch.setattr(Bench, run.__name__, lambda *a, _run=run, **k: (seen.append(a[1]), _run(*a, **k))[1])
+    report = compared(sides[:1], sides[1:], 0)
+    assert len(report.sources) == 1, report
+    assert len(seen) < 30, len(seen)
 
 
 @pytest.mark.parametrize("seed", range(2))

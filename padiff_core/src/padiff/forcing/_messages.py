@@ -130,5 +130,5 @@ class Replayed:
     def size(self) -> int:
         """Return how many bytes its arrays take."""
         seen = self.observed
-        tables = (seen.spots, seen.gradients, self.gradients, self.buffers)
+        tables = (seen.values, seen.spots, seen.gradients, self.gradients, self.buffers)
         return sum(array.nbytes for table in tables for array in table.values())

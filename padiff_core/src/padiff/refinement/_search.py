@@ -9,14 +9,17 @@ from typing import TypeVar
 import attrs
 
 from padiff.alignment import Alignment, Pair
+from padiff.numerics import SAME, TOGETHER, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.refinement._evidence import Evidence
-from padiff.refinement._trials import RIGHT, Trial, in_float64, trial_without_randomness
+from padiff.refinement._trials import RIGHT, WIDE, Trial, in_float64, is_drawn, trial_without_randomness
 
 Choice = TypeVar("Choice")
 _Wrong = tuple[float, tuple[float, ...], tuple[float, ...]]
 """Of how many values a choice is wrong, how far off these are, and where none can be better, how far in float64."""
 _Errors = Mapping[Hashable, float]
+_SETTLED = TOGETHER(epsilon_of("float32")) / SAME(epsilon_of(WIDE))
+"""An error in float64, in units of `SAME`, up to which suspects are called right: constants may be kept in float32."""
 _NONE_RIGHT: _Wrong = math.inf, (), ()
 
 
@@ -51,6 +54,8 @@ def best_of(
                 exact = exact or [in_float64(trial) for trial in trials]
                 errors = [error for trial in exact if trial is not None for error in trial.errors().values()]
                 wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
+                if not place and max(errors, default=0.0) <= _SETTLED:
+                    wrong = (0, (), ())  # right as it was, by what every call is judged by
             if wrong < least:
                 best, least = choice, wrong
             if first and not any(least):
@@ -59,6 +64,11 @@ def best_of(
             if len(right) == 1:
                 return right[0], (0, (), ())
         return best, least
+
+    def without_chance() -> tuple[Choice, _Wrong] | None:
+        trials = [trial_without_randomness(bench, pair) for pair, bench in benches.items()]
+        still = [trial for trial in trials if trial is not None]
+        return search(still) if still else None
 
     # The first call of a recurrent layer may be given zeros, of which all choices make the same; and what is given
     # other numbers than the reference's (the last word, or all so far) cannot give what that does.
@@ -72,16 +82,17 @@ def best_of(
         # What one side's code reads of its own, the other's may be handed by the code around it.
         readers = {match.reference.module.path for match in matches}
         beside = frozenset(one.key for one in correspondence.alignment.pairs if one.reference.path in readers)
-        best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
-        if least[0] and any(pair.candidate.children for pair in pairs):
-            # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
-            alone = {pair: attrs.evolve(bench, alignment=Alignment([pair], [], [])) for pair, bench in benches.items()}
-            whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
-            best, least = (best, least) if wrong[0] else (whole, wrong)
-        trials = [trial_without_randomness(bench, pair) for pair, bench in benches.items()] if least[0] else []
-        still = [trial for trial in trials if trial is not None]
-        if still:
-            best, least = search(still)
+        drawn = all(is_drawn(correspondence.alignment, pair) for pair in pairs)
+        found = without_chance() if drawn else None
+        if found is None:
+            best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
+            if least[0] and any(pair.candidate.children for pair in pairs):
+                # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
+                alone = {pair: attrs.evolve(b, alignment=Alignment([pair], [], [])) for pair, b in benches.items()}
+                whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
+                best, least = (best, least) if wrong[0] else (whole, wrong)
+            found = without_chance() if least[0] and not drawn else None
+        best, least = found or (best, least)
     put(best)
     return best, not least[0]
 

@@ -1,7 +1,7 @@
 """Try what a call's own code gives alone, under one arrangement of what it calls or holds: the right one shows.
 
-Where the reference draws random numbers in that code, no arrangement gives what it gave. Such a call is tried in
-evaluation mode, against what the reference gives there.
+Where that code draws random numbers, on either side, no arrangement gives what the reference gave. Such a call is tried
+in evaluation mode, against what the reference gives there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from padiff.trace import Key
 RIGHT = 1.0
 """An error up to which an arrangement is the right one, in units of `SAME`: another arrangement is far off."""
 _SEEDS = (1, 2)
-_WIDE = "float64"
+WIDE = "float64"
+"""The type in which what natively seems right is tried once more."""
 
 
 @attrs.frozen
@@ -74,14 +75,14 @@ def _error(apart: float, eps: float) -> float:
 def in_float64(trial: Trial) -> Trial | None:
     """Return how to try a call in float64, against what the reference gives there; None where it gives nothing."""
     try:
-        truth = trial.bench.run_reference(trial.pair, _WIDE, backward=False).observed
+        truth = trial.bench.run_reference(trial.pair, WIDE, backward=False).observed
     except Exception:  # a kernel without float64: what its own type shows is all there is
         return None
-    return attrs.evolve(trial, truth=truth, dtype=_WIDE)
+    return attrs.evolve(trial, truth=truth, dtype=WIDE)
 
 
 def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
-    """Return how to try a call in whose own code the reference draws random numbers: in evaluation mode.
+    """Return how to try a call whose own code draws random numbers, on either side: in evaluation mode.
 
     None where it draws none, or does not run alone. Where a model has no modes, or draws in every mode, each error of
     the trial is large.
@@ -92,7 +93,7 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
         return None
     both = _made(bench.alignment, pair) & first.keys() & second.keys()
     drawn = frozenset(token for token in both if _disagree(first[token], second[token]))
-    if not drawn and not sampling(pair.reference, bench.alignment.of_reference):
+    if not drawn and not is_drawn(bench.alignment, pair):
         return None
     # Two seeds may make the same of what is drawn seldom, or of a small batch.
     drawn = drawn or frozenset(both)
@@ -102,6 +103,11 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     except Exception:  # as above: the trial's errors are large then
         return Trial(evaluating, pair, bench.trace, drawn)
     return Trial(evaluating, pair, truth, drawn)
+
+
+def is_drawn(alignment: Alignment, pair: Pair) -> bool:
+    """Return whether the own code of a call is known to draw random numbers, on either side."""
+    return bool(sampling(pair.reference, alignment.of_reference) or sampling(pair.candidate, alignment.of_candidate))
 
 
 def _made(alignment: Alignment, pair: Pair) -> set[int]:

@@ -75,6 +75,7 @@ def _chance(sample: Sample, seeds: range, bound: float) -> float:
 
 
 def flat(array: Array) -> Array:
-    """Return the elements of an array that are looked at."""
+    """Return the elements of an array that are looked at: not as a view, which would keep them all."""
     values = np.asarray(array).ravel()
-    return values[:: max(1, len(values) // _MOST)]
+    step = max(1, len(values) // _MOST)
+    return values if step == 1 else values[::step].copy()

@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Observed, Replayed
 from padiff.judging._forced._distributions import flat
+from padiff.numerics import Array
 from padiff.trace import ValueStore
 
+K = TypeVar("K", bound=Hashable)
 Kept = TypeVar("Kept")
 _SHARE = 8
 """Of the memory budget, what is kept at least, however much of it the recorded values take."""
@@ -104,8 +106,11 @@ class PairReplays:
 
 
 def _thinned(run: Replayed) -> Replayed:
-    """Return what a call did by itself, with no more of it than is looked at."""
+    """Return what a call did by itself, with no more of it than is looked at; what is laid out is left whole."""
+
+    def thin(arrays: Mapping[K, Array]) -> dict[K, Array]:
+        return {key: flat(array) for key, array in arrays.items()}
+
     seen = run.observed
-    values, gradients = ({key: flat(array) for key, array in one.items()} for one in (seen.values, seen.gradients))
-    spots = {key: flat(array) for key, array in seen.spots.items()}
-    return Replayed(Observed(values, spots, gradients), [], run.gradients, run.buffers)
+    observed = Observed(thin(seen.values), thin(seen.spots), thin(seen.gradients))
+    return Replayed(observed, [], run.gradients, run.buffers)
