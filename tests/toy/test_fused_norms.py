@@ -113,6 +113,28 @@ def test_an_eps_that_is_not_all_is_no_cause() -> None:
     assert "eps" in str([one for one in source.evidence if one.kind == "unverified_settings"])
 
 
+class Block(rows.Module):
+    """A layer, its fused norm, and what does nothing, as timm's blocks have it."""
+
+    def __init__(self) -> None:
+        self.layer, self.norm, self.idle = rows.Linear(WIDTH, WIDTH), Norm(), rows.Dropout(0.0)
+        self.norm.act = rows.ReLU()
+
+    def forward(self, x: Any) -> Any:
+        return self.idle(self.norm(self.layer(x)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1])
+def test_what_does_nothing_behind_a_fused_norm_is_no_activation(scale: float) -> None:
+    """It is given what the other side's activation gives: each block of timm's MobileNetV4 was a source."""
+    ours = rows.Sequential(Block(), Block(), rows.Linear(WIDTH, 4))
+    theirs = columns.Stack(Layer(1e-5, 1.0), Layer(1e-5, scale), columns.Dense(WIDTH, 4))
+    for layer in (theirs[0], theirs[1]):
+        layer.act = columns.Rectifier()
+    report = padiff.diff(ours, theirs, TOKENS)
+    assert [source.candidate.path for source in report.sources] == ["1"] * (scale > 1), str(report)
+
+
 class Batched(rows.BatchNorm):
     """A norm of batches with its activation."""
 

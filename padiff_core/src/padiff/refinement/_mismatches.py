@@ -45,18 +45,16 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     trace = evidence.trace
 
     def without(pairs: Sequence[Pair]) -> Correspondence:
-        return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
+        # What is given the right value by a wrong match is not, once that is taken apart.
+        return _without_unlike(_apart(correspondence, pairs), evidence)
 
     # A module that applies an activation as well ends where another module, or a function, ends on the other side.
     fused = [pair for pair in correspondence.alignment.pairs if _is_fused(pair)]
-    correspondence = without(fused) if fused else evidence.replaced(correspondence, without(()))
+    taken = _apart(correspondence, fused)
+    correspondence = taken if fused else evidence.replaced(correspondence, taken)
+    correspondence = _without_unlike(correspondence, evidence)
     judge = evidence.judged(correspondence)
     rough = judge.forward(rough=True)
-    unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
-    if unlike:
-        correspondence = without(unlike)
-        judge = evidence.judged(correspondence)
-        rough = judge.forward(rough=True)
     found = (_may_be_mismatched(s, rough, judge) for s in rough)
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
@@ -108,6 +106,17 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if not wrong:
         return correspondence
     return second if len(wrong) == len(doubtful) else without(wrong)
+
+
+def _apart(correspondence: Correspondence, pairs: Sequence[Pair]) -> Correspondence:
+    return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
+
+
+def _without_unlike(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence without matches of calls that have nothing in common, and are given something else."""
+    rough = evidence.judged(correspondence).forward(rough=True)
+    unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
+    return _apart(correspondence, unlike) if unlike else correspondence
 
 
 def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Judge) -> bool:
