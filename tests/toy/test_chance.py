@@ -91,7 +91,9 @@ def test_what_is_drawn_otherwise_is_named_where_it_is(name: str, seed: int) -> N
     assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("branch", "last"))], report
 
 
-@pytest.mark.parametrize("sides", [(nothing, drop_path(0.5)), (drop_path(0.5), nothing)], ids=["candidate", "reference"])
+@pytest.mark.parametrize(
+    "sides", [(nothing, drop_path(0.5)), (drop_path(0.5), nothing)], ids=["candidate", "reference"]
+)
 def test_what_one_side_alone_draws_is_settled_by_few_replays(
     sides: tuple[Code, Code], monkeypatch: pytest.MonkeyPatch
 ) -> None:
