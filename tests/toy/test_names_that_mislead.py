@@ -25,10 +25,11 @@ class Named(rows.Module):
 
 
 class Misnamed(columns.Layer):
-    """The same, each under the other one's name."""
+    """The same, each under the other one's name; one may lie in a wrapper."""
 
-    def __init__(self, crossed: bool) -> None:
+    def __init__(self, crossed: bool, wrapped: bool = False) -> None:
         self.v, self.norm, self.q = columns.Dense(4, 4), columns.LayerNormalization(4), columns.Dense(4, 4)
+        self.v = columns.Stack(self.v) if wrapped else self.v
         self.crossed = crossed
 
     def forward(self, x: Any) -> Any:
@@ -36,12 +37,15 @@ class Misnamed(columns.Layer):
         return last(self.norm(F.tanh(first(x))))
 
 
-def test_a_matching_against_names_is_told() -> None:
-    report = padiff.diff(Named(), Misnamed(True), ROWS)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_matching_against_names_is_told(wrapped: bool) -> None:
+    """A layer that is alone in a wrapper is called as that is."""
+    report = padiff.diff(Named(), Misnamed(True, wrapped), ROWS)
     assert report.aligned, str(report)
     (note,) = (note for note in report.notes if note.kind == "against_names")
-    assert sorted(note.data["matches"]) == [("query", "v", "q"), ("value", "q", "v")]
-    assert "query with v, not with q" in str(report).replace("\n             ", " ")
+    v = "v.0" if wrapped else "v"
+    assert sorted(note.data["matches"]) == [("query", v, "q"), ("value", "q", v)]
+    assert f"query with {v}, not with q" in str(report).replace("\n             ", " ")
 
 
 def test_nothing_is_told_where_names_and_dataflow_agree() -> None:

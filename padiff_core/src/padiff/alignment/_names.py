@@ -92,7 +92,7 @@ def agreement(rows: Sequence[str], columns: Sequence[str]) -> NDArray[np.int64]:
     that is a bare number says nothing. The same part: the first number of the path agrees, as such a rank.
     """
     ours, theirs = _sayings_of(rows, columns)
-    found = [[SURE * bool(a & b) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
+    found = [[SURE * (not a.isdisjoint(b)) + bool(p is not None and p == q) for b, q in theirs] for a, p in ours]
     return np.array(found, dtype=np.int64).reshape(len(rows), len(columns))
 
 
@@ -114,14 +114,40 @@ def namesakes(rows: Sequence[str], columns: Sequence[str]) -> dict[int, int]:
 
 
 def _sayings_of(rows: Sequence[str], columns: Sequence[str]) -> tuple[list[_Saying], list[_Saying]]:
-    """Return what names of both sides say, in the words of the side that has these in full."""
-    said = [_telling([_said(path) for path in paths]) for paths in (rows, columns)]
-    full = _in_full(*({word for words in side for word in words} for side in said))
+    """Return what names of both sides say, in the words of the side that has these in full.
+
+    What is alone below a module says what that says, too: ``key.inner`` of a wrapper is a ``key``.
+    """
+    sides = [[paths, unwrapped(paths)] for paths in (rows, columns)]
+    said = [[_telling([_said(path) for path in paths]) for paths in side] for side in sides]
+    full = _in_full(*({word for some in side for words in some for word in words} for side in said))
     ours, theirs = (
-        _sayings(paths, [frozenset(more.get(word, word) for word in words) for words in side])
-        for paths, side, more in zip((rows, columns), said, full, strict=True)
+        [
+            _sayings(paths, [frozenset(more.get(word, word) for word in words) for words in some])
+            for paths, some in zip(side, words_of, strict=True)
+        ]
+        for side, words_of, more in zip(sides, said, full, strict=True)
     )
-    return ours, theirs
+    # A wrapper's name meets one that is no wrapper's: of two wrappers the names inside speak.
+    mine = [(_tagged(a, "", "<") | _tagged(b, ">"), part) for (a, part), (b, _) in zip(*ours, strict=True)]
+    yours = [(_tagged(a, "", ">") | _tagged(b, "<"), part) for (a, part), (b, _) in zip(*theirs, strict=True)]
+    return mine, yours
+
+
+def _tagged(sayings: set[tuple[object, ...]], *tags: str) -> set[tuple[object, ...]]:
+    return {(tag, *saying) for saying in sayings for tag in tags}
+
+
+def unwrapped(paths: Sequence[str]) -> list[str]:
+    """Return each path as the topmost module that nothing else of them is below."""
+    below = Counter(above for path in {*paths} for above in _up(path))
+    return [next((above for above in _up(path) if below[above] == 1), path) for path in paths]
+
+
+def _up(path: str) -> Iterator[str]:
+    """Yield the modules that a path is below, outermost first."""
+    steps = path.split(".")
+    return (".".join(steps[:end]) for end in range(1, len(steps)))
 
 
 def _telling(said: Sequence[frozenset[str]]) -> list[frozenset[str]]:

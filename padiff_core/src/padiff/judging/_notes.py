@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from padiff.alignment import Alignment, Pair, first_step, namesakes
+from padiff.alignment import Alignment, Pair, first_step, namesakes, unwrapped
 from padiff.forcing import Side
 from padiff.judging._ends import cache_notes
 from padiff.judging._extra_calls import extra_calls
@@ -110,12 +110,11 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
         if link.single
     }
     links, (ours, theirs) = [*named.values()], zip(*named, strict=True) if named else ((), ())
+    parents = [_parent(path) for path in unwrapped(theirs)]
     crossed = [
         (ours[i], theirs[i], theirs[j])
         for i, j in {**_same_paths(ours, theirs), **namesakes(ours, theirs)}.items()
-        if i != j
-        and _parent(theirs[i]) == _parent(theirs[j])
-        and ways_between("", links[i].reference, links[j].candidate)
+        if i != j and parents[i] == parents[j] and ways_between("", links[i].reference, links[j].candidate)
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})
