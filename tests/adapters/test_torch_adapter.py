@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -231,6 +233,29 @@ def test_the_users_own_hooks_run_before_ours(net: Any) -> None:
         model.run((inputs(),), {})
     assert not log.inputs["first"][0][0].any()
     assert (log.outputs["first"] > 50).all()
+
+
+@pytest.mark.parametrize("where", ["module", "parameter", "child"])
+def test_hooks_of_one_side_are_told_at_the_source(where: str, tmp_path: Path) -> None:
+    """A gradient that a script's hook halves, or an output that it doubles, had no reason that a report told."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    other = copy.deepcopy(net)
+    if where == "parameter":
+        other[0].weight.register_hook(lambda gradient: gradient / 2)
+    elif where == "module":
+        other[0].register_forward_hook(lambda *call: 2 * call[-1])
+    else:
+        other[0].register_forward_pre_hook(lambda _, given: (2 * given[0],))
+    other[1].register_forward_hook(lambda *_: None)  # which changes nothing
+    for name, model in zip("ab", (net, other), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            model(torch.ones(2, 4)).pow(2).mean().backward()
+            recorder.step()
+    for report in (padiff.diff(net, other, (torch.ones(2, 4),)), padiff.compare(tmp_path / "a", tmp_path / "b")):
+        (source,) = report.sources
+        (said,) = (one for one in source.evidence if one.kind == "hooks")
+        assert (said.figures["module"], said.figures["reference"]) == ("0", ()), str(report)
+        assert "test_torch_adapter.py:" in said
 
 
 def test_calls_recomputed_by_reentrant_checkpointing_are_not_reported() -> None:

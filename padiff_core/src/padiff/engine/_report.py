@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from padiff.forcing import Side
-from padiff.judging import Gathered, shown_rule
+from padiff.judging import Gathered, shown_rule, with_hooks
 from padiff.report import Note, Report
 
 
@@ -19,7 +19,8 @@ def report_of(
     **rest: Any,
 ) -> Report:
     """Return the report, with ``notes`` before those that were gathered; ``rest`` are fields of `Report`."""
-    findings = sorted(found.findings, key=lambda finding: finding.step)
+    models = sides[0].about, sides[1].about
+    findings = sorted(with_hooks(found.findings, models, found.mapping), key=lambda finding: finding.step)
     reference, candidate = (f"{side.about.framework}: {side.about.class_name}" for side in sides)
     return Report(
         sources=tuple(finding for finding in findings if finding.source),

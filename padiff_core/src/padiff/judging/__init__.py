@@ -15,6 +15,7 @@ from padiff.judging._forced._soundness import is_rounding, prove
 from padiff.judging._forced._state import of_gradients
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
+from padiff.judging._hooks import with_hooks
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes
 from padiff.judging._optimizer_step import rate_between, step_both

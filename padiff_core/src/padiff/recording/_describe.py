@@ -11,6 +11,7 @@ import numpy as np
 
 from padiff.adapter import Model, Module, Parameter
 from padiff.kinds import Setting
+from padiff.recording._user_hooks import hooks_of
 from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def describe(model: Model, live: Live | None = None) -> Description:
         modules={path: described(module, None if live is None else live.settings) for path, module in modules.items()},
         parameters={path: parameter_record(parameter) for path, parameter in parameters.items()},
         ranks=model.ranks(),
+        hooks=hooks_of(modules, parameters, adapter),
         unregistered=_unregistered(modules),
     )
 

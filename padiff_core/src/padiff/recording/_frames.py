@@ -111,7 +111,7 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
     if isinstance(error, (RemoteError, MemoryError)) or "OutOfMemory" in type(error).__name__:
         return None
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    while frames and frames[-1][0].co_filename.startswith(_TOOLS) and not _is_installed(frames[-1][0].co_filename):
+    while frames and frames[-1][0].co_filename.startswith(_TOOLS) and not is_installed(frames[-1][0].co_filename):
         frames.pop()
     if not frames or frames[-1][0] is handed_on.__code__:
         return None
@@ -121,7 +121,7 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
     return f"{code.co_filename}:{line}" if mine else None
 
 
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
     """Return whether a file lies below Python's library because it was installed there: no part of it, nor numpy's."""
     return "site-packages" in file and not file.startswith(_NUMPY)
 

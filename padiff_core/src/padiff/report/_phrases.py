@@ -274,6 +274,9 @@ _EVIDENCE: dict[str, Phrase] = {
     ),
     "unverified_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
     "unverified_arguments": "called as {reference} in the reference, as {candidate} in the candidate (not verified)",
+    "hooks": lambda data: "hooks of a script's own at {}: {} in the reference, {} in the candidate".format(
+        data["module"] or "the model", *(", ".join(data[side]) or "none" for side in ("reference", "candidate"))
+    ),
     "frozen_together": lambda data: few(data["paths"]),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "other_input_shapes": lambda data: (

@@ -39,6 +39,8 @@ class Description:
     """Every parameter and buffer once, by its first path."""
     ranks: Ranks | None = None
     """What the process was among several; None where it was the only one."""
+    hooks: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
+    """A script's own functions that run around a module, or on its parameters' gradients: path -> names, lines."""
     unregistered: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     """Where modules lie in plain lists, which the framework does not look into: path of the list -> their classes."""
 
