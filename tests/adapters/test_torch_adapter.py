@@ -235,6 +235,20 @@ def test_the_users_own_hooks_run_before_ours(net: Any) -> None:
     assert (log.outputs["first"] > 50).all()
 
 
+def test_a_script_that_compiles_its_model_is_recorded(tmp_path: Path) -> None:
+    """torch.compile traced padiff's own hooks, and failed in words of its own."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    compiled = torch.compile(net, backend="eager")
+    for name, called in (("a", net), ("b", compiled)):
+        net.zero_grad()
+        with padiff.record(net, tmp_path / name) as recorder:
+            called(torch.ones(2, 4)).pow(2).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert len(report.calls) == 3
+
+
 @pytest.mark.parametrize("where", ["module", "parameter", "child"])
 def test_hooks_of_one_side_are_told_at_the_source(where: str, tmp_path: Path) -> None:
     """A gradient that a script's hook halves, or an output that it doubles, had no reason that a report told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -79,6 +80,11 @@ class TorchModel(HookedModel):
             return "is not a torch.nn.Module", "pass the module itself; wrap a function in a torch.nn.Module"
         found = _trouble(native)
         return found and (f"{found[0]}, so hooks on it would be silently ignored", found[1])
+
+    def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
+        """Register a hook, which a script's torch.compile around the model calls and does not trace."""
+        dynamo = sys.modules.get("torch._dynamo")
+        return super().register(native, name, end if dynamo is None else dynamo.disable(end))
 
     def enter(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any) -> Any:
         """Report that a call begins; raise `UnwatchableModel` while a graph is captured: nothing has values."""
