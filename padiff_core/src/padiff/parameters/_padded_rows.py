@@ -143,7 +143,7 @@ def padded_rows(ours: Description, theirs: Description) -> tuple[PaddedRows | No
     units = [units_of(about) for about in (ours, theirs)]
     left = [Counter(_size(unit) for unit in of_one if unit.kind == "embedding") for of_one in units]
     alone = [set((left[side] - left[1 - side]).keys()) for side in (0, 1)]
-    if not all(len(one) == 1 for one in alone):
+    if not all(len(one) == 1 and all(len(size) == 2 for size in one) for one in alone):  # a table, and no shard of one
         return None, None
     (mine, width), (yours, other) = (next(iter(one)) for one in alone)
     if width != other or mine == yours or width in (mine, yours):
