@@ -63,3 +63,22 @@ def test_buffers_of_no_catalogue_are_compared_whatever_is_kept(
     assert {(one.phase, one.step, one.what.name in counts) for one in report.sources} == (
         {(Phase.BUFFER, 0, True)} if stuck else set()
     ), str(report)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_call_of_one_side_that_updates_buffers_is_one_source(tmp_path: Path, side: int) -> None:
+    """Each buffer was a source, without a cause: an evaluation in training mode."""
+    np.random.seed(0)
+    models = Queued(), Port()
+    padiff.transfer(*models)
+    for number, (model, home) in enumerate(zip(models, (rows, columns), strict=True)):
+        model.train()
+        with padiff.record(model, tmp_path / "ab"[number]) as recorder:
+            y = model(home.Tensor(np.ones((ROWS, SIZE), np.float32)))
+            (y * y).mean().backward()
+            if number == side:
+                model(home.Tensor(np.full((ROWS, SIZE), 2, np.float32)))
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.BUFFER, "")
+    assert source.cause.parameters == {"name": "", "reference": 2 - side, "candidate": 1 + side}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
+
 from padiff.alignment import Alignment
 from padiff.judging._findings import place_of
+from padiff.judging._optimizer_step import place_around
 from padiff.judging._sizes import Held, held, magnitude
-from padiff.report import SIDES, Evidence, Finding, Note, Phase, Place, Verdict, What
-from padiff.trace import Call, Summary, Trace
+from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
+from padiff.trace import Call, Description, Summary, Trace
 
 
 def extra_calls(alignment: Alignment) -> Iterator[tuple[str, Call]]:
@@ -56,6 +59,44 @@ def of_extra_calls(
         rest: dict[str, Any] = {"evidence": evidence, "source": trained, "side": side, "step": step}
         found.append(Finding(Verdict.UNMATCHED, phase, ours, theirs, What("output"), **rest))
     return found, noted
+
+
+def of_called_again(
+    found: Sequence[Finding], alignment: Alignment, traces: tuple[Trace, Trace], models: tuple[Description, Description]
+) -> list[Finding]:
+    """Return findings of which those on buffers that a call of one side alone updates in training mode are one source.
+
+    An evaluation that leaves the model in that mode, say: its statistics are of other data.
+    """
+    again = [(side, call) for side, call in extra_calls(alignment) if call.training]
+    inside = {(side, one.path): call for side, call in again for one in call.subtree() if one.training}
+    homes = [
+        next((inside[key] for side in SIDES if (key := (side, _path(one, side))) in inside), None) for one in found
+    ]
+    moved = [
+        (one, home)
+        for one, home in zip(found, homes, strict=True)
+        if home is not None and one.source and one.phase is Phase.BUFFER and one.cause is None
+    ]
+    if not moved:
+        return list(found)
+    (first, call), group = moved[0], [one for one, _ in moved]
+    counts = {side: len(trace.by_module().get(call.path, ())) for side, trace in zip(SIDES, traces, strict=True)}
+    paths = [[_path(one, side) for one in group] for side in SIDES]
+    reference, candidate = map(place_around, models, paths)
+    whole = attrs.evolve(
+        first,
+        reference=reference,
+        candidate=candidate,
+        what=What("buffers", f"{len(group)} buffers") if len(group) > 1 else first.what,
+        evidence=(Evidence.of("frozen_together", paths=[f"{one.candidate.path}.{one.what.name}" for one in group]),),
+        cause=Cause("calls", {"name": call.path, **counts}, verified=True),
+    )
+    return [whole if one is first else one for one in found if one is first or not any(one is other for other in group)]
+
+
+def _path(one: Finding, side: str) -> str:
+    return getattr(one, side).path or ""
 
 
 def beside(known: Sequence[Note], notes: Sequence[Note]) -> list[Note]:

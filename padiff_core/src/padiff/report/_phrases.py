@@ -105,8 +105,8 @@ _CAUSES: dict[str, Phrase] = {
     ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "calls": lambda data: (
-        f"{data['name']!r} is called {_times(data['reference'])} in the reference, {_times(data['candidate'])} in the "
-        "candidate"
+        f"{repr(data['name']) if data['name'] else 'the model'} is called {_times(data['reference'])} in the "
+        f"reference, {_times(data['candidate'])} in the candidate"
     ),
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": _dropout,

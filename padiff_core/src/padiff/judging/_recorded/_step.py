@@ -13,7 +13,7 @@ from padiff.alignment import Alignment
 from padiff.forcing import Forced, RecordedSide
 from padiff.judging._compared import compared_calls, coverage_of, matching_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
-from padiff.judging._extra_calls import beside, of_extra_calls
+from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
 from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
@@ -113,6 +113,7 @@ class Recorded(Gathered):
         extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
         self.notes += beside(self.notes, idle)
         found = of_other_counts(found, traces, extra, alignment)
+        found = of_called_again(found, alignment, traces, (sides[0].about, sides[1].about))
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
